@@ -2,8 +2,10 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
+# Modules of their own: what they need, the module of the product does not.
+MODULES := bench deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit chaos mutants bench-relay bench-growth bench-waiting bench-idle bench-burst bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean module
+.PHONY: help demo serve test test-ops test-console unit chaos mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,9 +19,21 @@ serve: ## a shop and the whole pipeline on embedded servers, until Ctrl-C
 test: ## every test, on embedded and on real servers, which it starts and stops
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
 
+test-ops: ## a game day: cause almost every alert on real servers, and do what the runbook says; about six minutes
+	GAMEDAY=1 REQUIRE_REAL=1 RACE=0 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestGameDay$$' -parallel 8 -v $(ARGS)
+
+# The limit counts neither the installation nor the compiler.
+test-console: ## the web console in a real browser, which it installs: pages, actions, accessibility; about a minute and a half
+	deploy/native/install.sh chromium axe
+	go build -o /dev/null ./cmd/orderclose-dev
+	cd deploy/consoletest && REQUIRE_REAL=1 go test -count=1 -v -parallel 4 -timeout 10m . $(ARGS)
+
 unit: ## the tests that need no server
 	go test ./... $(ARGS)
 	cd bench && go test ./... $(ARGS)
+
+modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example; not test-console
+	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
@@ -27,6 +41,10 @@ chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 p
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails: some minutes; a table at the end
 	MUTANTS=1 go test -count=1 -v -timeout 60m ./internal/testkit/mutants $(ARGS)
+
+# -count=1: Go's cache of test results does not see changes outside of that module.
+kubetest: ## the tests of the Helm chart and of the kustomization
+	cd deploy/kubetest && go test -count=1 ./... $(ARGS)
 
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh relay
@@ -43,6 +61,9 @@ bench-idle: ## what an idle relay costs, also among a thousand topics of others;
 bench-burst: ## many orders due at once, closed by the pipeline and by a poller; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh burst
 
+bench-console: ## how fast the pages of the console are, and what it costs the brokers and the relay; JSON on stdout (QUICK=1: four minutes)
+	@bench/run.sh console
+
 bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh close
 
@@ -52,6 +73,9 @@ bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are
 bench-sweep: ## finding and closing what is overdue in large tables, and the outbox; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh sweep
 
+dashboards: ## write the dashboards for Grafana, and try each query on a pipeline under load
+	cd deploy/grafana && go run . && go test ./... $(ARGS)
+
 lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
 
 gofmt:
@@ -59,8 +83,7 @@ gofmt:
 
 vet:
 	go vet ./...
-	cd bench && go vet ./...
-	cd examples/embed && go vet ./...
+	@for m in $(MODULES); do echo "go vet $$m" && (cd $$m && go vet ./...) || exit 1; done
 
 staticcheck:
 	go tool staticcheck ./...
@@ -74,11 +97,23 @@ down: ## stop what make up has started
 build: ## both binaries, into bin/
 	go build -o bin/ ./cmd/orderclose ./cmd/orderclose-dev
 
-clean: ## remove what make build has made
-	rm -rf bin
+release: ## archives, image, SBOM and checksums of the commit that is checked out, into dist/
+	rm -rf dist
+	cd deploy/release && go run . ../.. ../../dist
+
+release-check: ## build a release for all targets twice, the second time without a cache, and compare the bytes: some minutes
+	cd deploy/release && RELEASE_EVERYTHING=1 go test -count=1 -v -timeout 120m . $(ARGS)
+
+clean: ## remove what make build and make release have made
+	rm -rf bin dist
+
+runbook-url: ## where your runbook is, for the links of alerts and dashboards: URL=https://wiki.example/orderclose/runbook
+	@case "$(URL)" in https://*|http://*) ;; *) echo "name the page: make runbook-url URL=https://wiki.example/orderclose/runbook" >&2; exit 2;; esac
+	@URL='$(URL)' perl -pi -e 's|(runbook_url: )\S*#|$$1$$ENV{URL}#|' deploy/alerts/*.rules.yml deploy/alerts/*.test.yml $$(grep -rl runbook_url: deploy/k8s)
+	@URL='$(URL)' perl -pi -e 's|^(const runbookURL = ").*"|$$1$$ENV{URL}"|' deploy/grafana/json.go && cd deploy/grafana && go run .
 
 module: ## change the module's path, in a fork: MODULE=example.com/shop/orderclose
 	@test -n "$(MODULE)" || { echo "name the new path: make module MODULE=example.com/shop/orderclose" >&2; exit 2; }
-	@OLD=$$(go list -m) && grep -rlIF --exclude-dir=.git --exclude-dir=bin "$$OLD" . | OLD=$$OLD NEW='$(MODULE)' xargs perl -pi -e 's|\Q$$ENV{OLD}\E|$$ENV{NEW}|g'
+	@OLD=$$(go list -m) && grep -rlIF --exclude-dir=.git --exclude-dir=bin --exclude-dir=dist "$$OLD" . | OLD=$$OLD NEW='$(MODULE)' xargs perl -pi -e 's|\Q$$ENV{OLD}\E|$$ENV{NEW}|g'
 	gofmt -w .
 	go build ./...

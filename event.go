@@ -38,6 +38,10 @@ type OrderClosed struct {
 	// out of order can tell which one is newer. It is 0 if the order's table has no
 	// such column.
 	Version int64 `json:"version,omitempty"`
+	// Columns holds further columns of the order as they were before the close, by name, if the
+	// mapping of the order's table lists any. Numbers, text and null are as in the table; decimal
+	// numbers and times are text.
+	Columns map[string]json.RawMessage `json:"columns,omitempty"`
 	// Release is the stock that the order held, each SKU once, in SKU order. Stock in
 	// the database has been returned already. A service that keeps its own stock
 	// returns it and uses Key as the idempotency key.

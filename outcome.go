@@ -14,10 +14,17 @@ const (
 	AlreadyClosed  Verdict = "already_closed"  // the order was closed or cancelled before; duplicates end here
 	NotDue         Verdict = "not_due"         // the due time in the database is still ahead
 	PaymentPending Verdict = "payment_pending" // the payment provider does not know yet whether the order is paid
+	Excluded       Verdict = "excluded"        // the configuration excludes the order: a close leaves it as it is
+	Paused         Verdict = "paused"          // the orders of its category are paused; retry later
 	NotFound       Verdict = "not_found"       // the database has no such order
 	Contended      Verdict = "contended"       // another transaction locks the row of the order or its stock; retry later
 	Failed         Verdict = "failed"          // the order cannot be closed; Outcome.Err has the cause
 )
+
+// Verdicts returns all verdicts.
+func Verdicts() []Verdict {
+	return []Verdict{Closed, AlreadyPaid, AlreadyClosed, NotDue, PaymentPending, Excluded, Paused, NotFound, Contended, Failed}
+}
 
 // Path is how an order came to be closed.
 type Path string
@@ -28,6 +35,9 @@ const (
 	PathTouch    Path = "touch"    // a request read or paid the order after its due time
 )
 
+// Paths returns all paths.
+func Paths() []Path { return []Path{PathPipeline, PathSweep, PathTouch} }
+
 // CloseRequest asks to close one order if it is unpaid and due.
 type CloseRequest struct {
 	OrderID string
@@ -37,6 +47,8 @@ type CloseRequest struct {
 	// if orders are kept in monthly tables; zero searches all tables. The database
 	// decides by its own due time.
 	CreatedAt, Due time.Time
+	// Category is the order's category for metrics, "" if it has none or it is unknown.
+	Category string
 }
 
 // Outcome is the result of one CloseRequest.
@@ -62,6 +74,10 @@ var ErrUnavailable = errors.New("the store is unavailable")
 // ErrStoreDown, one order may be at fault. Such an order has failed if it gets
 // ErrUnavailable several times when it is closed alone, while other orders are closed.
 var ErrStoreDown = errors.New("no order is at fault")
+
+// ErrPaused is wrapped beside ErrUnavailable and ErrStoreDown while an operator has paused the
+// closes of all orders by a path.
+var ErrPaused = errors.New("closing is paused")
 
 // ErrContended means that another transaction locked the row of an order of the
 // batch, or of its stock, for too long. The other orders can be closed without that

@@ -46,7 +46,7 @@ func goList(t *testing.T, args ...string) string {
 func under(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
 func TestStructure_PartsNeverImportOneAnother(t *testing.T) {
-	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release"}
+	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release", "internal/shadow"}
 	all := imports(t)
 	for _, part := range parts {
 		if all[part] == nil {
@@ -80,6 +80,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"github.com/segmentio/kafka-go":    {"internal/kafka"},
 		"gorm.io":                          {"internal/store", "internal/testkit/storetest"},
 		"github.com/go-redsync/redsync/v4": {"compensator", "pipeline"},
+		"golang.org/x/crypto":              {"internal/console/access"},
 		"internal/cli":                     {"cmd", "internal/cli"},
 		// The checker judges the parts and takes nothing of theirs; only what runs
 		// the checker may know the fakes.
@@ -101,6 +102,16 @@ func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	for _, dep := range links(t, "./internal/testkit/checker") {
 		if under(dep, module) && dep != module+"/internal/testkit/checker" {
 			t.Errorf("the checker links %s", dep)
+		}
+	}
+}
+
+// Who may open the console does not depend on what the console shows.
+func TestStructure_AccessToTheConsoleKnowsTheSettingsOnly(t *testing.T) {
+	all := imports(t)
+	for _, imported := range all["internal/console/access"] {
+		if all[imported] != nil && imported != "internal/config" {
+			t.Errorf("internal/console/access imports %s", imported)
 		}
 	}
 }

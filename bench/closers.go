@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
@@ -32,12 +34,17 @@ var (
 type closed struct {
 	rps    float64
 	gaveUp int // orders that were neither closed nor found paid
+	// cpu is the CPU time of the database, in seconds per 100,000 orders; 0: unknown, because the
+	// server is no process of this user.
+	cpu float64
 }
 
-// closeLot closes the orders of a lot, which must already be in the tables.
-func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error) {
-	batches := make(chan []orderclose.CloseRequest, len(batchesOf(orders, c.batch)))
-	for _, b := range batchesOf(orders, c.batch) {
+// closeLot closes the orders with the numbers from first up to end, which must already be in the
+// tables.
+func (s *shop) closeLot(ctx context.Context, c crew, first, end int) (closed, error) {
+	all := batchesOf(first, end, c.batch)
+	batches := make(chan []orderclose.CloseRequest, len(all))
+	for _, b := range all {
 		batches <- b
 	}
 	close(batches)
@@ -61,6 +68,7 @@ func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error)
 	if workers == 0 {
 		workers = c.pool
 	}
+	before := s.databaseCPU()
 	began := time.Now()
 	for _, st := range stores {
 		for range workers {
@@ -84,15 +92,17 @@ func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error)
 	if err := context.Cause(ctx); err != nil {
 		return closed{}, err
 	}
-	return closed{rps: float64(orders) / time.Since(began).Seconds(), gaveUp: int(gaveUp.Load())}, nil
+	took := time.Since(began)
+	cpu := (s.databaseCPU() - before).Seconds() * 100_000 / float64(end-first)
+	return closed{rps: float64(end-first) / took.Seconds(), gaveUp: int(gaveUp.Load()), cpu: cpu}, nil
 }
 
-// batchesOf splits a lot as the close topic would: a batch has orders of one
-// partition, in the order of their numbers.
-func batchesOf(orders, size int) [][]orderclose.CloseRequest {
+// batchesOf splits the orders with the numbers from first up to end as the close topic would: a
+// batch has orders of one partition, in the order of their numbers.
+func batchesOf(first, end, size int) [][]orderclose.CloseRequest {
 	var full [][]orderclose.CloseRequest
 	open := make([][]orderclose.CloseRequest, partitions)
-	for n := range orders {
+	for n := first; n < end; n++ {
 		p := partitionOf([]byte(idOf(n)), partitions)
 		if open[p] = append(open[p], orderclose.CloseRequest{OrderID: idOf(n)}); len(open[p]) == size {
 			full = append(full, open[p])
@@ -118,13 +128,30 @@ func (s *shop) turn(ctx context.Context, what string, c crew, l lot) (closed, er
 	if err := s.fill(ctx, l); err != nil {
 		return closed{}, fmt.Errorf("%s: fill the tables: %w", what, err)
 	}
-	t, err := s.closeLot(ctx, c, l.orders)
+	t, err := s.closeLot(ctx, c, 0, l.orders)
 	if err == nil {
 		err = s.sumsOK(ctx, l)
 	}
 	if err != nil {
 		return closed{}, fmt.Errorf("%s: %w", what, err)
 	}
-	fmt.Fprintf(os.Stderr, "%-34s %7d orders %9.0f orders/s\n", what, l.orders, t.rps)
+	fmt.Fprintf(os.Stderr, "%-34s %7d orders %9.0f orders/s, database %.1f CPU-s per 100,000\n", what, l.orders, t.rps, t.cpu)
 	return t, nil
+}
+
+// databaseCPU returns the CPU time that the database server has used; 0 if it is unknown.
+func (s *shop) databaseCPU() time.Duration {
+	cfg, err := mysql.ParseDSN(s.dsn)
+	if err != nil {
+		return 0
+	}
+	pid, err := listenerOf(cfg.Addr)
+	if err != nil {
+		return 0
+	}
+	used, err := usedSoFar(pid)
+	if err != nil {
+		return 0
+	}
+	return used.cpu
 }

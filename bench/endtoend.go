@@ -47,8 +47,9 @@ type moments struct {
 // measureEndToEnd sends orders that are in the database at an even rate into a delay
 // topic. One process with a relay and a closer, as in production, does the rest.
 func measureEndToEnd(ctx context.Context, p *workspace, s *shop, rate int, spell time.Duration) (endToEnd, error) {
-	orders := int(spell.Seconds()) * rate
-	fmt.Fprintf(os.Stderr, "end to end: %d orders, %d a second\n", orders, rate)
+	uncounted := int(warmUpStream.Seconds()) * rate
+	orders := uncounted + int(spell.Seconds())*rate
+	fmt.Fprintf(os.Stderr, "end to end: %d orders a second for %v, after a warm-up of %v\n", rate, spell, warmUpStream)
 	begin := time.Now().Add(time.Duration(orders/fillRate)*time.Second + 10*time.Second).Truncate(time.Millisecond)
 	l := lot{orders: orders + warmOrders, skus: manySKUs, paidFrom: orders, due: func(n int) time.Time { return dueAt(begin, rate, n) }}
 	if err := s.fill(ctx, l); err != nil {
@@ -81,7 +82,7 @@ func measureEndToEnd(ctx context.Context, p *workspace, s *shop, rate int, spell
 	if err != nil {
 		return endToEnd{}, err
 	}
-	return spreadOf(rate, got), nil
+	return spreadOf(rate, got[uncounted:]), nil
 }
 
 // run sends the orders and waits until all are closed.

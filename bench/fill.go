@@ -13,17 +13,23 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// load describes the contents of a source topic: orders 0, 1, 2 …, each in the
+// load describes the contents of a source topic: orders first, first + 1 …, each in the
 // partition for its key.
 type load struct {
+	first      int
 	records    int
 	partitions int
 	batch      int // records per batch; the last batch of a partition has the rest
 	size       int // approximate size of a record in bytes
 	codec      compress.Compression
 	due        time.Time // due time of all records
+	// message, if not nil, returns other records than those of orders, from their number, which
+	// begins with 0. Then first, size and due have no meaning.
+	message func(number int) (wire.Message, error)
 }
 
 // sealed is an encoded batch and its partition.
@@ -44,7 +50,7 @@ func (l load) each(put func(sealed) error) error {
 		return put(sealed{p, b})
 	}
 	for number := range l.records {
-		m, err := message(number, l.due, l.size)
+		m, err := l.make(number)
 		if err != nil {
 			return err
 		}
@@ -63,6 +69,13 @@ func (l load) each(put func(sealed) error) error {
 		}
 	}
 	return nil
+}
+
+func (l load) make(number int) (wire.Message, error) {
+	if l.message != nil {
+		return l.message(number)
+	}
+	return message(l.first+number, l.due, l.size)
 }
 
 // partitionOf returns the partition that Java clients choose for the key.

@@ -48,9 +48,11 @@ func benchGrowth(ctx context.Context, p *workspace, pl plan) error {
 	fmt.Println("| partitions | relays | bytes | source | records/s | MB/s | CPU-s a million | RSS MB each | twice |")
 	fmt.Println("| ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
 	rows := growthRows()
-	// A first row that does not count, since the broker's code is not compiled yet.
-	if _, _, err := rows[0].drain(ctx, p, pl.growth); err != nil {
-		return fmt.Errorf("warming up: %w", err)
+	fmt.Fprintf(os.Stderr, "warming up the broker for %v\n", pl.warmUp)
+	for began := time.Now(); time.Since(began) < pl.warmUp; {
+		if _, _, err := rows[0].drain(ctx, p, pl.growth); err != nil {
+			return fmt.Errorf("warming up: %w", err)
+		}
 	}
 	for _, r := range rows {
 		records := pl.growth
@@ -64,7 +66,7 @@ func benchGrowth(ctx context.Context, p *workspace, pl plan) error {
 		fmt.Printf("| %d | %d | %d | %s | %.0f | %.0f | %.2f | %.0f | %d |\n", r.partitions, r.processes, r.size, codecName(r.codec),
 			t.rps, t.rps*float64(r.size)/1e6, t.cpuPerMil, t.rssMB, twice)
 	}
-	return nil
+	return growWithLoad(ctx, p, pl)
 }
 
 func codecName(c compress.Compression) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,20 +16,40 @@ import (
 // tick is how often the producer sends the records whose turn it is.
 const tick = 10 * time.Millisecond
 
+// warmUpStream is for how long a stream runs before the lateness of its records counts. In the first
+// second of a stream the broker and the relay open connections, and the broker compiles code; that is
+// the row "cold". Records that arrive early always count.
+const warmUpStream = 5 * time.Second
+
+// coldSpell is how long lateness is measured on a broker that has just started. With a minute, most
+// of its code would be compiled by then.
+const coldSpell = 8 * time.Second
+
 // lateness is the distribution of received − due for the records of one rate.
 type lateness struct {
 	rate           int
+	cold           bool // the broker had just started
 	p50, p99, p999 time.Duration
 	worst          time.Duration
 	early          int
 	used           usage // resources of the relay
 }
 
+// measureCold measures lateness at the first rate on a broker that runs code that is not compiled
+// yet, for coldSpell.
+func measureCold(ctx context.Context, p *workspace, pl plan) (lateness, error) {
+	l, err := measureLateness(ctx, p, pl.rates[0], 0, coldSpell)
+	l.cold = true
+	return l, err
+}
+
 // measureTiming measures lateness at each rate, and the burst.
 func measureTiming(ctx context.Context, p *workspace, pl plan) ([]lateness, burst, error) {
+	// The disk must not write gigabytes of the throughput measurement while lateness is measured.
+	syscall.Sync()
 	var all []lateness
 	for _, rate := range pl.rates {
-		l, err := measureLateness(ctx, p, rate, pl.spell)
+		l, err := measureLateness(ctx, p, rate, warmUpStream, pl.spell)
 		if err != nil {
 			return nil, burst{}, fmt.Errorf("lateness at %d/s: %w", rate, err)
 		}
@@ -41,13 +62,15 @@ func measureTiming(ctx context.Context, p *workspace, pl plan) ([]lateness, burs
 	return all, b, nil
 }
 
-func measureLateness(ctx context.Context, p *workspace, rate int, spell time.Duration) (lateness, error) {
+// measureLateness measures the lateness of a stream that runs for the spell, after a warm-up.
+func measureLateness(ctx context.Context, p *workspace, rate int, warmUp, spell time.Duration) (lateness, error) {
 	l, err := openPipeline(ctx, p, 0, func(*job) {})
 	if err != nil {
 		return lateness{}, err
 	}
-	records := int(spell.Seconds()) * rate
-	fmt.Fprintf(os.Stderr, "lateness: %d records, %d a second\n", records, rate)
+	uncounted := int(warmUp.Seconds()) * rate
+	records := uncounted + int(spell.Seconds())*rate
+	fmt.Fprintf(os.Stderr, "lateness: %d records a second for %v, after a warm-up of %v\n", rate, spell, warmUp)
 	var got []received
 	both, running := errgroup.WithContext(ctx)
 	both.Go(func() error { return l.sendSteadily(running, time.Now(), rate, records) })
@@ -64,7 +87,7 @@ func measureLateness(ctx context.Context, p *workspace, rate int, spell time.Dur
 	if err != nil {
 		return lateness{}, err
 	}
-	return summarize(rate, got, used), nil
+	return summarize(rate, uncounted, got, used), nil
 }
 
 // dueAt returns the due time of a record in a steady stream: bucketLength after it is
@@ -100,14 +123,18 @@ func (l *pipeline) sendSteadily(ctx context.Context, begin time.Time, rate, reco
 	return l.producer.Flush(ctx)
 }
 
-func summarize(rate int, got []received, used usage) lateness {
-	late := make([]time.Duration, len(got))
+// summarize leaves out the lateness of records with numbers below uncounted.
+func summarize(rate, uncounted int, got []received, used usage) lateness {
+	var late []time.Duration
 	early := 0
-	for i, r := range got {
-		if late[i] = r.late; r.late < 0 {
+	for _, r := range got {
+		if r.late < 0 {
 			early++
+		}
+		if r.number >= uncounted {
+			late = append(late, r.late)
 		}
 	}
 	slices.Sort(late)
-	return lateness{rate, percentile(late, 0.5), percentile(late, 0.99), percentile(late, 0.999), late[len(late)-1], early, used}
+	return lateness{rate: rate, p50: percentile(late, 0.5), p99: percentile(late, 0.99), p999: percentile(late, 0.999), worst: late[len(late)-1], early: early, used: used}
 }

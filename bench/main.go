@@ -13,6 +13,9 @@
 //	bench burst PROGRAM
 //	                orders that are due at once, closed by PROGRAM and by a poller: JSON on
 //	                stdout, a table on stderr
+//	bench console PROGRAM
+//	                what PROGRAM run console costs, and how fast its pages are, with waiting
+//	                records and dead letters: JSON on stdout, tables on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
 //	bench outbox    what an outbox row costs a checkout, and how fast such rows are
@@ -32,7 +35,9 @@
 // checkouts beside them; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closereport.go the numbers; ordersburst.go many orders due
 // at once.
-// Of the outbox: outbox.go. Of sweeps: sweep.go.
+// Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
+// consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
+// numbers; metadataproxy.go counts requests.
 package main
 
 import (
@@ -60,13 +65,13 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
-	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "burst": benchBurst}
+	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "burst": benchBurst, "console": benchConsole}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]
 		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench burst PROGRAM | bench close | bench outbox | bench sweep")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench burst PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep")
 	}
 	brokers, err := localBrokers()
 	if err != nil {
@@ -116,6 +121,10 @@ func localDatabase() (string, error) {
 
 // benchRelay runs all measurements of make bench-relay.
 func benchRelay(ctx context.Context, p *workspace, pl plan) error {
+	cold, err := measureCold(ctx, p, pl)
+	if err != nil {
+		return fmt.Errorf("lateness on a cold broker: %w", err)
+	}
 	throughput, err := measureThroughput(ctx, p, pl)
 	if err != nil {
 		return fmt.Errorf("throughput: %w", err)
@@ -124,5 +133,5 @@ func benchRelay(ctx context.Context, p *workspace, pl plan) error {
 	if err != nil {
 		return err
 	}
-	return report{throughput, lateness, burst}.print(os.Stdout, os.Stderr)
+	return report{throughput, cold, lateness, burst}.print(os.Stdout, os.Stderr)
 }

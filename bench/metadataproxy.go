@@ -1,20 +1,25 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// metadataProxy stands between a client and the brokers, and counts the bytes of
-// responses with metadata. It replaces the brokers' addresses in responses by its
+// metadataProxy stands between a client and the brokers. It counts the requests and the bytes, and
+// the bytes of responses with metadata. It replaces the brokers' addresses in responses by its
 // own.
 type metadataProxy struct {
 	metadata atomic.Int64
@@ -22,12 +27,81 @@ type metadataProxy struct {
 	mu        sync.Mutex
 	listeners map[string]net.Listener // by the broker's host:port
 	failed    error
+
+	counted sync.Mutex
+	spent   spent
+}
+
+// spent is what clients ask brokers.
+type spent struct {
+	kinds map[kmsg.Key]int64 // requests
+	bytes int64              // of requests and responses
+}
+
+func (s spent) requests() (all int64) {
+	for _, n := range s.kinds {
+		all += n
+	}
+	return all
+}
+
+// minus returns what was spent since an earlier moment.
+func (s spent) minus(earlier spent) spent {
+	s.kinds = maps.Clone(s.kinds)
+	for kind, n := range earlier.kinds {
+		if s.kinds[kind] -= n; s.kinds[kind] == 0 {
+			delete(s.kinds, kind)
+		}
+	}
+	s.bytes -= earlier.bytes
+	return s
+}
+
+// String names the kinds of requests, the most frequent first.
+func (s spent) String() string {
+	kinds := slices.SortedFunc(maps.Keys(s.kinds), func(a, b kmsg.Key) int {
+		return cmp.Or(cmp.Compare(s.kinds[b], s.kinds[a]), cmp.Compare(a, b))
+	})
+	text := fmt.Sprintf("%d requests, %d bytes", s.requests(), s.bytes)
+	for i, kind := range kinds {
+		text += fmt.Sprintf("%s %d %s", []string{":", ","}[min(i, 1)], s.kinds[kind], kind.Name())
+	}
+	return text
+}
+
+// count returns what was spent up to now.
+func (p *metadataProxy) count() spent {
+	p.counted.Lock()
+	defer p.counted.Unlock()
+	return spent{maps.Clone(p.spent.kinds), p.spent.bytes}
+}
+
+// add counts a frame, and a request of the kind if kind is not negative.
+func (p *metadataProxy) add(bytes int, kind int16) {
+	p.counted.Lock()
+	defer p.counted.Unlock()
+	if p.spent.bytes += int64(bytes); kind >= 0 {
+		p.spent.kinds[kmsg.Key(kind)]++
+	}
+}
+
+// quiet waits until no frame has passed for half a second. It returns false if ctx ends first.
+func (p *metadataProxy) quiet(ctx context.Context) bool {
+	for last := int64(-1); ; {
+		now := p.count().bytes
+		if now == last {
+			return true
+		}
+		if last = now; !sleep(ctx, time.Second/2) {
+			return false
+		}
+	}
 }
 
 // newMetadataProxy listens for each broker. It adds listeners for further brokers
 // when responses name them.
 func newMetadataProxy(brokers []string) (*metadataProxy, error) {
-	p := &metadataProxy{listeners: map[string]net.Listener{}}
+	p := &metadataProxy{listeners: map[string]net.Listener{}, spent: spent{kinds: map[kmsg.Key]int64{}}}
 	for _, b := range brokers {
 		p.addr(b)
 	}
@@ -95,7 +169,9 @@ func (p *metadataProxy) requests(server io.Writer, client io.Reader, asked chan<
 		if err != nil || len(frame) < 8 {
 			return
 		}
-		asked <- request{int16(binary.BigEndian.Uint16(frame[4:])), int16(binary.BigEndian.Uint16(frame[6:]))}
+		r := request{int16(binary.BigEndian.Uint16(frame[4:])), int16(binary.BigEndian.Uint16(frame[6:]))}
+		p.add(len(frame), r.key)
+		asked <- r
 		if _, err := server.Write(frame); err != nil {
 			return
 		}
@@ -109,6 +185,7 @@ func (p *metadataProxy) answers(client io.Writer, server io.Reader, asked <-chan
 		if err != nil {
 			return
 		}
+		p.add(len(frame), -1)
 		of := <-asked
 		switch kmsg.Key(of.key) {
 		case kmsg.Metadata, kmsg.DescribeTopicPartitions:

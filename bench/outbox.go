@@ -85,6 +85,10 @@ func measureOutbox(ctx context.Context, p *workspace, s *shop, pl plan) (r outbo
 		}
 		r.costs = append(r.costs, c)
 	}
+	fmt.Fprintf(os.Stderr, "warming up: %d rows are dispatched\n", pl.outboxRows/5)
+	if _, err := measureDispatch(ctx, p, s, pl.outboxRows/5); err != nil {
+		return r, fmt.Errorf("warming up: %w", err)
+	}
 	var rates []float64
 	for round := range pl.rounds {
 		if r.dispatch, err = measureDispatch(ctx, p, s, pl.outboxRows); err != nil {
@@ -118,6 +122,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	}
 	b := &buyers{pool: pool, box: box, workers: workers}
 	turns := max(checkouts/(workers*outboxSpell), 1)
+	fmt.Fprintf(os.Stderr, "warming up: %d checkouts on each side\n", workers*outboxSpell)
 	var took [2][]float64                  // seconds of each turn
 	for turn := -1; turn < turns; turn++ { // the first turn does not count
 		for i := range 2 {

@@ -35,17 +35,7 @@ func openPipeline(ctx context.Context, p *workspace, from int, edit func(*job)) 
 		return nil, err
 	}
 	edit(&l.job)
-	l.producer, err = kgo.NewClient(
-		kgo.SeedBrokers(p.brokers...),
-		kgo.DefaultProduceTopic(source),
-		kgo.ProducerLinger(2*time.Millisecond), // all records of a tick in one request
-		kgo.ProducerBatchCompression(kgo.NoCompression()),
-	)
-	if err != nil {
-		return nil, err
-	}
-	if l.consumer, err = p.reader(l.job.Target); err != nil {
-		l.producer.Close()
+	if err := l.connect(); err != nil {
 		return nil, err
 	}
 	if l.relay, err = p.start(l.job); err == nil {
@@ -56,6 +46,23 @@ func openPipeline(ctx context.Context, p *workspace, from int, edit func(*job)) 
 		return nil, err
 	}
 	return l, nil
+}
+
+// connect creates the producer of the source and the consumer of the target.
+func (l *pipeline) connect() (err error) {
+	l.producer, err = kgo.NewClient(
+		kgo.SeedBrokers(l.workspace.brokers...),
+		kgo.DefaultProduceTopic(l.job.Source),
+		kgo.ProducerLinger(2*time.Millisecond), // all records of a tick in one request
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	)
+	if err != nil {
+		return err
+	}
+	if l.consumer, err = l.workspace.reader(l.job.Target); err != nil {
+		l.producer.Close()
+	}
+	return err
 }
 
 // close stops everything and returns the resources that the relay has used.

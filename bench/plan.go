@@ -24,7 +24,10 @@ type plan struct {
 	spell time.Duration
 	burst int // records due at one instant
 
-	growth int // records drained in each row
+	growth       int // records drained in each row
+	growthClosed int // orders that are closed in each row
+	growthTable  int // orders in the smallest table of the sweep
+	growthOutbox int // rows in the smallest outbox
 
 	parked int           // records that wait
 	watch  time.Duration // how long a relay with waiting records, or an idle relay, is watched
@@ -40,28 +43,36 @@ type plan struct {
 	outboxRows      int // dispatched
 
 	sweepTables []int // orders in each table
+
+	shown   int // waiting records that the console shows
+	letters int // dead letters that it shows
+	closed  int // orders that were closed in the last hour
+	starts  int // of a console, for each page
+	views   int // of each page whose values are outdated
 }
 
 func planFor(quick bool) plan {
 	p := plan{
 		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
-		growth: 200_000,
+		growth: 200_000, growthClosed: 50_000, growthTable: 312_500, growthOutbox: 50_000,
 		parked: 1_000_000, watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		outboxCheckouts: 20_000, outboxRows: 500_000,
 		sweepTables: []int{1_000_000, 5_000_000},
+		shown:       1_000_000, letters: 100_000, closed: 100_000, starts: 5, views: 12,
 	}
 	if quick {
 		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
-		p.growth = 50_000
+		p.growth, p.growthClosed, p.growthTable, p.growthOutbox = 50_000, 5000, 31_250, 10_000
 		p.parked, p.watch, p.settle = 200_000, 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
 		p.sweepTables = []int{100_000, 500_000}
+		p.shown, p.letters, p.closed, p.starts, p.views = 100_000, 10_000, 10_000, 1, 2
 	}
 	return p
 }

@@ -10,6 +10,7 @@ import (
 // report is the output of make bench-relay.
 type report struct {
 	throughput []drained
+	cold       lateness // at the first rate
 	lateness   []lateness
 	burst      burst
 }
@@ -19,6 +20,7 @@ type (
 	reportJSON struct {
 		Throughput []throughputJSON `json:"throughput"`
 		Lateness   []latenessJSON   `json:"lateness"`
+		Cold       latenessJSON     `json:"lateness_cold"`
 		Burst      burstJSON        `json:"burst"`
 	}
 	throughputJSON struct {
@@ -44,7 +46,7 @@ type (
 )
 
 func (r report) json() reportJSON {
-	j := reportJSON{Burst: burstJSON{r.burst.records, ms(r.burst.last)}}
+	j := reportJSON{Cold: r.cold.json(), Burst: burstJSON{r.burst.records, ms(r.burst.last)}}
 	for _, d := range r.throughput {
 		relay := d.turns[sideRelay]
 		j.Throughput = append(j.Throughput, throughputJSON{
@@ -54,9 +56,13 @@ func (r report) json() reportJSON {
 		})
 	}
 	for _, l := range r.lateness {
-		j.Lateness = append(j.Lateness, latenessJSON{l.rate, ms(l.p50), ms(l.p99), ms(l.p999), l.early})
+		j.Lateness = append(j.Lateness, l.json())
 	}
 	return j
+}
+
+func (l lateness) json() latenessJSON {
+	return latenessJSON{l.rate, ms(l.p50), ms(l.p99), ms(l.p999), l.early}
 }
 
 // print writes the object to out and the tables to tables.
@@ -73,9 +79,13 @@ func (r report) print(out, tables io.Writer) error {
 			fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%.0f\t%s\t\n", d.batch, side, t.rps, t.cpuPerMil, t.rssMB, ratio)
 		}
 	}
-	fmt.Fprint(w, "\nrate/s\tp50 ms\tp99 ms\tp99.9 ms\tworst ms\tearly\trelay CPU-s\tRSS MB\t\n")
-	for _, l := range r.lateness {
-		fmt.Fprintf(w, "%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.2f\t%.0f\t\n", l.rate, ms(l.p50), ms(l.p99), ms(l.p999), ms(l.worst),
+	fmt.Fprint(w, "\nrate/s\tbroker\tp50 ms\tp99 ms\tp99.9 ms\tworst ms\tearly\trelay CPU-s\tRSS MB\t\n")
+	for _, l := range append([]lateness{r.cold}, r.lateness...) {
+		broker := "warm"
+		if l.cold {
+			broker = "cold"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.2f\t%.0f\t\n", l.rate, broker, ms(l.p50), ms(l.p99), ms(l.p999), ms(l.worst),
 			l.early, l.used.cpu.Seconds(), float64(l.used.peak)/(1<<20))
 	}
 	fmt.Fprintf(w, "\nburst of\tlast ms\tearly\t\n%d\t%.1f\t%d\t\n\n", r.burst.records, ms(r.burst.last), r.burst.early)

@@ -43,7 +43,7 @@ func localShop(ctx context.Context) (*shop, error) {
 func openShop(ctx context.Context, server string) (*shop, error) {
 	s := &shop{}
 	var err error
-	if s.dsn, s.drop, err = store.CreateDatabase(ctx, server, "oc_bench_"+strings.ToLower(rand.Text()[:8])); err != nil {
+	if s.dsn, s.drop, err = store.CreateDatabase(ctx, store.Options{DSN: server}, "oc_bench_"+strings.ToLower(rand.Text()[:8])); err != nil {
 		return nil, err
 	}
 	if s.store, err = store.Open(store.Options{DSN: s.dsn}); err == nil {

@@ -35,7 +35,7 @@ func TestPercentile_IsTheNearestRank(t *testing.T) {
 }
 
 func TestSummarize_CountsEarlyRecords(t *testing.T) {
-	l := summarize(1000, []received{{late: 3 * time.Millisecond}, {late: -time.Microsecond}, {late: time.Millisecond}}, usage{})
+	l := summarize(1000, 2, []received{{number: 2, late: 3 * time.Millisecond}, {number: 1, late: -time.Microsecond}, {number: 0, late: time.Second}, {number: 3, late: time.Millisecond}}, usage{})
 	if l.early != 1 || l.p50 != time.Millisecond || l.worst != 3*time.Millisecond {
 		t.Errorf("early %d, p50 %v, worst %v", l.early, l.p50, l.worst)
 	}

@@ -42,7 +42,8 @@ type served struct {
 	program   string
 	file      string // its topics.yaml
 	cfg       *config.Config
-	brokers   []string // the addresses that the relay uses
+	brokers   []string // the addresses that the program uses
+	env       []string // further variables of the program, NAME=value
 	// counters return the bytes of metadata that the relay has read, and the
 	// resources that the broker has used.
 	counters func() (metadata int64, broker usage, err error)
@@ -143,6 +144,7 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 func (s *served) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
 	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.brokers, ","), config.EnvListen+"=127.0.0.1:0")
+	cmd.Env = append(cmd.Env, s.env...)
 	return cmd
 }
 
@@ -169,6 +171,7 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 			return w, err
 		}
 	}
+	fmt.Fprintf(os.Stderr, "warming up for %v, then watching for %v\n", warmUp, during)
 	if !sleep(ctx, warmUp) {
 		return w, ctx.Err()
 	}

@@ -24,14 +24,19 @@ const (
 	beatEvery = 5 * time.Second
 )
 
+// maxQuick is how many transactions run at once, as long as each takes less than the target time.
+// With more, the database makes many small transactions of what would be a few large ones, and each
+// waits for the others.
+const maxQuick = 2
+
 // batcher runs the close transactions of all loops. It bounds the transactions that run
 // at once, and the orders in them (limiter). Jobs of several partitions that wait share one
 // transaction: a commit takes milliseconds, and each partition alone would make many small
-// transactions. Fresh orders go first. If there are several workers, replays use at most half
-// of them. So a fresh batch finds a free worker or waits for one transaction. A single worker
+// transactions. Fresh orders go first. If there are several workers, one at a time serves
+// replays. So a fresh batch finds a free worker or waits for one transaction. A single worker
 // serves both lanes. A batcher is safe for concurrent use.
 type batcher struct {
-	workers   int
+	workers   int             // maximum of transactions at once, the slow ones included
 	maxOrders int             // per transaction
 	run       runTransaction  // closes the orders of a group
 	onLimit   func(limit int) // is called with each new limit, under mu
@@ -39,6 +44,7 @@ type batcher struct {
 	mu          sync.Mutex
 	limiter     limiter
 	running     int // groups in a transaction
+	slow        int // groups among them that take longer than the target time
 	replaying   int // groups of the replay lane among them
 	inFlight    int // orders in them
 	fresh       []*job
@@ -62,6 +68,8 @@ type group struct {
 	jobs   []*job
 	replay bool
 	orders int
+	slow   bool             // takes longer than the target time
+	ended  bool             // its transaction has ended
 	pulse  *partition.Pulse // beats when the transaction starts and after each call of the store
 }
 
@@ -144,7 +152,7 @@ func (b *batcher) admit() {
 // waits, no worker is free, or the next job would exceed the limit beside the running
 // groups. A job that runs alone may exceed the limit.
 func (b *batcher) nextLane() (queue *[]*job, replay bool) {
-	replayFits := len(b.replays) > 0 && b.replaying < max(b.workers/2, 1)
+	replayFits := len(b.replays) > 0 && b.replaying == 0
 	switch {
 	case replayFits && (len(b.fresh) == 0 || b.freshInARow >= replayAfter):
 		queue, replay = &b.replays, true
@@ -154,7 +162,7 @@ func (b *batcher) nextLane() (queue *[]*job, replay bool) {
 		return nil, false
 	}
 	first := b.limiter.batchSize(len((*queue)[0].requests), replay)
-	if b.running >= b.workers || b.running > 0 && b.inFlight+first > b.limiter.limit {
+	if b.running >= b.workers || b.running-b.slow >= maxQuick || b.running > 0 && b.inFlight+first > b.limiter.limit {
 		return nil, false
 	}
 	return queue, replay
@@ -189,6 +197,7 @@ func (b *batcher) runGroup(g *group) {
 	for _, j := range g.jobs {
 		requests = append(requests, j.requests...)
 	}
+	late := time.AfterFunc(b.limiter.target, func() { b.noteSlow(g) })
 	outcomes, err := b.run(ctx, requests)
 	for _, j := range g.jobs {
 		if j.err = err; outcomes != nil {
@@ -198,11 +207,29 @@ func (b *batcher) runGroup(g *group) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	late.Stop()
+	g.ended = true
+	if g.slow {
+		b.slow--
+	}
 	b.running--
 	b.inFlight -= g.orders
 	if g.replay {
 		b.replaying--
 	}
+	b.admit()
+}
+
+// noteSlow starts another group, because the given one takes longer than the target time: it may wait
+// for a lock, or for a service.
+func (b *batcher) noteSlow(g *group) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g.ended {
+		return
+	}
+	g.slow = true
+	b.slow++
 	b.admit()
 }
 

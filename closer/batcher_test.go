@@ -130,21 +130,49 @@ func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 	})
 }
 
-func TestBatcher_ReplaysUseHalfOfTheWorkers(t *testing.T) {
+func TestBatcher_OneWorkerServesReplays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 4)
 		b.limiter.limit = 1000
 		for range 5 {
 			b.wait(t.Context(), "r", 1, true)
 		}
-		if b.replaying != 2 {
-			t.Errorf("replays use %d of 4 workers, want 2", b.replaying)
+		if b.replaying != 1 {
+			t.Errorf("replays use %d of 4 workers, want 1", b.replaying)
 		}
 		b.wait(t.Context(), "f", 1, false)
 		if b.transactions[len(b.transactions)-1] != "f0" {
-			t.Errorf("a fresh order waits beside two replays: %q", b.transactions)
+			t.Errorf("a fresh order waits beside a replay: %q", b.transactions)
 		}
 		b.finish()
+	})
+}
+
+func TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 4)
+		b.limiter.limit = 1000
+		b.maxOrders = 1
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			b.wait(t.Context(), name, 1, false)
+		}
+		counts := func() (running, slow int) {
+			b.batcher.mu.Lock()
+			defer b.batcher.mu.Unlock()
+			return b.running, b.slow
+		}
+		if running, _ := counts(); running != 2 {
+			t.Errorf("%d transactions run at once, want 2", running)
+		}
+		time.Sleep(b.limiter.target)
+		synctest.Wait()
+		if running, slow := counts(); running != 4 || slow != 2 {
+			t.Errorf("%d transactions run, and %d of them count as slow; want all 4 workers, and 2", running, slow)
+		}
+		b.finish()
+		if _, slow := counts(); slow != 0 {
+			t.Errorf("%d slow transactions are left", slow)
+		}
 	})
 }
 

@@ -42,8 +42,9 @@ import (
 // Stage is the name of this stage in dead letters.
 const Stage = "closer"
 
-// Defaults of Options. Two to four workers with batches of 500 saturate one database
-// server. Larger batches only hold their locks longer.
+// Defaults of Options. Two transactions of 500 orders at once saturate one database server. Larger
+// ones only hold their locks longer. Two more workers serve while transactions wait for locks or for
+// a service.
 const (
 	DefaultBatch   = 500
 	DefaultWorkers = 4
@@ -100,10 +101,12 @@ type Options struct {
 	ReplayGroup     string // the group that consumes ReplayTopic; set both or neither
 	ReplayTopic     string // orders that were sent again by hand; "" for none
 	DeadLetterTopic string
-	ControlTopic    string        // receives notices of losses
-	Batch           int           // maximum orders in a transaction; default DefaultBatch
-	Workers         int           // concurrent transactions; default DefaultWorkers
-	TargetLatency   time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
+	ControlTopic    string // receives notices of losses
+	Batch           int    // maximum orders in a transaction; default DefaultBatch
+	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most two of them
+	// began less than TargetLatency ago.
+	Workers       int
+	TargetLatency time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
 	// together: orders that are nearly due, orders with locked rows, and records that
 	// were read ahead while the store is unavailable. Beyond it orders wait in a bucket.
@@ -115,6 +118,10 @@ type Options struct {
 	// Clock is the brokers' clock, as relays use it. The release times of retries and of orders
 	// that came too early are computed from it. Default Now.
 	Clock func() time.Time
+	// Category returns the label value for an order's category in the metric of lateness. Each
+	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
+	// orders have the value "default".
+	Category func(category string) string
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
@@ -164,7 +171,7 @@ func New(o Options) (*Closer, error) {
 		o.OnHang = func(why string) { panic("closer: " + why) }
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	m, err := newMetrics(o.Registerer)
+	m, err := newMetrics(o.Registerer, o.Category)
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)
 	}

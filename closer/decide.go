@@ -15,6 +15,8 @@ const (
 	// contendedWait is the wait before an order with a locked row is tried again. The
 	// transaction of a checkout takes milliseconds; an operator ends one that hangs.
 	contendedWait = 3 * time.Second
+	// pausedWait is the wait before a paused order, or a paused store, is tried again.
+	pausedWait = 2 * time.Second
 	// blockedWait is the wait of an order that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
@@ -53,6 +55,7 @@ const (
 	causeNotFound   = string(orderclose.NotFound)
 	causePending    = string(orderclose.PaymentPending)
 	causeContended  = string(orderclose.Contended)
+	causePaused     = string(orderclose.Paused)
 	causeNoVerdict  = "no_verdict"         // the store gave this order no verdict, but gave one to others
 	causeUnresolved = "payment_unresolved" // the provider did not know for pendingFor
 )
@@ -86,12 +89,14 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		return decision{action: park, wait: contendedWait, record: r, cause: causeNoVerdict, detail: o.Err.Error()}
 	}
 	switch o.Verdict {
-	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed:
+	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.Excluded:
 		return decision{}
 	case orderclose.NotDue:
 		return notDue(r, o, at)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
+	case orderclose.Paused:
+		return decision{action: park, wait: pausedWait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
 		return pending(r, at, jitter)
 	case orderclose.NotFound:
@@ -193,6 +198,8 @@ func (d decision) inBucket(jitter float64) decision {
 	switch {
 	case d.bucket > 0:
 		d.wait = d.bucket
+	case d.cause == causePaused: // not a failure of the order
+		d.wait = addJitter(blockedWait, jitter)
 	case d.cause != "":
 		d.retry, d.wait = true, addJitter(blockedWait, jitter)
 		d.record.Cause = d.cause

@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -92,7 +93,8 @@ func (h *handler) nextBatch() []*entry {
 func (h *handler) closeBatch(batch []*entry) {
 	requests := make([]orderclose.CloseRequest, len(batch))
 	for i, e := range batch {
-		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt, CreatedAt: e.record.Order.CreatedAt, Due: e.record.Order.Due}
+		o := &e.record.Order
+		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
 	for len(requests) > 0 && h.Ctx.Err() == nil {
 		outcomes, err := h.closeSome(requests)
@@ -131,10 +133,15 @@ func (h *handler) requeue(batch []*entry, err error) {
 	if h.backoff == nil {
 		h.backoff = retry.NewBackOff()
 	}
-	if h.backoff.ShouldLog() {
+	wait := h.backoff.NextBackOff()
+	switch paused := errors.Is(err, orderclose.ErrPaused); {
+	case paused:
+		wait = pausedWait
+		h.Logger.Info("closing is paused", "err", err)
+	case h.backoff.ShouldLog():
 		h.Logger.Warn("closing a batch failed, will retry", "err", err)
 	}
-	h.retryAt = h.o.Now().Add(h.backoff.NextBackOff())
+	h.retryAt = h.o.Now().Add(wait)
 	h.add(batch...)
 }
 

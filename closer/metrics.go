@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
 )
@@ -20,17 +21,22 @@ type closerMetrics struct {
 	pendingEnded     prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer) (*closerMetrics, error) {
+// newMetrics registers the metrics. category is Options.Category.
+func newMetrics(r prometheus.Registerer, category func(string) string) (*closerMetrics, error) {
 	f := metrics.With(r)
-	return &closerMetrics{
-		Metrics:          partition.NewMetrics(f),
-		Closes:           metrics.NewCloses(f),
+	m := &closerMetrics{
+		Metrics:          partition.NewMetrics(f, Stage, causeFailed, causeNotFound, causeUnresolved),
+		Closes:           metrics.NewCloses(f, orderclose.PathPipeline, category),
 		batch:            f.Histogram("close_batch_seconds", "How long closing one batch took.", prometheus.ExponentialBuckets(.001, 2, 14)),
 		concurrencyLimit: f.Gauge("close_concurrency_limit_orders", "Limit of orders in transactions at once; smaller while the database is slow."),
 		retries:          f.CounterVec("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause"),
 		pendingBegan:     f.Counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider."),
 		pendingEnded:     f.Counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
-	}, f.Err()
+	}
+	for _, cause := range []string{causeFailed, causeNotFound, causePending, causeContended, causeNoVerdict} {
+		m.retries.WithLabelValues(cause) // a series must exist at 0, or its first increase is not seen
+	}
+	return m, f.Err()
 }
 
 // Batch observes how long closing one batch took.

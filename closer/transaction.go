@@ -33,19 +33,19 @@ func newTransactions(s Store, m *closerMetrics, b *batcher, logger *slog.Logger)
 func (t *transactions) run(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := t.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
-	if errors.Is(err, bisect.ErrNoVerdicts) {
+	if errors.Is(err, bisect.ErrNoVerdicts) && !errors.Is(err, orderclose.ErrPaused) {
 		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
 	}
 	if err == nil {
 		t.metrics.Batch(time.Since(began))
 	}
-	for _, o := range outcomes {
+	for i, o := range outcomes {
 		if o.Verdict == "" {
 			continue
 		}
-		t.metrics.Verdict(orderclose.PathPipeline, o.Verdict)
+		t.metrics.Verdict(o.Verdict)
 		if o.Verdict == orderclose.Closed {
-			t.metrics.Lateness(orderclose.PathPipeline, -o.Remaining())
+			t.metrics.Lateness(requests[i].Category, -o.Remaining())
 		}
 	}
 	return outcomes, err

@@ -26,6 +26,8 @@
 //	avoided.go        buckets that accept no records
 //	control.go        Control, which package pipeline fills
 //
+// With a History, it appends a record of each sweep to the control topic (history.go).
+//
 // Correctness depends only on the Store, which closes each order once: two sweeps at the
 // same time close the same orders as one sweep. If Redis does not answer, a Compensator
 // sweeps without the lock, and logs a warning.
@@ -47,6 +49,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Stage is the name of a compensator in logs.
@@ -133,13 +136,20 @@ type Options struct {
 	// Control is how the Compensator gets to know of lost records; nil: it does not.
 	// Package pipeline sets it; other programs cannot.
 	Control *Control
+	// History is where the Compensator records its sweeps; nil: nowhere. Package pipeline sets it;
+	// other programs cannot.
+	History *History
 	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
 	// Missed is called with all orders of a page that were closed; a report names
 	// only a hundred. It is not called without an Investigator, nor if the Investigator
 	// could not begin. May be nil.
 	Missed func([]Miss)
-	Logger *slog.Logger // default: no log
+	// Category returns the label value for an order's category in the metric of lateness. Each
+	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
+	// orders have the value "default".
+	Category func(category string) string
+	Logger   *slog.Logger // default: no log
 	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
 	// Default: no metrics.
 	Registerer prometheus.Registerer
@@ -153,6 +163,7 @@ type Compensator struct {
 	limiter           *rate.Limiter // for sweeps
 	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
 	culprits          *bisect.Culprits
+	recorder          recorder
 
 	busy       sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
 	from       orderclose.Order // the next sweep starts after this order; zero: at the beginning
@@ -172,6 +183,11 @@ func New(o Options) (*Compensator, error) {
 			return nil, err
 		}
 	}
+	if o.History != nil {
+		if err := o.History.check(); err != nil {
+			return nil, err
+		}
+	}
 	if o.Log == nil {
 		o.Log = &ownLog{clock: o.Store}
 	}
@@ -181,7 +197,7 @@ func New(o Options) (*Compensator, error) {
 	o.PageSize = cmp.Or(o.PageSize, DefaultPageSize)
 	o.Rate = cmp.Or(o.Rate, DefaultRate)
 	o.Logger = retry.LimitLogs(o.Logger)
-	m, err := newMetrics(o.Registerer, o.Period)
+	m, err := newMetrics(o.Registerer, o.Period, o.Category)
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
@@ -193,6 +209,7 @@ func New(o Options) (*Compensator, error) {
 		o: o, metrics: m, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep, o.Logger),
+		recorder: recorder{history: o.History, logger: o.Logger},
 	}, nil
 }
 
@@ -205,7 +222,9 @@ func (c *Compensator) Run(ctx context.Context) error {
 		listening.Go(func() { c.listen(ctx) })
 	}
 	for ctx.Err() == nil {
-		retry.Sleep(ctx, c.tick(ctx))
+		wait := c.tick(ctx)
+		_ = c.recorder.flush(ctx) // the failure is logged already
+		retry.Sleep(ctx, wait)
 	}
 	listening.Wait()
 	return nil
@@ -233,8 +252,9 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 	}
 	now = now.Add(time.Since(began))
 	for range c.schedule.passed(now.Add(-r.Took()), now) {
-		c.metrics.SweepSkipped("running")
+		c.metrics.SweepSkipped(skippedRunning)
 	}
+	c.record(ctx, wire.SweepPeriod, r, err)
 	return c.schedule.wait(now)
 }
 
@@ -249,7 +269,9 @@ func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 // The report is valid also if an error ended the sweep early. The error wraps ErrHeld
 // if another process is sweeping.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	return c.hold(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.hold(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	c.record(ctx, wire.SweepOnce, r, err)
+	return r, err
 }
 
 // hold runs work under the lock, or without the lock if it is unavailable, and
@@ -257,7 +279,7 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 // if it returns false.
 func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	if !c.busy.TryLock() {
-		c.metrics.SweepSkipped("running")
+		c.metrics.SweepSkipped(skippedRunning)
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
 	defer c.busy.Unlock()
@@ -294,7 +316,10 @@ func (c *Compensator) report(r Report, err error) {
 		c.o.Logger.Info("sweep stopped", "report", r)
 	case errors.Is(err, ErrHeld):
 		c.o.Logger.Info("not sweeping, another process holds the lock")
-		c.metrics.SweepSkipped("held")
+		c.metrics.SweepSkipped(skippedHeld)
+	case errors.Is(err, orderclose.ErrPaused):
+		c.o.Logger.Info("not sweeping", "reason", err, "report", r)
+		c.metrics.SweepSkipped(skippedPaused)
 	case errors.Is(err, errAlreadyDone):
 		c.o.Logger.Debug("not sweeping", "reason", err)
 	case err != nil:

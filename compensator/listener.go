@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // controlPollInterval is the time between two polls of the control topic.
@@ -184,10 +185,11 @@ func (l *listener) startSweep(ctx context.Context) {
 func (l *listener) sweepForLosses(ctx context.Context) sweepResult {
 	for {
 		count := int(l.lossCount.Load())
-		_, err := l.c.hold(ctx, false, nil, func(ctx context.Context, r *Report) error {
+		r, err := l.c.hold(ctx, false, nil, func(ctx context.Context, r *Report) error {
 			r.Lost = count
 			return l.c.sweep(ctx, r)
 		})
+		l.c.record(ctx, wire.SweepLosses, r, err)
 		if !errors.Is(err, ErrHeld) || !retry.Sleep(ctx, l.c.schedule.pollInterval()) {
 			return sweepResult{count, err}
 		}

@@ -94,9 +94,15 @@ func (l *RedisLock) stuck(ctx context.Context) error {
 	return nil
 }
 
+// answerTime is how long Redis may take to answer a request about a lock with this expiry. The
+// library's own limit, a twentieth of the expiry, is 150 ms for 3 s, which a busy machine may need to
+// connect.
+func answerTime(expiry time.Duration) time.Duration { return min(expiry/3, 3*time.Second) }
+
 // Hold implements Lock.
 func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) error) error {
-	mutex := l.sync.NewMutex(l.o.Key, redsync.WithExpiry(l.o.Expiry), redsync.WithTries(1))
+	mutex := l.sync.NewMutex(l.o.Key, redsync.WithExpiry(l.o.Expiry), redsync.WithTries(1),
+		redsync.WithTimeoutFactor(answerTime(l.o.Expiry).Seconds()/l.o.Expiry.Seconds()))
 	if err := mutex.TryLockContext(ctx); err != nil {
 		if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
 			if stuck := l.stuck(ctx); stuck != nil {
@@ -124,7 +130,7 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 		return errors.Join(cause, err)
 	}
 	// A sweep that was cancelled should still release the lock.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime(l.o.Expiry))
 	defer cancel()
 	mutex.UnlockContext(ctx) // if this fails, the lock expires
 	return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
 )
 
@@ -22,23 +23,27 @@ type sweepMetrics struct {
 	lockStuck     prometheus.Gauge
 }
 
-// newMetrics registers the metrics. period is the time between two sweeps.
-func newMetrics(r prometheus.Registerer, period time.Duration) (*sweepMetrics, error) {
+// newMetrics registers the metrics. period is the time between two sweeps, category is
+// Options.Category.
+func newMetrics(r prometheus.Registerer, period time.Duration, category func(string) string) (*sweepMetrics, error) {
 	f := metrics.With(r)
 	m := &sweepMetrics{
-		Closes:        metrics.NewCloses(f),
+		Closes:        metrics.NewCloses(f, orderclose.PathSweep, category),
 		seconds:       f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
 		lastSweep:     f.Gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
 		runningSince:  f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
 		found:         f.CounterVec("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; not_closed: the sweep did not close them either.", "cause"),
 		rescheduled:   f.Counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost."),
 		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),
-		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps) or running (this process still sweeps).", "reason"),
+		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
 		lockAvailable: f.Gauge("compensator_lock_available", "1 if Redis answers for the lock, else 0; checked every minute."),
 		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every minute."),
 	}
-	for _, c := range Causes() {
+	for _, c := range append(Causes(), notClosed) {
 		m.found.WithLabelValues(string(c)) // a series must exist at 0, or its first increase is not seen
+	}
+	for _, reason := range []string{skippedHeld, skippedRunning, skippedPaused} {
+		m.skipped.WithLabelValues(reason)
 	}
 	m.lockAvailable.Set(1)
 	f.Gauge("compensator_period_seconds", "Configured time from the start of one sweep to the next.").Set(period.Seconds())
@@ -57,8 +62,14 @@ func (m *sweepMetrics) LastSweep(finished time.Time) { m.lastSweep.Set(metrics.T
 // SweepFailed counts a sweep that did not finish.
 func (m *sweepMetrics) SweepFailed() { m.failed.Inc() }
 
-// SweepSkipped counts a sweep that was due and not begun. The reason is "held" if another
-// process held the lock, or "running" if this process was still sweeping.
+// Reasons why a due sweep was not begun.
+const (
+	skippedHeld    = "held"    // another process held the lock
+	skippedRunning = "running" // this process was still sweeping
+	skippedPaused  = "paused"  // an operator has paused sweeps
+)
+
+// SweepSkipped counts a sweep that was due and not begun.
 func (m *sweepMetrics) SweepSkipped(reason string) { m.skipped.WithLabelValues(reason).Inc() }
 
 // LockAvailable sets whether the lock server answers.

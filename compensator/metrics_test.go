@@ -10,12 +10,15 @@ import (
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
-	m, err := newMetrics(r, time.Hour)
+	m, err := newMetrics(r, time.Hour, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Series("compensator_found_total"); n != len(Causes()) {
-		t.Errorf("%d causes have a series at 0, want %d", n, len(Causes()))
+	if n := r.Series("compensator_found_total"); n != len(Causes())+1 {
+		t.Errorf("%d causes have a series at 0, want %d and not_closed", n, len(Causes()))
+	}
+	if n := r.Series("compensator_skipped_total"); n != 3 {
+		t.Errorf("%d reasons have a series at 0, want 3", n)
 	}
 	m.Swept(500 * time.Millisecond)
 	m.Missed(Unpublished, 7)

@@ -36,6 +36,10 @@ type Report struct {
 	AlreadyPaid   int `json:"already_paid"`
 	AlreadyClosed int `json:"already_closed"`
 	NotDue        int `json:"not_due"`
+	// Excluded is the number of orders that the configuration has excluded since their page was read.
+	Excluded int `json:"excluded"`
+	// Paused is the number of orders whose category is paused.
+	Paused int `json:"paused"`
 	// PaymentPending is the number of orders for which the payment provider cannot
 	// say yet whether they are paid.
 	PaymentPending int `json:"payment_pending"`
@@ -87,6 +91,10 @@ func (r *Report) count(o orderclose.Outcome) {
 		r.AlreadyClosed++
 	case orderclose.NotDue:
 		r.NotDue++
+	case orderclose.Excluded:
+		r.Excluded++
+	case orderclose.Paused:
+		r.Paused++
 	case orderclose.PaymentPending: // retried by the next sweep
 		r.PaymentPending++
 	default:

@@ -111,6 +111,9 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 			}
 		}
 		s.progress(last)
+		if errors.Is(s.lastErr, orderclose.ErrPaused) {
+			return s.lastErr
+		}
 		if s.silent >= maxSilentPages || len(s.unresolved) > maxUnresolvedPages*s.o.PageSize {
 			s.from = last // the next sweep continues here
 			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved), last.ID, s.lastErr)
@@ -203,7 +206,7 @@ func (s *sweepRun) closePage(ctx context.Context, page []orderclose.Order) ([]or
 	}
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
-		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
 	return s.culprits.CloseOrders(ctx, orderclose.PathSweep, requests)
 }
@@ -220,7 +223,7 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 		decided++
 		s.tally(o)
 		if o.Verdict == orderclose.Closed {
-			s.metrics.Lateness(orderclose.PathSweep, -o.Remaining())
+			s.metrics.Lateness(page[i].Category, -o.Remaining())
 			missed = append(missed, page[i])
 		}
 	}
@@ -230,7 +233,7 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 
 // tally counts one outcome.
 func (s *sweepRun) tally(o orderclose.Outcome) {
-	s.metrics.Verdict(orderclose.PathSweep, o.Verdict)
+	s.metrics.Verdict(o.Verdict)
 	s.r.count(o)
 	if o.Verdict == orderclose.Failed && len(s.failed) < maxRemembered {
 		s.failed[o.OrderID] = true

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -90,7 +91,7 @@ func (o *Options) decide(due, appended, now int64) route {
 	}
 	// Neither difference can overflow: due is after now, and now is after 1970.
 	if ahead := milliseconds(due - max(appended, now)); wire.BeyondLimit(ahead) {
-		return route{cause: "due_too_far", detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, wire.MaxDelayLimit)}
+		return route{cause: partition.CauseDueTooFar, detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, wire.MaxDelayLimit)}
 	}
 	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic}
 }

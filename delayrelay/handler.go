@@ -45,6 +45,7 @@ const noRewind = math.MaxInt64
 
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
 	l.SetLookBack(b.Length + lookBackSlack)
+	r.metrics.Serve(l.Claim.Topic)
 	return &handler{Loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b, rewind: noRewind}
 }
 

@@ -29,7 +29,7 @@ type relayMetrics struct {
 func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, error) {
 	f := metrics.With(r)
 	return &relayMetrics{
-		Metrics:       partition.NewMetrics(f),
+		Metrics:       partition.NewMetrics(f, Stage),
 		overdue:       f.Elapsed("delay_head_overdue_seconds", "By how much the next record to leave a partition is overdue; 0 if it is not.", now, "topic", "partition"),
 		window:        f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
 		windowBytes:   f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
@@ -42,6 +42,16 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 		unrecorded:    f.Counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
 		drifted:       f.CounterVec("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic"),
 	}, f.Err()
+}
+
+// Serve creates the series of a delay topic at 0. A series must exist at 0, or its first increase
+// is not seen.
+func (m *relayMetrics) Serve(topic string) {
+	m.forwarded.WithLabelValues(topic)
+	m.hops.WithLabelValues(topic, topic) // the other topics to which records hop follow from the load
+	m.mispicked.WithLabelValues(topic)
+	m.windowDropped.WithLabelValues(topic)
+	m.drifted.WithLabelValues(topic)
 }
 
 // Waiting sets the release time of the record that leaves a partition next, zero if none waits

@@ -16,6 +16,12 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Serve("delay_5m") // a series must exist at 0, or increase() does not see its first increase
+	for _, name := range []string{"relay_forwarded_total", "relay_hops_total", "mispicked_total", "relay_window_dropped_total", "producer_stamped_batches_total"} {
+		if n := r.Series(name); n != 1 {
+			t.Errorf("%s has %d series at 0, want 1", name, n)
+		}
+	}
 	m.Waiting("delay_5m", 3, now.Add(-90*time.Second), 7, 700)
 	m.Waiting("delay_5m", 4, now.Add(time.Minute), 1, 100)
 	m.Waiting("delay_5m", 5, time.Time{}, 0, 0)

@@ -3,6 +3,9 @@ package deploy
 import (
 	"context"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,9 +15,13 @@ import (
 	"testing/synctest"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/notify"
+	"github.com/orderclose/orderclose/internal/testkit/runbook"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/release"
@@ -108,44 +115,55 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 	}
 }
 
-// Each alert has a severity, a description, and a link to a section of the runbook
-// that exists.
+// Each alert has a severity, a description, and an absolute link to a section of the runbook that
+// says what to do and names the alert. All links have the same base: make runbook-url changes it.
 func TestAlerts_LinkToTheRunbook(t *testing.T) {
-	t.Chdir("alerts")
-	runbook, err := os.ReadFile("../../docs/runbook.md")
+	sections, err := runbook.Read("../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	anchors := map[string]bool{}
-	for line := range strings.Lines(string(runbook)) {
-		if title, ok := strings.CutPrefix(line, "## "); ok {
-			anchors["docs/runbook.md#"+anchor(strings.TrimSpace(title))] = true
-		}
-	}
+	t.Chdir("alerts")
+	linked, bases := map[string][]string{}, map[string]bool{}
 	for _, r := range rules(t) {
 		if s := r.Labels["severity"]; s != "ticket" && s != "page" {
 			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		}
-		if url := r.Annotations["runbook_url"]; !anchors[url] {
-			t.Errorf("%s: %s links to %q, which does not exist", r.file, r.Alert, url)
+		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
+		if _, ok := sections[anchor]; !ok {
+			t.Errorf("%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
 		}
+		linked[anchor], bases[base] = append(linked[anchor], r.Alert), true
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: %s has no summary or no description", r.file, r.Alert)
 		}
 	}
+	for base := range bases {
+		if u, err := url.Parse(base); len(bases) > 1 || err != nil || !u.IsAbs() || u.Host == "" {
+			t.Errorf("the links to the runbook begin with %v; want one absolute URL", slices.Sorted(maps.Keys(bases)))
+		}
+	}
+	for anchor, s := range sections {
+		if diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[anchor]))); diff != "" {
+			t.Errorf("section %q and the alerts that link to it (-named +linked):\n%s", s.Title, diff)
+		}
+	}
 }
 
-// anchor returns the anchor of a heading.
-func anchor(title string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == ' ':
-			return '-'
-		case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
-			return unicode.ToLower(r)
+// Each section of the runbook but the first says the same things in the same order: what an alert or
+// a procedure means, whether money is at risk, where to look, what to do, and how to verify it.
+func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
+	sections, err := runbook.Read("../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sections) < 30 {
+		t.Errorf("the runbook has %d sections only", len(sections))
+	}
+	for anchor, s := range sections {
+		if err := s.Check(); err != nil && anchor != "first-look" {
+			t.Error(err)
 		}
-		return -1
-	}, title)
+	}
 }
 
 var metricName = regexp.MustCompile(`\borderclose_[a-z_]+`)
@@ -171,8 +189,8 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 	}
 }
 
-// described returns the names of all metrics that processes with all roles register, including
-// those without a value yet.
+// described returns the names of all metrics of orderclose notify, and of all that processes with
+// all roles register, including those without a value yet.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := &recorder{}
@@ -210,6 +228,17 @@ func described(t *testing.T) map[string]bool {
 		for d := range descs {
 			names[name.FindStringSubmatch(d.String())[1]] = true
 		}
+	}
+	n, err := notify.New(notify.Options{Config: &config.Notify{Receivers: map[string]config.NotifyReceiver{
+		"any": {URL: "http://127.0.0.1", HTTP: &config.NotifyHTTP{}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	n.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(w.Body.String(), -1) {
+		names[m[1]] = true
 	}
 	return names
 }
@@ -296,6 +325,27 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The examples of a watchdog in the document are what Prometheus and Alertmanager accept.
+func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
+	document, err := os.ReadFile("../docs/alerting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("the document has %d blocks of YAML, want a rule and a route", len(blocks))
+	}
+	t.Chdir(t.TempDir())
+	route := strings.Replace(string(blocks[1][1]), "route:\n", "route:\n  receiver: heartbeat\n", 1)
+	for name, text := range map[string]string{"rules.yml": string(blocks[0][1]), "alertmanager.yml": route} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tool(t, "promtool", "check", "rules", "rules.yml")
+	tool(t, "amtool", "check-config", "alertmanager.yml")
 }
 
 func TestAlertmanager_PassesAmtool(t *testing.T) {

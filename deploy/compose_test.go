@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/orderclose/orderclose/internal/config"
 )
 
@@ -176,9 +178,29 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
-		if !pinned.MatchString(from[1]) {
+		if from[1] != "scratch" && !pinned.MatchString(from[1]) {
 			t.Errorf("Dockerfile: the image %s has no fixed version", from[1])
 		}
+	}
+}
+
+// Git must find every tracked file in the build's context. Otherwise the version of the image has no
+// revision, or ends with +dirty.
+func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
+	lists := map[string][]string{"../.gitignore": nil, "compose/Dockerfile.dockerignore": nil}
+	for name := range lists {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if pattern := strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "**/"), "/"); pattern != "" && pattern[0] != '#' {
+				lists[name] = append(lists[name], pattern)
+			}
+		}
+	}
+	if diff := cmp.Diff(lists["../.gitignore"], lists["compose/Dockerfile.dockerignore"]); diff != "" {
+		t.Errorf("the context lacks other files than git ignores:\n%s", diff)
 	}
 }
 
@@ -304,13 +326,17 @@ func TestSecrets_AreCreatedOnce(t *testing.T) {
 	t.Chdir("compose")
 	f, dir := read(t), secrets(t)
 	used := map[string]bool{}
+	settings := map[string]string{ // of the services whose own file names secrets
+		"alertmanager": content(t, "../alerts", "alertmanager.yml"),
+		"notify":       content(t, "../alerts", "notify.yaml"),
+	}
 	for name, s := range f.Services {
 		for _, secret := range s.Secrets {
 			used[secret] = true
 			if _, ok := f.Secrets[secret]; !ok {
 				t.Errorf("%s: the secret %s does not exist", name, secret)
 			}
-			if want := "/run/secrets/" + secret; !strings.Contains(fmt.Sprint(s.Environment, s.Command), want) && name != "alertmanager" {
+			if want := "/run/secrets/" + secret; !strings.Contains(fmt.Sprint(s.Environment, s.Command, settings[name]), want) {
 				t.Errorf("%s does not read %s", name, want)
 			}
 		}

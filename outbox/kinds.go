@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -40,8 +41,8 @@ type Scheduling struct {
 	Now func() time.Time
 }
 
-// errDueTooFar is a cause of dead letters. The relay has the same cause.
-var errDueTooFar = errors.New("due_too_far")
+// errDueTooFar is a cause of dead letters.
+var errDueTooFar = errors.New(partition.CauseDueTooFar)
 
 // Schedules returns the kind of the rows that producer.Outbox adds. Each row becomes
 // the record that the producer would have sent. The bucket is picked for each attempt

@@ -17,12 +17,16 @@ type dispatcherMetrics struct {
 
 func newMetrics(r prometheus.Registerer) (*dispatcherMetrics, error) {
 	f := metrics.With(r)
-	return &dispatcherMetrics{
-		Metrics:    partition.NewMetrics(f),
+	m := &dispatcherMetrics{
+		Metrics:    partition.NewMetrics(f, Stage),
 		oldest:     f.GaugeVec("outbox_oldest_unpublished_seconds", "Age of the oldest row in the outbox, by the database's clock; read every 5 s.", "outbox"),
 		rows:       f.GaugeVec("outbox_rows", "Rows in the outbox, counted up to 10,000; read every 5 s.", "outbox"),
 		dispatched: f.CounterVec("outbox_dispatched_total", "Rows that were published and deleted.", "outbox"),
-	}, f.Err()
+	}
+	for _, box := range []wire.Outbox{wire.ScheduleOutbox, wire.EventOutbox} {
+		m.Dispatched(box, 0) // a series must exist at 0, or its first increase is not seen
+	}
+	return m, f.Err()
 }
 
 // Dispatched adds rows that were published and deleted.

@@ -14,6 +14,13 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if n := r.Series("outbox_dispatched_total"); n != 2 {
+		t.Errorf("%d outboxes have a series at 0, want 2", n)
+	}
+	// A dispatcher that has no row of an outbox to report must not look as if it served it.
+	if n := r.Series("outbox_oldest_unpublished_seconds"); n != 0 {
+		t.Errorf("%d outboxes have an oldest row before they were read", n)
+	}
 	m.Backlog(wire.EventOutbox, wire.OutboxBacklog{Oldest: 1500 * time.Millisecond, Rows: 7})
 	m.Dispatched(wire.EventOutbox, 3)
 	for name, want := range map[string]float64{"outbox_oldest_unpublished_seconds": 1.5, "outbox_rows": 7, "outbox_dispatched_total": 3} {

@@ -15,13 +15,17 @@
 // started has stopped. Handler serves metrics, health and reloads.
 //
 //	options.go      what a program chooses, and the clients of the servers
+//	redis.go        the client of Redis
 //	app.go          New, Run, and how each role is built
 //	await.go        what a role waits for
 //	buckets.go      keeps the buckets of the parts up to date with topics.yaml
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
+//	shadow.go       the role that closes nothing
+//	console.go      the role that serves the web console
 //	events.go       ReadEvents
+//	pauses.go       pauses of closing
 //	overdue.go, writes.go, deadletters.go    what is measured beside the roles
 //	health.go       /metrics, /-/healthy, /-/ready
 //
@@ -51,7 +55,8 @@ import (
 // Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles. Any number of processes may run each of them. The role Release is in outbox.go.
+// The roles. Any number of processes may run each of them. The role Release is in outbox.go, the
+// role Shadow in shadow.go, and the role Console in console.go.
 const (
 	Relay       Role = "relay"       // moves records through the delay topics to the close topic
 	Closer      Role = "closer"      // closes the orders of the close topic
@@ -59,9 +64,12 @@ const (
 	Outbox      Role = "outbox"      // publishes the rows of the outbox tables
 )
 
-// AllRoles returns all roles but Release, which only shops with stock in a service need. The
-// order of the roles has no meaning.
+// AllRoles returns all roles but Release, which only shops with stock in a service need, Shadow,
+// which is for a trial, and Console, which people open. The order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
+
+// knownRoles returns all roles that Run accepts.
+func knownRoles() []Role { return append(AllRoles(), Release, Shadow, Console) }
 
 // App runs roles, once. Make it with New.
 type App struct {
@@ -92,9 +100,6 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{gatherer: o.gatherer(), clock: kafka.NewBrokerClock(o.Now)}
-	if err := registerRuntime(o.Registerer); err != nil {
-		return nil, fmt.Errorf("pipeline: %w", err)
-	}
 	var err error
 	if a.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, fmt.Errorf("pipeline: %w", err)
@@ -171,7 +176,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		return errRanBefore
 	}
 	if len(roles) == 0 {
-		return fmt.Errorf("pipeline: Run needs a role: %v", append(AllRoles(), Release))
+		return fmt.Errorf("pipeline: Run needs a role: %v", knownRoles())
 	}
 	roles = slices.Compact(slices.Sorted(slices.Values(roles)))
 	parts := make([]part, len(roles))
@@ -199,7 +204,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 			}
 		})
 	}
-	if a.conns.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator }) {
+	if a.conns.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator && r != Console }) {
 		guarding, stop := context.WithCancel(ctx)
 		var guard sync.WaitGroup
 		guard.Go(func() { a.guard(guarding) })
@@ -212,6 +217,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 	defer a.watchDeadLetters(ctx, roles)()
 	defer a.watchOverdue(ctx, roles)()
 	defer a.watchWrites(ctx, roles)()
+	defer a.watchPauses(ctx, roles)()
 	defer a.keepBuckets(ctx, roles)()
 	defer a.watch(ctx)()
 	running.Wait()
@@ -242,9 +248,22 @@ func (a *App) runPart(ctx context.Context, p part) error {
 			return nil
 		}
 	}
-	a.o.Logger.Info("started", "role", p.role)
+	started := []any{"role", p.role}
+	if name := a.database(); name != "" {
+		started = append(started, "database", name)
+	}
+	a.o.Logger.Info("started", started...)
 	defer a.o.Logger.Info("stopped", "role", p.role)
 	return p.run(ctx)
+}
+
+// database names the database of this process, as host:port/database; "" if it has none, or if
+// its name is not known.
+func (a *App) database() string {
+	if a.conns.Store == nil {
+		return ""
+	}
+	return a.conns.Store.Database()
 }
 
 // needs returns the needs of all parts, without duplicates.
@@ -272,8 +291,12 @@ func (a *App) build(role Role) (part, error) {
 		return a.buildOutbox()
 	case Release:
 		return a.buildRelease()
+	case Shadow:
+		return a.buildShadow()
+	case Console:
+		return a.buildConsole()
 	}
-	return part{}, fmt.Errorf("unknown role; the roles are %v", append(AllRoles(), Release))
+	return part{}, fmt.Errorf("unknown role; the roles are %v", knownRoles())
 }
 
 func (a *App) buildRelay() (part, error) {
@@ -335,6 +358,7 @@ func (a *App) buildCloser() (part, error) {
 		TargetLatency:   c.Closer.TargetLatency,
 		Now:             a.o.Now,
 		Clock:           a.clock.Now,
+		Category:        a.category,
 		OnHang:          a.o.OnHang,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Registerer:      a.o.Registerer,

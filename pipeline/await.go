@@ -42,8 +42,12 @@ func (a *App) exists(ctx context.Context, topic string) error {
 	return err
 }
 
-func (a *App) needDatabase() need {
-	return need{"database", a.CheckDatabase}
+func (a *App) needDatabase() need { return need{"database", a.checkSchema} }
+
+// needOrders is for parts that read the orders' tables. The outbox does not: its database user
+// needs no privilege on them.
+func (a *App) needOrders() need {
+	return need{"tables of orders", func(ctx context.Context) error { return a.conns.Store.CheckMapping(ctx) }}
 }
 
 // CheckDatabase returns an error if the database cannot be used: it does not answer, its
@@ -53,13 +57,17 @@ func (a *App) CheckDatabase(ctx context.Context) error {
 	if a.conns.Store == nil {
 		return errNoDatabase
 	}
-	if err := a.conns.Store.Ping(ctx); err != nil {
-		return err
-	}
-	if err := a.conns.Store.Migrated(ctx); err != nil {
+	if err := a.checkSchema(ctx); err != nil {
 		return err
 	}
 	return a.conns.Store.CheckMapping(ctx)
+}
+
+func (a *App) checkSchema(ctx context.Context) error {
+	if err := a.conns.Store.Ping(ctx); err != nil {
+		return err
+	}
+	return a.conns.Store.Migrated(ctx)
 }
 
 // await repeats the check of n until it succeeds, and returns true; it returns false when

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/metrics"
 )
 
 // closeMethod is the configured method of closing orders. Closer and compensator share one, so
@@ -31,6 +32,15 @@ func (c closeMethod) batch(want int) int {
 	return want
 }
 
+// category returns the label value for an order's category in the metric of lateness: the category
+// if topics.yaml lists it now. Only that file decides how many series there are.
+func (a *App) category(name string) string {
+	if _, listed := a.config().Delays.ByCategory[name]; listed {
+		return name
+	}
+	return metrics.OtherCategories
+}
+
 func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	c := a.o.Config.Closer
 	switch {
@@ -41,12 +51,15 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	case a.conns.Store == nil:
 		err = errNoDatabase
 	default:
-		method = closeMethod{store: a.conns.Store, needs: []need{a.needDatabase()}}
+		method = closeMethod{store: a.conns.Store, needs: []need{a.needDatabase(), a.needOrders()}}
 	}
-	if err != nil || a.o.Payment == nil && c.Payment.URL == "" {
+	if err == nil && (a.o.Payment != nil || c.Payment.URL != "") {
+		method, err = a.withPayment(method, c.Payment)
+	}
+	if err != nil {
 		return method, err
 	}
-	return a.withPayment(method, c.Payment)
+	return a.withPauses(method), nil
 }
 
 // httpMethod returns the method that closes orders through a service. It needs no check of the

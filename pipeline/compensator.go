@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
+	"os"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -16,7 +18,7 @@ func (a *App) buildCompensator() (part, error) {
 	}
 	var needs []need
 	if a.conns.Store != nil {
-		needs = append(needs, a.needDatabase())
+		needs = append(needs, a.needDatabase(), a.needOrders())
 	}
 	after := func() {}
 	c := a.o.Config
@@ -80,13 +82,26 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		PageSize:     method.batch(c.PageSize),
 		Rate:         c.Rate,
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
+		Category:     a.category,
 		Registerer:   a.o.Registerer,
 	}
 	if log, ok := source.(compensator.Log); ok { // otherwise each process remembers its own sweeps
 		o.Log = log
 	}
+	if a.conns.Kafka != nil {
+		o.History = &compensator.History{Log: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: thisProcess()}
+	}
 	o.Lock, err = a.sweepLock("")
 	return o, source, err
+}
+
+// thisProcess identifies this process in the history of sweeps: host/17.
+func thisProcess() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
 // sweepLock returns the lock in Redis with this suffix of the key; nil without Redis.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,26 +91,28 @@ func (r *readiness) list(of *map[string]string) []string {
 
 // healthHandler serves the GET routes of App.Handler. Without a gatherer it has no /metrics.
 // /-/healthy answers 200 whether the servers answer or not. /-/ready answers 503 with the reasons
-// while the process waits for something, and otherwise 200 with a line for each hint.
-func healthHandler(g prometheus.Gatherer, ready *readiness, profiles bool) http.Handler {
+// while the process waits for something, and otherwise 200 with a line for each hint. Both have a
+// line with the database, unless it is "".
+func healthHandler(g prometheus.Gatherer, ready *readiness, database string, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	if g != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		waiting := ready.waitsFor()
-		if len(waiting) == 0 {
-			fmt.Fprintln(w, "ready")
+		lines := ready.waitsFor()
+		if len(lines) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		} else {
+			lines = []string{"ready"}
 			for _, line := range ready.listHints() {
-				fmt.Fprintln(w, "without "+line)
+				lines = append(lines, "without "+line)
 			}
-			return
 		}
-		w.WriteHeader(http.StatusServiceUnavailable)
-		for _, line := range waiting {
-			fmt.Fprintln(w, line)
+		if database != "" {
+			lines = append(lines, "with database "+database)
 		}
+		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	})
 	if profiles {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -1,9 +1,13 @@
 package pipeline
 
 import (
+	"bytes"
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,9 +41,31 @@ func TestHandler_WithoutAGatherer(t *testing.T) {
 	}
 }
 
+// A process on another database than the checkout's does no harm that it could see itself, so it
+// says which one it uses, without user and password.
+func TestApp_NamesItsDatabase(t *testing.T) {
+	var log bytes.Buffer
+	a, err := New(Options{Config: config.Default(), Servers: Servers{DSN: "shop:secret@tcp(db-2:3307)/shop?timeout=1s"},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }}); err != nil || !strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n") {
+		t.Errorf("%v, %s", err, &log)
+	}
+	if code, body := get(t, a.Handler(false), "/-/ready"); code != 200 || body != "ready\nwith database db-2:3307/shop\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	a.ready.wait("database", "refused")
+	if code, body := get(t, a.Handler(false), "/-/ready"); code != 503 || body != "database: refused\nwith database db-2:3307/shop\n" {
+		t.Errorf("%d %q", code, body)
+	}
+}
+
 func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
 	var ready readiness
-	h := healthHandler(prometheus.NewRegistry(), &ready, false)
+	h := healthHandler(prometheus.NewRegistry(), &ready, "", false)
 	ready.wait("kafka", "no route")
 	ready.wait("database", "refused")
 	if code, body := get(t, h, "/-/ready"); code != 503 || body != "database: refused\nkafka: no route\n" {

@@ -1,16 +1,18 @@
 package pipeline
 
 import (
-	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // appMetrics are the metrics of the process, and of the calls of the user's services; each
@@ -24,10 +26,13 @@ type appMetrics struct {
 	payments *prometheus.CounterVec
 
 	reloaded, reloadedAt prometheus.Gauge
+	waiting              *prometheus.GaugeVec
 	waitingOverdue       *prometheus.GaugeVec
+	waitingFarthest      *prometheus.GaugeVec
 	waitingUnseen        prometheus.Gauge
 	writesFailing        prometheus.Gauge
 	drift                prometheus.Gauge
+	paused               *prometheus.GaugeVec
 	clockOffset          *prometheus.GaugeVec
 	deadLetters          *deadLetters
 }
@@ -42,15 +47,22 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		failing:  metrics.CallsFailing(f),
 		payments: f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
 
-		reloaded:       f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
-		reloadedAt:     f.Gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
-		waitingOverdue: f.GaugeVec("waiting_overdue_seconds", "By how much the most overdue record of a topic is overdue. A compensator reads it from Kafka every minute, independently of relays and closers.", "topic"),
-		waitingUnseen:  f.Gauge("waiting_unseen", "Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
-		writesFailing:  f.Gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
-		drift:          f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
-		clockOffset:    f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
-		deadLetters:    metrics.Register(f, newDeadLetters()),
+		reloaded:        f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
+		reloadedAt:      f.Gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
+		waiting:         f.GaugeVec("waiting_records", "Records that wait in a topic and are not settled. A compensator reads it from Kafka every minute, as the other metrics of waiting records. Partitions that did not answer are left out; waiting_unseen counts them.", "topic"),
+		waitingOverdue:  f.GaugeVec("waiting_overdue_seconds", "By how much the most overdue record of a topic is overdue. A compensator reads it from Kafka every minute, independently of relays and closers.", "topic"),
+		waitingFarthest: f.GaugeVec("waiting_farthest_due_seconds", "How far ahead the latest due time of a topic's waiting records lies, of those that the check reads: the first and the last of each partition, and samples between; 0 if no record is due later.", "topic"),
+		waitingUnseen:   f.Gauge("waiting_unseen", "Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
+		writesFailing:   f.Gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
+		drift:           f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
+		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path"),
+		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
+		deadLetters:     metrics.Register(f, newDeadLetters()),
 	}
+	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown} {
+		m.PaymentAnswers(a, 0) // a series must exist at 0, or its first increase is not seen
+	}
+	m.Paused(nil)
 	m.ConfigReloaded(true) // the process started with a valid file
 	return m, f.Err()
 }
@@ -58,9 +70,15 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 // breakerValues are the values of the gauge for the states of a circuit breaker.
 var breakerValues = map[string]float64{httpcall.BreakerClosed: 0, httpcall.BreakerHalfOpen: 1, httpcall.BreakerOpen: 2}
 
-// Breaker implements the Metrics of packages httpclose and payment.
+// Breaker implements the Metrics of packages httpclose and payment. It is called first for an
+// endpoint, and creates the other series of the endpoint at 0.
 func (m *appMetrics) Breaker(endpoint, state string) {
 	m.breaker.WithLabelValues(endpoint).Set(breakerValues[state])
+	for _, result := range []string{httpcall.ResultOK, httpcall.ResultFailed, httpcall.ResultTimeout} {
+		m.seconds.WithLabelValues(endpoint, result)
+	}
+	m.refused.WithLabelValues(endpoint)
+	m.failing.WithLabelValues(endpoint)
 }
 
 // Called implements the Metrics of packages httpclose and payment.
@@ -97,14 +115,20 @@ func (m *appMetrics) ConfigReloaded(ok bool) {
 	m.reloadedAt.Set(metrics.Timestamp(time.Now()))
 }
 
-// WaitingOverdue sets by how many seconds records are overdue, by topic, and the number of
-// topics and partitions with a problem. Other topics lose their value.
-func (m *appMetrics) WaitingOverdue(seconds map[string]float64, unseen int) {
+// Waiting sets what waits in each topic, and the number of topics and partitions with a problem.
+// Topics that are not in r, or of which nothing is known, lose their values.
+func (m *appMetrics) Waiting(r ops.Status) {
+	m.waiting.Reset()
 	m.waitingOverdue.Reset()
-	for topic, s := range seconds {
-		m.waitingOverdue.WithLabelValues(topic).Set(s)
+	m.waitingFarthest.Reset()
+	for _, t := range r.Topics {
+		if t.Problem == "" {
+			m.waiting.WithLabelValues(t.Topic).Set(float64(t.Waiting))
+			m.waitingOverdue.WithLabelValues(t.Topic).Set(t.Overdue())
+			m.waitingFarthest.WithLabelValues(t.Topic).Set(t.FarthestDue(r.At))
+		}
 	}
-	m.waitingUnseen.Set(float64(unseen))
+	m.waitingUnseen.Set(float64(r.Problems()))
 }
 
 // DatabaseWriteFailing sets for how long the writes of a close have failed; 0: they succeed.
@@ -112,6 +136,17 @@ func (m *appMetrics) DatabaseWriteFailing(d time.Duration) { m.writesFailing.Set
 
 // TopicDrift sets the number of differences between the topics and the configuration.
 func (m *appMetrics) TopicDrift(findings int) { m.drift.Set(float64(findings)) }
+
+// Paused sets which paths are paused.
+func (m *appMetrics) Paused(on []wire.Pause) {
+	for _, path := range orderclose.Paths() {
+		value := 0.0
+		if slices.ContainsFunc(on, func(p wire.Pause) bool { return p.Path == path }) {
+			value = 1
+		}
+		m.paused.WithLabelValues(ops.PathName(path)).Set(value)
+	}
+}
 
 // ClockOffset sets by how much another clock is ahead of the clock of this machine.
 func (m *appMetrics) ClockOffset(against string, offset time.Duration) {
@@ -164,18 +199,4 @@ func (d *deadLetters) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, metrics.Timestamp(t))
 		}
 	}
-}
-
-// registerRuntime adds the metrics of the Go runtime (go_…) and of the process (process_…:
-// memory, CPU time, open files) to r, unless it has them.
-func registerRuntime(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		err := r.Register(c)
-		if _, has := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !has {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -18,12 +19,23 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		t.Errorf("%d series of dead letters before the topic was read", n)
 	}
 	m.Breaker("close", "closed")
+	for name, want := range map[string]int{"call_seconds": 3, "calls_refused_total": 1, "calls_failing_since_timestamp_seconds": 1, "payment_answers_total": 3} {
+		if n := r.Series(name); n != want {
+			t.Errorf("%s has %d series at 0, want %d", name, n, want)
+		}
+	}
 	m.Breaker("close", "open")
 	m.Called("close", "timeout", 3*time.Second)
 	m.Called("close", "refused", 0)
 	m.CallLimit("close", 500*time.Millisecond)
 	m.CallsFailing("close", now)
 	m.PaymentAnswers("unknown", 3)
+	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{{Topic: "gone"}}})
+	due := now.Add(time.Hour)
+	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{
+		{Topic: "delay_5m", Waiting: 7, Partitions: []ops.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: &due}}},
+		{Topic: "delay_1m", Problem: "no leader"},
+	}})
 	m.DeadLettersPending(map[string]int{"bad_due": 2}, now, now)
 	for _, c := range []struct {
 		name, label, value string
@@ -35,11 +47,22 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"call_timeout_seconds", "endpoint", "close", 0.5},
 		{"calls_failing_since_timestamp_seconds", "endpoint", "close", 1.7e9},
 		{"payment_answers_total", "answer", "unknown", 3},
+		{"waiting_records", "topic", "delay_5m", 7},
+		{"waiting_overdue_seconds", "topic", "delay_5m", 9},
+		{"waiting_farthest_due_seconds", "topic", "delay_5m", 3600},
 		{"dead_letters_pending", "cause", "bad_due", 2},
 	} {
 		if got := r.Value(c.name, c.label, c.value); got != c.want {
 			t.Errorf("%s{%s=%q} is %v, want %v", c.name, c.label, c.value, got, c.want)
 		}
+	}
+	for _, name := range []string{"waiting_records", "waiting_overdue_seconds", "waiting_farthest_due_seconds"} {
+		if n := r.Series(name); n != 1 {
+			t.Errorf("%s has %d series, want that of the only topic that was checked", name, n)
+		}
+	}
+	if n := r.Value("waiting_unseen"); n != 1 {
+		t.Errorf("%v were not seen, want 1", n)
 	}
 	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds"} {
 		if got := r.Value(name); got != 1.7e9 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/closer"
@@ -48,7 +49,8 @@ type Secrets = config.Secrets
 //
 //   - Kafka: every role except the compensator
 //   - the database: the outbox; the compensator, unless Store is a compensator.Store; the closer,
-//     unless Store or a service (topics.yaml: closer.kind) closes orders
+//     unless Store or a service (topics.yaml: closer.kind) closes orders; the role Shadow, which works
+//     only if the database closes orders
 //   - Releaser: the role Release
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
@@ -93,9 +95,16 @@ type Options struct {
 	Secrets  Secrets           // of the services in topics.yaml
 	Services http.RoundTripper // the transport to these services; default: the network
 
-	// Registerer gets the metrics of the roles, the Go runtime and the process. If it is also a
-	// prometheus.Gatherer, as a registry is, App.Handler serves /metrics from it. Otherwise
-	// App.Handler has no /metrics. Default: a new registry.
+	// Console has the settings of the role Console; its default is the loopback, read-only. If
+	// ConsoleListener is not nil, the console listens there and not on Console.Listen, and closes it.
+	Console         ConsoleSettings
+	ConsoleListener net.Listener
+	Version         string // of the program, which the console shows
+
+	// Registerer gets the metrics of the roles. If it is also a prometheus.Gatherer, as a registry
+	// is, App.Handler serves /metrics from it. Otherwise App.Handler has no /metrics. Default: a
+	// new registry, which also has the metrics of the Go runtime and of the process. A program
+	// that passes a Registerer has registered these itself, if it wants them.
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of this machine; default time.Now
 	Logger     *slog.Logger     // default: discard
@@ -123,7 +132,7 @@ func (o *Options) complete() (err error) {
 		return errors.New("pipeline: Options.Config is empty: make it with Load or Parse")
 	}
 	if o.Registerer == nil {
-		o.Registerer = prometheus.NewRegistry()
+		o.Registerer = newRegistry()
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
 	if o.OnHang == nil {
@@ -134,6 +143,14 @@ func (o *Options) complete() (err error) {
 	}
 	o.RolloutDelay = cmp.Or(o.RolloutDelay, config.DefaultRolloutDelay)
 	return nil
+}
+
+// newRegistry returns a registry with the metrics of the Go runtime (go_…) and of the process
+// (process_…: memory, CPU time, open files).
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
 }
 
 // gatherer returns the Registerer if it is also a Gatherer, and nil otherwise.
@@ -148,13 +165,17 @@ type Servers struct {
 	TLS     *tls.Config    // encrypts the connections to Kafka; a certificate in it authenticates the client
 	SASL    *producer.SASL // authenticates at Kafka by user and password
 	// DSN names the database, MySQL or MariaDB, in the format of go-sql-driver:
-	// user:password@tcp(host:port)/database. DB is a pool of the program's own instead; see
-	// package sqlclose for how it must be set up.
-	DSN string
-	DB  *sql.DB
-	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db.
-	// Without it sweeps run without a lock.
+	// user:password@tcp(host:port)/database. DatabaseTLS encrypts the connections to it, as the
+	// parameter tls=true does, and says which CA to trust. DB is a pool of the program's own instead of
+	// both; see package sqlclose for how it must be set up.
+	DSN         string
+	DatabaseTLS *tls.Config
+	DB          *sql.DB
+	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or
+	// rediss:// with TLS. Without it sweeps run without a lock. RedisTLS says which CA to trust,
+	// and needs rediss://.
 	RedisURL string
+	RedisTLS *tls.Config
 }
 
 // FromEnvironment returns Options with the servers, secrets and services that the environment
@@ -171,7 +192,10 @@ func FromEnvironment() (Options, error) {
 // ServersOf returns the servers that were read from the environment. It is for the commands of
 // this module; other programs call FromEnvironment.
 func ServersOf(s config.Servers) Servers {
-	return Servers{Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL), DSN: s.DSN, RedisURL: s.RedisURL}
+	return Servers{
+		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL),
+		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
+	}
 }
 
 // Releaser returns a client of the service that the environment names; nil if it names none. It is
@@ -213,19 +237,14 @@ func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err er
 		}
 	}
 	if s.DSN != "" || s.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, DB: s.DB, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: s.DB, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
 			return c, err
 		}
 	}
 	if s.RedisURL != "" {
-		o, err := redis.ParseURL(s.RedisURL)
-		if err != nil {
-			return c, fmt.Errorf("%s (Servers.RedisURL) is invalid: want redis://[user:password@]host:port/db", config.EnvRedis)
+		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
+			return c, err
 		}
-		// The lock is needed once an hour only, and a sweep goes on without it: fail fast.
-		o.DialTimeout, o.MaxRetries = 2*time.Second, 1
-		o.ContextTimeoutEnabled = true // a request must not outlast the lock
-		c.Redis = redis.NewClient(o)
 	}
 	return c, nil
 }

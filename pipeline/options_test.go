@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"strings"
@@ -45,11 +46,18 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"a broker without a port":      {Options{Config: cfg, Servers: Servers{Brokers: []string{"localhost"}}}, Relay, "host:port"},
 		"a file that does not exist":   {Options{TopicsFile: "none.yaml"}, Relay, "none.yaml"},
 		"a bad Redis URL":              {Options{Config: cfg, Servers: Servers{RedisURL: "http://secret@x"}}, Relay, "redis://"},
+		"TLS for a plain Redis":        {Options{Config: cfg, Servers: Servers{RedisURL: "redis://:secret@x", RedisTLS: &tls.Config{}}}, Relay, "write rediss://"},
+		"TLS for a socket of Redis":    {Options{Config: cfg, Servers: Servers{RedisURL: "unix:///secret", RedisTLS: &tls.Config{}}}, Relay, "write rediss://"},
+		"an unverified Redis":          {Options{Config: cfg, Servers: Servers{RedisURL: "rediss://:secret@x?skip_verify=true"}}, Relay, "accepts any server"},
+		"an unverified database":       {Options{Config: cfg, Servers: Servers{DSN: "u:secret@tcp(h)/d?tls=skip-verify"}}, Relay, "accepts any server"},
+		"TLS for a pool":               {Options{Config: cfg, Servers: Servers{DB: testPool(t), DatabaseTLS: &tls.Config{}}}, Relay, "open the DB with TLS"},
 		"two databases":                {Options{Config: cfg, Servers: Servers{DSN: "u@tcp(h)/d", DB: testPool(t)}}, Relay, "set one"},
 		"no Kafka":                     {Options{Config: cfg, Store: ownStore{}}, Closer, "Servers.Brokers"},
 		"no database to sweep":         {Options{Config: cfg, Store: ownStore{}}, Compensator, "Servers.DSN or Servers.DB"},
 		"a store that cannot be asked": {Options{Config: cfg, Store: sweptStore{}, Payment: ask}, Compensator, "PreviewClose and PayOrders"},
 		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},
+		"a shadow run without Kafka":   {Options{Config: cfg}, Shadow, "Servers.Brokers"},
+		"a shadow run of a Store":      {Options{Config: cfg, Store: ownStore{}, Servers: Servers{Brokers: []string{"127.0.0.1:1"}, DSN: "u@tcp(h)/d"}}, Shadow, "without Options.Store"},
 		"an unknown role":              {Options{Config: cfg}, "sweeper", "unknown role"},
 		"a watch without a file":       {Options{Config: cfg, Watch: true}, Relay, "Options.Watch needs TopicsFile"},
 	} {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// overdueInterval is the interval between a compensator's checks for overdue records.
+	// overdueInterval is the interval between a compensator's checks of the waiting records.
 	overdueInterval = time.Minute
 	// overdueTimeout bounds one check. A partition that has not answered by then is unknown.
 	overdueTimeout = 30 * time.Second
 )
 
-// watchOverdue checks for overdue records each minute, beside a compensator, until stop is
-// called. Relays and closers report how far behind they are by their own state. This check
-// also finds records that a relay or closer has lost track of.
+// watchOverdue checks each minute, beside a compensator, which records wait and which are overdue,
+// until stop is called. Relays and closers report how far behind they are by their own state. This
+// check also finds records that a relay or closer has lost track of.
 func (a *App) watchOverdue(ctx context.Context, roles []Role) (stop func()) {
 	if a.conns.Kafka == nil || !slices.Contains(roles, Compensator) {
 		return func() {}
@@ -47,13 +47,7 @@ func (a *App) checkOverdue(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	overdue := map[string]float64{}
-	for _, t := range r.Topics {
-		if t.Problem == "" {
-			overdue[t.Topic] = t.Overdue()
-		}
-	}
-	a.metrics.WaitingOverdue(overdue, r.Problems())
+	a.metrics.Waiting(r)
 	if worst, found := r.Worst(ops.OverdueLimit); found {
 		a.o.Logger.Error("records are overdue: run orderclose status", "topic", worst.Topic.Topic, "partition", worst.Partition.Partition,
 			"offset", worst.Record().Offset, "overdue", time.Duration(worst.Partition.Overdue*float64(time.Second)).Round(time.Second), "partitions", worst.Count)

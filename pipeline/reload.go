@@ -69,12 +69,13 @@ func (a *App) watch(ctx context.Context) (stop func()) {
 //	GET /metrics         the metrics of Options.Registerer; absent unless the Registerer is also
 //	                     a prometheus.Gatherer (the result of WrapRegistererWith is not)
 //	GET /-/healthy       200 as long as the process answers
-//	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready)
+//	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready); and which database
+//	                     the process uses, if Servers.DSN names it
 //	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems
 //	GET /debug/pprof/…   profiles, if profiles is set
 func (a *App) Handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", healthHandler(a.gatherer, &a.ready, profiles))
+	mux.Handle("/", healthHandler(a.gatherer, &a.ready, a.database(), profiles))
 	mux.HandleFunc("POST /-/reload", a.serveReload)
 	return mux
 }

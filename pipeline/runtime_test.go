@@ -5,19 +5,33 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/orderclose/orderclose/internal/config"
 )
 
-func TestRegisterRuntime_MayBeCalledTwice(t *testing.T) {
-	r := prometheus.NewRegistry()
-	for range 2 {
-		if err := registerRuntime(r); err != nil {
-			t.Fatal(err)
-		}
+func TestNew_ItsOwnRegistryHasTheRuntimeAndTheProcess(t *testing.T) {
+	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, body := get(t, healthHandler(r, &readiness{}, false), "/metrics")
+	defer a.Close()
+	_, body := get(t, a.Handler(false), "/metrics")
 	for _, want := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "process_open_fds ", "process_cpu_seconds_total "} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no %s", want)
 		}
 	}
+}
+
+// The program registers them before or after New, under labels of its own.
+func TestNew_LeavesTheRuntimeToAProgramWithARegistry(t *testing.T) {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector())
+	a, err := New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	r.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

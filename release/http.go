@@ -3,12 +3,14 @@ package release
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -78,13 +80,36 @@ func (h *HTTP) Release(ctx context.Context, r Request) error {
 	}
 	defer res.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // read so that the connection can be reused
-	return statusError(res.StatusCode, said)
+	return statusError(res.StatusCode, h.withoutSecrets(req.URL, string(said)))
+}
+
+// minSecret is the length of the shortest path, or value in a query, that may be a secret.
+const minSecret = 8
+
+// withoutSecrets removes from an answer what it repeats of the request's secrets: errors are logged,
+// and stored in dead letters.
+func (h *HTTP) withoutSecrets(u *url.URL, said string) string {
+	secrets := []string{h.Token, u.RawQuery}
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password)), password)
+	}
+	parts := []string{u.EscapedPath(), u.Path}
+	for _, values := range u.Query() {
+		parts = append(parts, values...)
+	}
+	secrets = append(secrets, slices.DeleteFunc(parts, func(s string) bool { return len(s) < minSecret })...)
+	for _, secret := range secrets {
+		if secret != "" {
+			said = strings.ReplaceAll(said, secret, "…")
+		}
+	}
+	return said
 }
 
 // statusError converts a status to an error.
-func statusError(status int, said []byte) error {
+func statusError(status int, said string) error {
 	text := fmt.Sprintf("the stock service answers %d %s", status, http.StatusText(status))
-	if words := strings.Join(strings.Fields(string(said)), " "); words != "" {
+	if words := strings.Join(strings.Fields(said), " "); words != "" {
 		text += ": " + strings.ToValidUTF8(words[:min(len(words), 200)], "")
 	}
 	switch {

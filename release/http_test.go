@@ -2,8 +2,10 @@ package release
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -95,6 +97,25 @@ func TestHTTP_NoResponseIsUnavailableAndTheErrorHasNoSecret(t *testing.T) {
 		err := h.Release(ctx, Request{Key: "k"})
 		h.Client.CloseIdleConnections()
 		if !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// A gateway may answer with the request that it refuses.
+func TestHTTP_ErrorsHaveNoSecretThatTheServiceRepeats(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, password, _ := r.BasicAuth()
+		fmt.Fprintf(w, "no such page: %s %s %s %s", r.URL, r.Header.Get("Authorization"), password, r.URL.Query().Get("token"))
+	}))
+	defer server.Close()
+	h := NewHTTP(strings.Replace(server.URL, "http://", "http://shop:hunter2%2F@", 1)+"/release?token=hunter%2F222", "")
+	defer h.Client.CloseIdleConnections()
+	for h.Token = range map[string]bool{"": true, "hunter2222": true} {
+		err := h.Release(t.Context(), Request{Key: "k"})
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no such page: …?") || strings.Contains(err.Error(), "hunter") ||
+			strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte("shop:hunter2/"))) {
 			t.Errorf("%v", err)
 		}
 	}

@@ -20,13 +20,18 @@ type workerMetrics struct {
 
 func newMetrics(r prometheus.Registerer) (*workerMetrics, error) {
 	f := metrics.With(r)
-	return &workerMetrics{
-		Metrics: partition.NewMetrics(f),
+	m := &workerMetrics{
+		Metrics: partition.NewMetrics(f, Stage, causeRefused, causeFailed, causeUnavailable),
 		calls:   f.CounterVec("stock_release_total", "Calls that release stock, by result: released, already, failed (will be retried) or refused (dead letter). given_up counts releases, not calls: they failed too often and are in a dead letter.", "result"),
 		seconds: f.Histogram("stock_release_seconds", "Duration of a call that releases stock.", prometheus.ExponentialBuckets(.001, 2, 14)),
 		waiting: f.Gauge("stock_release_waiting", "Events that this process has read and not finished."),
 		failing: metrics.CallsFailing(f),
-	}, f.Err()
+	}
+	for _, r := range []result{resultReleased, resultAlready, resultFailed, resultRefused, resultGivenUp} {
+		m.calls.WithLabelValues(string(r)) // a series must exist at 0, or its first increase is not seen
+	}
+	m.CallsFailing(time.Time{})
+	return m, f.Err()
 }
 
 // Called counts one call and its duration.

@@ -13,6 +13,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if calls, failing := r.Series("stock_release_total"), r.Series("calls_failing_since_timestamp_seconds"); calls != 5 || failing != 1 {
+		t.Errorf("%d results and %d services have a series at 0, want 5 and 1", calls, failing)
+	}
 	m.Called(resultAlready, time.Millisecond)
 	m.Waiting(2)
 	m.CallsFailing(time.UnixMilli(1_700_000_000_000))

@@ -45,7 +45,7 @@ func outcome(r orderclose.CloseRequest, v wireVerdict, localNow time.Time) order
 	case orderclose.NotFound:
 		o.Due = time.Time{}
 		return o
-	case orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.PaymentPending:
+	case orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.Excluded, orderclose.Paused, orderclose.PaymentPending:
 		return o
 	case orderclose.Contended, orderclose.Failed:
 		o.Err = errors.New("the service gave no detail")

@@ -38,6 +38,12 @@ type Store interface {
 	PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
+// pausing is an optional interface of a Store. Paused returns an error that wraps
+// orderclose.ErrPaused while no order is closed by the path.
+type pausing interface {
+	Paused(ctx context.Context, path orderclose.Path) error
+}
+
 // Metrics receives the counts of calls and answers. Package pipeline implements it for
 // Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
@@ -103,6 +109,11 @@ func New(o Options) (*CheckedStore, error) {
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
 // provider's errors are not returned; they make orders PaymentPending.
 func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if p, ok := a.o.Store.(pausing); ok { // the provider is not asked in vain
+		if err := p.Paused(ctx, path); err != nil {
+			return nil, err
+		}
+	}
 	outcomes, err := a.o.Store.PreviewClose(ctx, requests)
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)

@@ -13,6 +13,7 @@ package sqlclose
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"time"
@@ -31,6 +32,9 @@ type Options struct {
 	// DSN names the database in the format of go-sql-driver:
 	// user:password@tcp(host:port)/database.
 	DSN string
+	// TLS encrypts the connections to the server of DSN, as its parameter tls=true does, and says
+	// which CA to trust. With DB, open the pool with TLS instead.
+	TLS *tls.Config
 	// DB is a pool of the program's own instead, opened with parseTime=true, loc=UTC and without
 	// clientFoundRows. The Store takes up to MaxConns connections out of it, checks each, sets
 	// up its session (UTC, strict mode, short lock waits) and closes it in the end, so the
@@ -53,7 +57,7 @@ func New(o Options) (*Store, error) {
 	if o.DSN == "" && o.DB == nil {
 		return nil, errors.New("sqlclose: Options need DSN or DB")
 	}
-	opts := store.Options{DSN: o.DSN, DB: o.DB, MaxOpenConns: o.MaxConns}
+	opts := store.Options{DSN: o.DSN, TLS: o.TLS, DB: o.DB, MaxOpenConns: o.MaxConns}
 	if o.TopicsFile != "" {
 		cfg, err := config.Load(o.TopicsFile)
 		if err != nil {
@@ -74,7 +78,8 @@ func New(o Options) (*Store, error) {
 // AlreadyClosed if the first got Closed. An order whose row is locked is Contended, if the
 // database can name the locked rows.
 //
-// After an error no order was closed, with one exception: the connection broke during the commit,
+// While an operator has paused the path, the error wraps orderclose.ErrPaused; if only its category is
+// paused, an order is Paused. After an error no order was closed, with one exception: the connection broke during the commit,
 // and the database could not be asked for the result. Then call CloseOrders again for the same
 // orders, with the same Store: an order that the commit closed gets Closed, once. The error wraps
 // orderclose.ErrUnavailable if the database failed, and orderclose.ErrContended if a row is locked
@@ -93,6 +98,12 @@ func (s *Store) PreviewClose(ctx context.Context, requests []orderclose.CloseReq
 // for each order that is paid now.
 func (s *Store) PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return s.s.PayOrders(ctx, requests)
+}
+
+// Paused returns an error that wraps orderclose.ErrPaused if an operator has paused the closes of all
+// orders by a path (orderclose pause). CloseOrders checks it too.
+func (s *Store) Paused(ctx context.Context, path orderclose.Path) error {
+	return s.s.Paused(ctx, path)
 }
 
 // Overdue returns up to limit unpaid orders that are due at or before cutoff, ordered by due time

@@ -124,7 +124,7 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.L
 	}
 	prefix := "oc_" + strings.ToLower(rand.Text()[:10]) + "_"
 	st.cfg = demoConfig(prefix)
-	dsn, drop, err := store.CreateDatabase(ctx, servers.DSN, strings.TrimSuffix(prefix, "_"))
+	dsn, drop, err := store.CreateDatabase(ctx, store.Options{DSN: servers.DSN, TLS: servers.DatabaseTLS}, strings.TrimSuffix(prefix, "_"))
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/closer/payment"
@@ -39,6 +40,7 @@ type serve struct {
 	env                            cli.Env
 	dir, config, output            string
 	shopPort, kafkaPort, redisPort int
+	consolePort                    int
 	debug                          bool
 }
 
@@ -70,6 +72,7 @@ serve is for development: the embedded servers have no users, no replicas, and n
 	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is created if it is missing")
 	f.StringVar(&s.config, "config", "", "a topics.yaml, reloaded when it changes (default: one with short delays: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
 	f.IntVar(&s.shopPort, "shop-port", 8080, "port of the shop, its /metrics and /-/ready; 0: any free one")
+	f.IntVar(&s.consolePort, "console-port", 9465, "port of the web console; 0: any free one")
 	f.IntVar(&s.kafkaPort, "kafka-port", 19092, "port of Kafka; 0: any free one")
 	f.IntVar(&s.redisPort, "redis-port", 16379, "port of Redis; 0: any free one")
 	f.StringVarP(&s.output, "output", "o", "table", "how to print the addresses: table or json")
@@ -80,6 +83,7 @@ serve is for development: the embedded servers have no users, no replicas, and n
 // addresses is the output of serve. Programs read its keys.
 type addresses struct {
 	Shop     string `json:"shop"`
+	Console  string `json:"console"`
 	Kafka    string `json:"kafka"`
 	Redis    string `json:"redis"`
 	Database string `json:"database"` // the file
@@ -97,7 +101,7 @@ func serveConfig() *config.Config {
 }
 
 func (s *serve) run(ctx context.Context) error {
-	for name, port := range map[string]int{"--shop-port": s.shopPort, "--kafka-port": s.kafkaPort, "--redis-port": s.redisPort} {
+	for name, port := range map[string]int{"--shop-port": s.shopPort, "--console-port": s.consolePort, "--kafka-port": s.kafkaPort, "--redis-port": s.redisPort} {
 		if port < 0 || port > 65535 {
 			return cli.Exit(cli.Usage, fmt.Errorf("%s is %d, want 0 to 65535", name, port))
 		}
@@ -191,6 +195,16 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return fmt.Errorf("%w: --shop-port gives the shop another port, 0 any free one", err)
 	}
 	defer listener.Close()
+	consoleListener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.consolePort)))
+	if err != nil {
+		return fmt.Errorf("%w: --console-port gives the console another port, 0 any free one", err)
+	}
+	defer consoleListener.Close()
+	settings, err := pipeline.ConsoleFromEnvironment(s.env.LookupEnv)
+	if err != nil {
+		return cli.Exit(cli.Usage, err)
+	}
+	settings.Listen = consoleListener.Addr().String()
 	c, err := servers.Connect("serve")
 	if err != nil {
 		return err
@@ -220,6 +234,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := checkout.Options{
 		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
 	}
@@ -232,12 +247,14 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: secrets, Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: true})
+	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: secrets, Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: s.config != "",
+		Console: settings, ConsoleListener: consoleListener})
 	if err != nil {
 		return err
 	}
 	at := addresses{
-		Shop: "http://" + listener.Addr().String(), Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
+		Shop: "http://" + listener.Addr().String(), Console: "http://" + consoleListener.Addr().String() + settings.BasePath + "/",
+		Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
 		Database: filepath.Join(s.dir, pipelinetest.DevDatabase), Dir: s.dir,
 	}
 	mux := http.NewServeMux()
@@ -251,7 +268,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	pipelineDone := make(chan error, 1)
 	go func() {
 		defer cancel()
-		pipelineDone <- a.Run(ctx, pipeline.AllRoles()...)
+		pipelineDone <- a.Run(ctx, append(pipeline.AllRoles(), pipeline.Console)...)
 	}()
 	err = s.print(at, cfg)
 	if err == nil {
@@ -291,6 +308,7 @@ func (s *serve) print(at addresses, cfg *config.Config) error {
 func welcome(at addresses, cfg *config.Config) string {
 	return fmt.Sprintf(`A shop and the whole pipeline, on embedded servers:
 
+  console   %[7]s    what waits, what is due when, and each order's history
   shop      %[1]s    (also /metrics and /-/ready)
   Kafka     %[2]s
   Redis     %[3]s
@@ -308,5 +326,5 @@ Try:
   curl -s %[1]s/stock/ink
 
 Ctrl-C stops it. The next run in the same folder continues where this one ends.
-`, at.Shop, at.Kafka, at.Redis, at.Database, delaysInWords(cfg), cfg.Compensator.Period)
+`, at.Shop, at.Kafka, at.Redis, at.Database, delaysInWords(cfg), cfg.Compensator.Period, at.Console)
 }

@@ -154,6 +154,22 @@ func TestServe_KeepsItsDataAndRefusesASecondProcess(t *testing.T) {
 	}
 }
 
+func TestServe_NeedsNoConfiguration(t *testing.T) {
+	r := startServe(t, "--dir", t.TempDir())
+	answer, err := http.Get(r.at.Shop + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	for _, metric := range []string{"orderclose_config_last_reload_successful 1", "go_goroutines", "process_open_fds"} {
+		if err != nil || !strings.Contains(string(body), "\n"+metric) {
+			t.Errorf("%v; /metrics has no %s", err, metric)
+		}
+	}
+	r.stop()
+}
+
 func TestServe_RefusesWrongFlags(t *testing.T) {
 	for _, args := range [][]string{{"--kafka-port", "-1"}, {"--shop-port", "65536"}, {"-o", "xml"}, {"--config", "none.yaml"}} {
 		if out, stderr, code := runDev(t, append([]string{"serve", "--dir", t.TempDir()}, args...)...); code != 2 || out != "" || stderr == "" {

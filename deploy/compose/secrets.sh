@@ -17,7 +17,14 @@ fresh db_root_password
 fresh db_password
 fresh redis_password
 fresh release_token
-fresh smtp_password # replace it with the password of your mail server
+# Replace these: your mail server's password, and what your providers gave you.
+fresh smtp_password
+fresh dingtalk_secret
+fresh sms_token
+fresh voice_token
+if [ ! -s "$dir/dingtalk_url" ]; then
+  printf 'https://oapi.dingtalk.com/robot/send?access_token=put-your-token-here' >"$dir/dingtalk_url"
+fi
 
 printf 'orderclose:%s@tcp(mariadb:3306)/shop' "$(cat "$dir/db_password")" >"$dir/db_dsn"
 printf 'redis://:%s@redis:6379/0' "$(cat "$dir/redis_password")" >"$dir/redis_url"

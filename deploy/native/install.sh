@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# Installs the programs of the native servers: Debian packages by apt, Kafka's jars
-# and MySQL by Maven into the user's cache folder
+# Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
+# jars and MySQL by Maven, and axe-core by npm, into the user's cache folder
 # (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool|amtool ...   (gcc: for go test -race)
+# usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool|amtool|chromium|axe ...
+#   gcc        for go test -race
+#   chromium   a browser, and a font with Chinese characters
+#   axe        axe-core, the rules of accessibility
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 has() { command -v "$1" >/dev/null; }
 
 has_gcc() { has gcc && echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&1; }
+
+has_chromium() { has chromium || has chromium-browser || has google-chrome; }
+
+has_chinese() { has fc-list && [[ $(fc-list :lang=zh-cn family) ]]; }
 
 has_library() { ldconfig -p | grep -c -- "$1 " >/dev/null; }
 
@@ -41,9 +48,15 @@ missing_packages() {
     redis) has redis-server || echo redis-server ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
-    promtool) has promtool || echo prometheus ;; # the server is not started
-    amtool) has amtool || echo prometheus-alertmanager ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, gcc, openssl, promtool or amtool" ;;
+    # The packages have the servers too, which tests start; no service is started.
+    promtool) { has promtool && has prometheus; } || echo prometheus ;;
+    amtool) { has amtool && { has prometheus-alertmanager || has alertmanager; }; } || echo prometheus-alertmanager ;;
+    chromium)
+      has_chromium || echo chromium
+      has_chinese || printf '%s\n' fontconfig fonts-wqy-microhei
+      ;;
+    axe) has_axe || has npm || echo npm ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, gcc, openssl, promtool, amtool, chromium or axe" ;;
     esac
   done
 }
@@ -137,6 +150,27 @@ install_mysql() {
   mv -T "$part" "$home"
 }
 
+has_axe() { [[ -e $(axe_home)/axe.min.js ]]; }
+
+# Checksum of the archive that npm fetches. npm checks only against what the registry says.
+axe_sha256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
+
+install_axe() {
+  local home part archive
+  home=$(axe_home)
+  part=$home.part
+  rm -rf -- "$part"
+  mkdir "$part"
+  note "fetching axe-core into $home"
+  npm pack --silent --ignore-scripts --pack-destination "$part" "axe-core@${home##*-}" >/dev/null ||
+    die "npm could not fetch axe-core"
+  archive=$(echo "$part"/*.tgz)
+  sha256sum --check --quiet <<<"$axe_sha256  $archive" >&2 || die "$archive has the wrong checksum"
+  tar -xzf "$archive" -C "$part" --strip-components=1 package/axe.min.js package/LICENSE
+  rm "$archive"
+  mv -T "$part" "$home"
+}
+
 # link_libaio links libaio to the name that mysqld asks for.
 link_libaio() {
   local lib
@@ -161,4 +195,7 @@ fi
 if [[ " $* " == *' mysql '* ]]; then
   if ! has_mysql; then install_mysql; fi
   if ! has_library libaio.so.1; then link_libaio; fi
+fi
+if [[ " $* " == *' axe '* ]] && ! has_axe; then
+  install_axe
 fi

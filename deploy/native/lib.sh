@@ -17,6 +17,9 @@ kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-4.1.0"; }
 # mysql_home prints the folder into which install.sh puts MySQL.
 mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
 
+# axe_home prints the folder into which install.sh puts axe-core. Its name has the version.
+axe_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/axe-core-4.14.1"; }
+
 # default_dir prints the default folder of up.sh and down.sh.
 default_dir() { echo "${TMPDIR:-/tmp}/orderclose-up-$(id -u)"; }
 

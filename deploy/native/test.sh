@@ -6,6 +6,7 @@
 # usage: test.sh [go test argument ...]
 #   RACE=0           without the race detector
 #   REQUIRE_REAL=1   tests fail, not skip, if a server is missing
+#   PACKAGES=...     these packages only; default: ./...
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 cd "$here/../.."
 
@@ -48,7 +49,7 @@ run_tests() {
   # wait. -cpu 1 under the race detector: it crashes if two goroutines of a bubble
   # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
   # nevertheless, because it compares the order of events, not their times.
-  go test "${race[@]}" -count=1 -parallel 6 -timeout 20m ./... "$@" || code=$?
+  go test "${race[@]}" -count=1 -parallel 6 -timeout 20m "${PACKAGES:-./...}" "$@" || code=$?
   if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?; fi
   return "$code"
 }

@@ -43,12 +43,12 @@ func askProvider(_ context.Context, ids []string) ([]payment.Answer, error) {
 // closeShop runs every role on the shop's own connections to its database, and checks what
 // becomes of three orders.
 func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logger) error {
-	db, err := openDatabase(servers.DSN)
+	db, err := openDatabase(servers)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	servers.DSN, servers.DB = "", db
+	servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
 
 	prefix := fmt.Sprintf("embed-%x-", time.Now().UnixNano()) // of topics, so that each run has its own
 	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 2s}\nbuckets: [1s, 1m]\npartitions: 1\ntopics: {prefix: "+prefix+"}\n"))
@@ -101,12 +101,15 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 }
 
 // openDatabase opens the shop's own pool, with the settings that orderclose needs.
-func openDatabase(dsn string) (*sql.DB, error) {
-	cfg, err := mysql.ParseDSN(dsn)
+func openDatabase(servers pipeline.Servers) (*sql.DB, error) {
+	cfg, err := mysql.ParseDSN(servers.DSN)
 	if err != nil {
 		return nil, err
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
+	if servers.DatabaseTLS != nil {
+		cfg.TLS = servers.DatabaseTLS.Clone()
+	}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ const missSlack = 3 * time.Minute
 
 // auditFlags are the flags of audit.
 type auditFlags struct {
-	from, to, bound string
-	limit           int
+	dueFlags
+	bound string
 }
 
 func newAudit(c *common) *cobra.Command {
@@ -57,7 +57,8 @@ for an event, and are counted. Without Kafka, no close is. In tables of the shop
 closed order without a receipt is counted and is no fault, since the shop may have closed
 it, and the ledger is compared if there are lines. An order whose status is not in
 orders.status is judged as a close would treat it: as paid, unless orders.status lists only
-paid statuses. The output lists these statuses. Deleted orders are not checked:
+paid statuses. The output lists these statuses. Unpaid orders that orders.where or
+orders.not_before excludes are counted and are no fault. Deleted orders are not checked:
 doctor --stock finds the stock that they left reserved.
 
 A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
@@ -67,38 +68,27 @@ without differences if something could not be checked.`,
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE:        func(cmd *cobra.Command, _ []string) error { return c.audit(cmd.Context(), f) },
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
+	f.add(cmd, 1000, "findings")
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
-	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
 	return cmd
 }
 
-// window parses the flags. It sets only From, To and Bound of the options.
-func (f auditFlags) window(now time.Time, output string) (o ops.AuditOptions, err error) {
-	var err1, err2, err3 error
-	o.From, err1 = parseTime("--from", f.from, now)
-	o.To, err2 = parseTime("--to", f.to, now)
+// options parses the flags. It sets only From, To and Bound of the options.
+func (f auditFlags) options(now time.Time, output string) (o ops.AuditOptions, err error) {
+	o.From, o.To, err = f.parse(now)
 	if f.bound != "" {
-		if o.Bound, err3 = config.ParseDuration(f.bound); err3 != nil {
-			err3 = fmt.Errorf("--bound: %w: write a number and a unit, such as 90m", err3)
-		}
+		var wrong error
+		o.Bound, wrong = parseDuration("--bound", f.bound, "90m")
+		err = errors.Join(err, wrong)
 	}
-	err = errors.Join(err1, err2, err3)
-	switch {
-	case err != nil:
-	case !o.From.Before(o.To):
-		err = fmt.Errorf("--from %s is not before --to %s", stamp(o.From), stamp(o.To))
-	case f.limit < 0:
-		err = fmt.Errorf("--limit is %d, want 0 or more", f.limit)
-	case f.limit == 0 && output == "json":
-		err = errors.New("-o json keeps all findings in memory: give a --limit, or -o jsonl")
+	if f.limit == 0 && output == "json" {
+		err = errors.Join(err, errors.New("-o json keeps all findings in memory: give a --limit, or -o jsonl"))
 	}
 	return o, err
 }
 
 func (c *common) audit(ctx context.Context, f auditFlags) error {
-	o, err := f.window(time.Now(), c.output)
+	o, err := f.options(time.Now(), c.output)
 	if err != nil {
 		return Exit(Usage, err)
 	}
@@ -217,6 +207,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 	}{
 		{s.ClosedByOthers, "closed without a receipt"},
 		{s.OpenWithinBound, "open, and within the bound of " + s.Bound},
+		{s.Excluded, "unpaid, and excluded by orders.where or orders.not_before"},
 		{s.NoRecord, "closed without a record in the close topic"},
 		{s.DeadLetters, "with a pending dead letter"},
 		{s.EventsUnjudged, "closed too early or too late to check for an event"}, // or the topic of events was not read

@@ -25,7 +25,7 @@ func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOpti
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
 	session := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}
-	err := c.auditIn(r.t.Context(), session, auditFlags{limit: limit}, o)
+	err := c.auditIn(r.t.Context(), session, auditFlags{dueFlags: dueFlags{limit: limit}}, o)
 	return out.String(), codeOf(err)
 }
 

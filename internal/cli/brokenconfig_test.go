@@ -10,9 +10,9 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-// TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile: the file is often broken when
+// TestBroker_StatusAndForecastWorkWithABrokenTopicsFile: the file is often broken when
 // these commands are needed.
-func TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile(t *testing.T) {
+func TestBroker_StatusAndForecastWorkWithABrokenTopicsFile(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	if err := os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600); err != nil {
@@ -26,11 +26,39 @@ func TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile(t *testing.T) {
 	if stderr := r.json(&f, 6, "forecast"); len(f.Buckets) != 2 || f.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
 		t.Errorf("forecast: %+v, %q", f, stderr)
 	}
-	var result struct{ Checks []checkup }
-	r.json(&result, 3, "doctor")
-	for _, k := range result.Checks {
-		if !k.OK && !k.Skipped != (k.Check == "topics.yaml") {
-			t.Errorf("doctor: %+v", k)
+}
+
+// What the file does not tell is not compared with the defaults.
+func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	valid, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mistake, want := range map[string]string{
+		"partition: 3\n":                           "topics",
+		"topics: {control: 'a b'}\n":               "topics, clock of Kafka",
+		"topics: {prefix: 'e u'}\n":                "topics, topic ids, dead letters, clock of Kafka",
+		"closer: {batch: 0}\noutbox: {batch: 0}\n": "",
+		"buckets: [\n":                             "topics, topic ids, dead letters, clock of Kafka, database",
+	} {
+		if err := os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var result struct{ Checks []checkup }
+		r.json(&result, 3, "doctor")
+		var not []string
+		for _, k := range result.Checks {
+			if !k.OK && !k.Skipped != (k.Check == "topics.yaml") {
+				t.Errorf("%q: %+v", mistake, k)
+			}
+			if k.What == "not checked: topics.yaml is broken" {
+				not = append(not, k.Check)
+			}
+		}
+		if got := strings.Join(not, ", "); got != want {
+			t.Errorf("%q: not checked are %s, want %s", mistake, got, want)
 		}
 	}
 }

@@ -116,6 +116,12 @@ func printReport(w io.Writer, r compensator.Report) {
 	printCauses(w, r)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
+	if r.Excluded > 0 {
+		fmt.Fprintf(w, "excluded meanwhile\t%d\n", r.Excluded)
+	}
+	if r.Paused > 0 {
+		fmt.Fprintf(w, "paused\t%d\n", r.Paused)
+	}
 	if r.PaymentPending > 0 {
 		fmt.Fprintf(w, "payment pending\t%d\n", r.PaymentPending)
 	}

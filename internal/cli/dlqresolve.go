@@ -72,10 +72,6 @@ func resolveFlags(cmd *cobra.Command, s *selection, yes *bool) {
 	cmd.Flags().BoolVar(yes, "yes", false, "do it")
 }
 
-// outboxOfEvents is the source of an event that could not be published: the table of its
-// row.
-const outboxOfEvents = "outbox_events"
-
 // resolve redrives or discards dead letters, or shows the plan.
 func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *selection, args []string, yes bool) error {
 	f, err := sel.filter(args)
@@ -87,10 +83,8 @@ func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *sele
 		return err
 	}
 	defer s.Close()
-	o := deadletters.Options{Filter: f, How: how, Rules: deadletters.Rules{
-		Buckets: s.cfg.Buckets, Replay: s.cfg.Topics.Replay,
-		Unchanged: map[string]string{s.cfg.Topics.Events: s.cfg.Topics.Events, outboxOfEvents: s.cfg.Topics.Events},
-	}}
+	rules := deadletters.RulesFor(s.cfg.Buckets, s.cfg.Topics.Replay, s.cfg.Topics.Events)
+	o := deadletters.Options{Filter: f, How: how, Rules: rules}
 	if !yes {
 		plan, err := topic.MakePlan(ctx, o)
 		if err != nil {

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -29,22 +27,6 @@ func newDLQShow(c *common) *cobra.Command {
 	}
 }
 
-// shown is the output of dlq show.
-type shown struct {
-	deadletters.Letter
-	Headers []shownHeader `json:"headers"`
-	// Value is the record's value: JSON if it is valid JSON, or else text. Base64 has the
-	// value if it is neither.
-	Value  any    `json:"value,omitempty"`
-	Base64 []byte `json:"value_base64,omitempty"`
-	Order  string `json:"order_problem,omitempty"` // why it is not a valid record of an order
-}
-
-type shownHeader struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
 func (c *common) dlqShow(ctx context.Context, at deadletters.Position) error {
 	s, topic, err := c.deadLetters(ctx)
 	if err != nil {
@@ -58,30 +40,11 @@ func (c *common) dlqShow(ctx context.Context, at deadletters.Position) error {
 	if l == nil {
 		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
 	}
-	d := show(*l)
+	d := l.Whole()
 	return c.print(d, func(w io.Writer) { printLetter(w, d) })
 }
 
-func show(l deadletters.Letter) shown {
-	d := shown{Letter: l, Headers: []shownHeader{}}
-	for _, h := range l.Record.Headers {
-		d.Headers = append(d.Headers, shownHeader{h.Key, string(h.Value)})
-	}
-	switch value := l.Record.Value; {
-	case json.Valid(value):
-		d.Value = json.RawMessage(value)
-	case utf8.Valid(value):
-		d.Value = string(value)
-	default:
-		d.Base64 = value
-	}
-	if _, err := l.Record.Decode(); err != nil {
-		d.Order = err.Error()
-	}
-	return d
-}
-
-func printLetter(w io.Writer, d shown) {
+func printLetter(w io.Writer, d deadletters.Whole) {
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
 	state := "pending"
 	if d.Resolution != "" {
@@ -95,8 +58,8 @@ func printLetter(w io.Writer, d shown) {
 	row("given up by", d.Stage)
 	row("from", from(d.Source))
 	row("key", oneLine(d.Key, wire.MaxDeadKey))
-	if d.Order != "" {
-		row("order problem", oneLine(d.Order, wire.MaxDeadHeader))
+	if d.OrderProblem != "" {
+		row("order problem", oneLine(d.OrderProblem, wire.MaxDeadHeader))
 	}
 	for _, h := range d.Headers {
 		row("header "+oneLine(h.Key, 40), oneLine(h.Value, wire.MaxDeadHeader))

@@ -69,6 +69,10 @@ func passed(check, format string, args ...any) checkup {
 	return checkup{Check: check, OK: true, What: fmt.Sprintf(format, args...)}
 }
 
+// notChecked is the result of a check that depends on values that a broken topics.yaml does not tell:
+// the defaults say nothing about the pipeline.
+func notChecked(check string) checkup { return skipped(check, "not checked: topics.yaml is broken") }
+
 func finding(check, what, fix string) checkup { return checkup{Check: check, What: what, Fix: fix} }
 
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
@@ -98,11 +102,11 @@ func (c *common) doctor(ctx context.Context) error {
 }
 
 // checkSettings reports problems of topics.yaml and of the environment. The other checks use
-// the valid settings.
+// the valid settings, and skip what depends on the others.
 func (s *session) checkSettings() (all []checkup) {
-	if len(s.broken) > 0 {
-		all = append(all, finding("topics.yaml", fmt.Sprintf("%s, such as: %v", plural(len(s.broken), "problem"), s.broken[0]),
-			"fix the file; no process starts with it. The checks below use its valid values, and defaults for the others"))
+	if broken := s.found.Problems; len(broken) > 0 {
+		all = append(all, finding("topics.yaml", fmt.Sprintf("%s, such as: %v", plural(len(broken), "problem"), broken[0]),
+			"fix the file; no process starts with it. What depends on its invalid values is not checked"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.wrong)) {
 		all = append(all, finding(name, s.wrong[name].Error(), "fix the value; the checks below treat it as not set"))
@@ -164,6 +168,9 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 	all = append(all, ping, withTimeout(ctx, s.checkTopics), withTimeout(ctx, s.checkIdentity), withTimeout(ctx, s.checkDeadLetters))
 	return append(all, withTimeout(ctx, func(ctx context.Context) checkup {
 		const check = "clock of Kafka"
+		if s.found.Unknown("topics.prefix", "topics.control") {
+			return notChecked(check)
+		}
 		var err error
 		offset, measured, err = kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
 		switch {
@@ -185,6 +192,9 @@ func clockCheckup(check string, offset time.Duration) checkup {
 
 func (s *session) checkTopics(ctx context.Context) checkup {
 	const check = "topics"
+	if s.found.Unknown("topics", "buckets", "partitions", "replication") {
+		return notChecked(check)
+	}
 	specs := ops.TopicSpecs(s.cfg)
 	found, unseen, err := s.Kafka.CheckVisible(ctx, specs)
 	if err == nil {
@@ -207,6 +217,9 @@ func (s *session) checkTopics(ctx context.Context) checkup {
 // notice that a topic was deleted and recreated.
 func (s *session) checkIdentity(ctx context.Context) checkup {
 	const check = "topic ids"
+	if s.found.Unknown("topics.prefix", "topics.close") {
+		return notChecked(check)
+	}
 	_, err := s.Kafka.TopicID(ctx, s.cfg.Topics.Close)
 	switch {
 	case errors.Is(err, kafka.ErrNoTopicIDs):
@@ -219,6 +232,9 @@ func (s *session) checkIdentity(ctx context.Context) checkup {
 
 func (s *session) checkDeadLetters(ctx context.Context) checkup {
 	const check = "dead letters"
+	if s.found.Unknown("topics.prefix", "topics.dead_letter") {
+		return notChecked(check)
+	}
 	topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
 	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
 	var index *deadletters.Index
@@ -240,16 +256,17 @@ func (s *session) checkDeadLetters(ctx context.Context) checkup {
 // database's clock; measured is false if the offset is unknown.
 func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time.Duration, measured bool) {
 	if s.Store == nil {
-		if s.ordersUnknown {
-			return []checkup{skipped("database", "topics.yaml does not tell which tables have the orders")}, 0, false
+		if s.found.Unknown("orders") {
+			return []checkup{notChecked("database")}, 0, false
 		}
 		return []checkup{skipped("database", config.EnvDSN+" is not set")}, 0, false
 	}
 	ping := withTimeout(ctx, func(ctx context.Context) checkup {
+		name := cmp.Or(s.Store.Database(), "the database")
 		if err := s.Store.Ping(ctx); err != nil {
-			return finding("database", err.Error(), "see the runbook, The database is down or slow")
+			return finding("database", fmt.Sprintf("%s: %v", name, err), "see the runbook, The database is down or slow")
 		}
-		return passed("database", "it answers, and its session keeps UTC")
+		return passed("database", "%s answers, and its session keeps UTC", name)
 	})
 	if !ping.OK {
 		return []checkup{ping}, 0, false
@@ -259,7 +276,7 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
 			return finding("schema", err.Error(), "orderclose migrate, with the newest version of this program")
 		} else if err != nil {
-			return finding("schema", err.Error(), "grant the user SELECT on the table orderclose_schema; docs/mapping.md lists every grant")
+			return finding("schema", err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
 		}
 		return passed("schema", "it is the version that this program needs")
 	}))
@@ -307,6 +324,9 @@ const checkOfWrites = "writes to the database"
 // checkWritable tries the writes of a close in a transaction that is rolled back.
 func (s *session) checkWritable(ctx context.Context) checkup {
 	const check = checkOfWrites
+	if s.found.Unknown("closer.kind") {
+		return notChecked(check)
+	}
 	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP {
 		return skipped(check, "orders are closed over HTTP")
 	}

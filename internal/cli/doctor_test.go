@@ -68,6 +68,13 @@ func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 	}
 }
 
+func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
+	env := map[string]string{config.EnvDSN: "shop:secret@tcp(127.0.0.1:1)/shop"}
+	if out, _, code := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n")); code != 3 || !strings.Contains(out, "127.0.0.1:1/shop: ping the database") || strings.Contains(out, "secret") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
 func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Connections: pipeline.Connections{Store: r.shop()}}

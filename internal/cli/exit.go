@@ -53,6 +53,17 @@ func codeOf(err error) int {
 	return int(Failed)
 }
 
+// errInterrupted is the error of a command that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// interrupted returns errInterrupted for an error that a signal caused, and err otherwise.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return errInterrupted
+	}
+	return err
+}
+
 // oneArg accepts exactly one argument; what describes it in the error.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -34,8 +34,8 @@ also if they are done already.`,
 			var ahead time.Duration
 			if cmd.Flags().Changed("within") {
 				var err error
-				if ahead, err = config.ParseDuration(within); err != nil {
-					return Exit(Usage, fmt.Errorf("--within: %w: write a number and a unit, such as 30m or 24h", err))
+				if ahead, err = parseDuration("--within", within, "30m or 24h"); err != nil {
+					return Exit(Usage, err)
 				}
 			}
 			return c.forecast(cmd.Context(), ahead)
@@ -54,14 +54,13 @@ func (c *common) forecast(ctx context.Context, within time.Duration) error {
 	c.warnBroken(s)
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	if err := s.Kafka.Ping(ctx); err != nil {
-		return err
-	}
 	if within == 0 {
 		within = ops.ForecastWithin(s.cfg.Buckets)
 	}
-	now := time.Now().Truncate(time.Millisecond)
-	f := ops.NewForecast(ctx, s.Kafka, ops.ForecastOptions{Buckets: s.cfg.Buckets, Group: s.cfg.RelayGroup, Now: now, Within: within})
+	f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(within))
+	if err != nil {
+		return err
+	}
 	if err := c.print(f, func(w io.Writer) {
 		terminal := isTerminal(c.env.Stdout)
 		printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})

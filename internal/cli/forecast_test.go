@@ -14,13 +14,13 @@ import (
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
 func sampleForecast() ops.Forecast {
-	edges := ops.ForecastEdges(at, 10*time.Hour)
+	edges := ops.ForecastEdges(10 * time.Hour)
 	f := ops.Forecast{At: at, Buckets: []ops.BucketForecast{
 		{Topic: "delay_1m", Length: "1m", Overdue: 3},
 		{Topic: "delay_12h", Length: "12h", Later: 40},
 	}}
 	for i := 1; i < len(edges); i++ {
-		step := ops.ForecastStep{From: edges[i-1], To: edges[i]}
+		step := ops.ForecastStep{From: at.Add(edges[i-1]), To: at.Add(edges[i])}
 		if i == 1 {
 			step.Records = 250
 		}
@@ -86,8 +86,8 @@ func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {
 		3 * 24 * time.Hour:  "01-02 15:04",
 		90 * 24 * time.Hour: "01-02 15:04",
 	} {
-		edges := ops.ForecastEdges(at, within)
-		steps := []ops.ForecastStep{{From: edges[0], To: edges[1]}, {From: edges[len(edges)-2], To: edges[len(edges)-1]}}
+		edges := ops.ForecastEdges(within)
+		steps := []ops.ForecastStep{{From: at, To: at.Add(edges[1])}, {From: at.Add(edges[len(edges)-2]), To: at.Add(edges[len(edges)-1])}}
 		if got := clock(ops.ForecastStepLength(within), steps); got != want {
 			t.Errorf("within %v: %q, want %q", within, got, want)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	if server == "" && os.Getenv("REQUIRE_REAL") != "1" {
 		t.Skip(config.EnvDSN + " names no server")
 	}
-	dsn, drop, err := store.CreateDatabase(t.Context(), server, "oc_"+strings.ToLower(rand.Text()))
+	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: server}, "oc_"+strings.ToLower(rand.Text()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +76,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("compensate", "--once")
+	refused("postpone", "--due-before", "now", "--by", "20m", "--plan", filepath.Join(t.TempDir(), "plan.jsonl"))
 	if open := count("SELECT COUNT(*) FROM t WHERE state = 0"); open != 1 {
 		t.Errorf("the order was closed")
 	}

@@ -70,18 +70,21 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 		Ready   bool     `json:"ready"`
 		Waiting []string `json:"waiting"` // each with the reason
 		Without []string `json:"without"` // hints, each with the reason
-	}{res.StatusCode == http.StatusOK, []string{}, []string{}}
+		// Database is the one that the process uses, as host:port/database.
+		Database string `json:"database,omitempty"`
+	}{Ready: res.StatusCode == http.StatusOK, Waiting: []string{}, Without: []string{}}
 	said := strings.TrimSpace(string(body))
-	for line := range strings.Lines(said) {
-		if without, ok := strings.CutPrefix(strings.TrimSpace(line), "without "); ok && answer.Ready {
-			answer.Without = append(answer.Without, without)
-		}
-	}
-	switch {
-	case res.StatusCode == http.StatusServiceUnavailable && said != "":
-		answer.Waiting = strings.Split(said, "\n")
-	case !answer.Ready:
+	if !answer.Ready && (res.StatusCode != http.StatusServiceUnavailable || said == "") {
 		return fmt.Errorf("%s answered %s: is that orderclose?", url, res.Status)
+	}
+	for line := range strings.SplitSeq(said, "\n") {
+		if database, ok := strings.CutPrefix(line, "with database "); ok {
+			answer.Database = database
+		} else if without, ok := strings.CutPrefix(line, "without "); ok && answer.Ready {
+			answer.Without = append(answer.Without, without)
+		} else if !answer.Ready {
+			answer.Waiting = append(answer.Waiting, line)
+		}
 	}
 	if err := c.print(answer, func(w io.Writer) { fmt.Fprintln(w, said) }); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/store"
 )
 
 func newOrder(c *common) *cobra.Command {
@@ -34,11 +33,9 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
 		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			limit, err := config.ParseDuration(within)
-			if err != nil {
-				err = fmt.Errorf("--within: %w: write a number and a unit, such as 30s", err)
-			} else if budget < 2 {
-				err = fmt.Errorf("--budget is %d, want 2 or more", budget)
+			limit, err := parseDuration("--within", within, "30s")
+			if budget < 2 {
+				err = errors.Join(err, fmt.Errorf("--budget is %d, want 2 or more", budget))
 			}
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
@@ -46,8 +43,8 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 			return c.order(cmd.Context(), args[0], budget, limit)
 		},
 	}
-	cmd.Flags().Int64Var(&budget, "budget", 100_000, "how many records of each topic to read")
-	cmd.Flags().StringVar(&within, "within", "20s", "how long to search")
+	cmd.Flags().Int64Var(&budget, "budget", ops.HistoryRecords, "how many records of each topic to read")
+	cmd.Flags().StringVar(&within, "within", ops.HistoryTimeout.String(), "how long to search")
 	return cmd
 }
 
@@ -59,41 +56,11 @@ func (c *common) order(ctx context.Context, id string, budget int64, within time
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	found := s.history(ctx, id, budget)
+	found := s.pipeline().History(ctx, id, budget)
 	if err := c.print(found, func(w io.Writer) { printHistory(w, found, s.unset()) }); err != nil {
 		return err
 	}
 	return historyError(found, s.Kafka != nil && s.Store != nil)
-}
-
-// history asks the database and Kafka, as far as they are set.
-func (s *session) history(ctx context.Context, id string, budget int64) ops.History {
-	var notRead []string
-	var database *store.OrderHistory
-	b := ops.SearchLimit{Records: budget}
-	if s.Store != nil {
-		row, err := s.Store.OrderHistory(ctx, id)
-		if err != nil {
-			notRead = append(notRead, "the database: "+err.Error())
-		} else if database = &row; row.Order != nil {
-			b.Since = row.Order.CreatedAt
-		}
-	}
-	var topics []ops.HistoryTopic
-	if s.Kafka != nil {
-		if err := s.Kafka.Ping(ctx); err != nil {
-			notRead = append(notRead, err.Error())
-		} else {
-			all, err := ops.OrderTopics(ctx, s.Kafka, s.cfg)
-			if err != nil {
-				notRead = append(notRead, err.Error())
-			}
-			topics = ops.SearchTopics(ctx, s.Kafka, all, id, b)
-		}
-	}
-	found := ops.NewHistory(id, time.Now(), database, topics)
-	found.NotRead = append(notRead, found.NotRead...)
-	return found
 }
 
 // unset returns the variables of the servers that are not set.
@@ -123,7 +90,7 @@ func historyError(s ops.History, all bool) error {
 
 // printHistory prints the history. unset are the variables whose servers were not asked.
 func printHistory(w io.Writer, s ops.History, unset []string) {
-	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
+	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now.String(), 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order
 		fmt.Fprint(w, o.State)
@@ -139,7 +106,7 @@ func printHistory(w io.Writer, s ops.History, unset []string) {
 		fmt.Fprintln(w)
 	}
 	for _, e := range s.Timeline {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", stamp(e.At), e.Where, oneLine(e.What, 400))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", stamp(e.At), e.Where, oneLine(e.What.String(), 400))
 	}
 	var looked int64
 	for _, p := range s.Topics {

@@ -70,14 +70,14 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r.addDeadLetter("closed", "failed", time.Now())
 	r.cli("dlq", "discard", "0/0", "--yes")
 
-	history := s.history(t.Context(), "waits", 1000)
-	if !strings.Contains(history.Now, "its record waits in delay_1h/") || len(history.NotRead) != 0 || historyError(history, true) != nil || history.Database.Order == nil {
+	history := s.pipeline().History(t.Context(), "waits", 1000)
+	if !strings.Contains(history.Now.String(), "its record waits in delay_1h/") || len(history.NotRead) != 0 || historyError(history, true) != nil || history.Database.Order == nil {
 		t.Errorf("%+v", history)
 	}
-	history = s.history(t.Context(), "closed", 1000)
+	history = s.pipeline().History(t.Context(), "closed", 1000)
 	var what []string
 	for _, e := range history.Timeline {
-		what = append(what, e.What)
+		what = append(what, e.What.String())
 	}
 	all := strings.Join(what, "\n")
 	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
@@ -85,7 +85,7 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 			t.Errorf("the timeline does not contain %q:\n%s", want, all)
 		}
 	}
-	if history = s.history(t.Context(), "nobody", 1000); codeOf(historyError(history, true)) != int(NotFound) {
+	if history = s.pipeline().History(t.Context(), "nobody", 1000); codeOf(historyError(history, true)) != int(NotFound) {
 		t.Errorf("%+v", history)
 	}
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 func newTopicsPlan(c *common) *cobra.Command {
@@ -38,60 +35,21 @@ reaches the close topic, if nothing is late. No server is asked.`,
 	return cmd
 }
 
-// topicsPlan is the output of topics plan.
-type topicsPlan struct {
-	Topics   int             `json:"topics"`
-	Would    []kafka.Finding `json:"would_mend"`
-	Left     []kafka.Finding `json:"left"`
-	MaxDelay string          `json:"max_delay"`
-	// AppendsAtMost is the largest number of appends of a record with a delay up to
-	// MaxDelay, including the append to the close topic.
-	AppendsAtMost int `json:"appends_at_most"`
-}
-
-// planFor divides the findings into those that apply would fix and those for a person.
-func planFor(cfg *config.Config, topics int, findings []kafka.Finding) topicsPlan {
-	p := topicsPlan{
-		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},
-		MaxDelay: config.FormatDuration(cfg.MaxDelay), AppendsAtMost: cfg.Buckets.MostHops(cfg.MaxDelay) + 1,
-	}
-	for _, f := range findings {
-		if f.By == (kafka.Change{}) {
-			p.Left = append(p.Left, f)
-		} else {
-			p.Would = append(p.Would, f)
-		}
-	}
-	return p
-}
-
 func (c *common) planTopics(ctx context.Context) error {
-	cfg, topics, findings, err := c.compareTopics(ctx)
+	cfg, p, err := c.compareTopics(ctx)
 	if err != nil {
 		return err
 	}
-	p := planFor(cfg, topics, findings)
 	if err := c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }); err != nil {
 		return err
 	}
-	if n := p.unlisted(cfg); n > 0 {
+	if n := p.Unlisted(cfg); n > 0 {
 		return Exit(Findings, fmt.Errorf("%d delay topics are in use and have no bucket in topics.yaml", n))
 	}
 	return nil
 }
 
-// unlisted counts the delay topics in use that have no bucket in the configuration.
-func (p topicsPlan) unlisted(cfg *config.Config) (n int) {
-	for _, f := range p.Left {
-		_, delay := cfg.Topics.BucketOf(f.Topic)
-		if delay && !slices.ContainsFunc(cfg.Buckets, func(b orderclose.Bucket) bool { return b.Topic == f.Topic }) {
-			n++
-		}
-	}
-	return n
-}
-
-func printTopicsPlan(w io.Writer, p topicsPlan) {
+func printTopicsPlan(w io.Writer, p ops.TopicsPlan) {
 	if len(p.Would)+len(p.Left) == 0 {
 		fmt.Fprintf(w, "all %d topics match topics.yaml: topics apply has nothing to do\n", p.Topics)
 	}
@@ -103,41 +61,10 @@ func printTopicsPlan(w io.Writer, p topicsPlan) {
 	}
 }
 
-// delayPlan is the path of a record with a given delay.
-type delayPlan struct {
-	Delay   string    `json:"delay"`
-	Hops    []planHop `json:"hops"` // in order
-	Close   string    `json:"close_topic"`
-	Buckets int       `json:"bucket_appends"` // to delay topics
-	// Appends includes the append to the close topic.
-	Appends int `json:"appends"`
-}
-
-// planHop is a number of consecutive appends to the same bucket.
-type planHop struct {
-	Bucket string `json:"bucket"`
-	Topic  string `json:"topic"`
-	Times  int    `json:"times"`
-}
-
-// planDelayOf returns the path through the buckets, with consecutive equal buckets merged.
-func planDelayOf(buckets orderclose.Buckets, closeTopic string, delay time.Duration) delayPlan {
-	walk := buckets.Walk(delay)
-	p := delayPlan{Delay: config.FormatDuration(delay), Hops: []planHop{}, Close: closeTopic, Buckets: len(walk), Appends: len(walk) + 1}
-	for _, b := range walk {
-		if n := len(p.Hops); n > 0 && p.Hops[n-1].Topic == b.Topic {
-			p.Hops[n-1].Times++
-			continue
-		}
-		p.Hops = append(p.Hops, planHop{orderclose.ShortDuration(b.Length), b.Topic, 1})
-	}
-	return p
-}
-
 func (c *common) planDelay(delay string) error {
-	d, err := config.ParseDuration(delay)
+	d, err := parseDuration("--delay", delay, "26h or 30d")
 	if err != nil {
-		return Exit(Usage, fmt.Errorf("--delay: %w: write a number and a unit, such as 26h or 30d", err))
+		return Exit(Usage, err)
 	}
 	cfg, err := config.Load(c.config)
 	if err != nil {
@@ -147,11 +74,11 @@ func (c *common) planDelay(delay string) error {
 		return Exit(Usage, fmt.Errorf("--delay %s is longer than delays.max in %s, %s: such an order is refused",
 			delay, c.config, config.FormatDuration(cfg.MaxDelay)))
 	}
-	p := planDelayOf(cfg.Buckets, cfg.Topics.Close, d)
+	p := ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, d)
 	return c.print(p, func(w io.Writer) { printDelayPlan(w, p) })
 }
 
-func printDelayPlan(w io.Writer, p delayPlan) {
+func printDelayPlan(w io.Writer, p ops.DelayPlan) {
 	way := make([]string, len(p.Hops))
 	for i, h := range p.Hops {
 		way[i] = h.Bucket

@@ -13,16 +13,17 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {
 	cfg := config.Default()
-	for delay, want := range map[time.Duration][]planHop{
-		26 * time.Hour:   {{"12h", "delay_12h", 2}, {"2h", "delay_2h", 1}},
-		17 * time.Minute: {{"5m", "delay_5m", 3}, {"1m", "delay_1m", 2}},
-		time.Millisecond: {{"10s", "delay_10s", 1}},
+	for delay, want := range map[time.Duration][]ops.Hop{
+		26 * time.Hour:   {{Bucket: "12h", Topic: "delay_12h", Times: 2}, {Bucket: "2h", Topic: "delay_2h", Times: 1}},
+		17 * time.Minute: {{Bucket: "5m", Topic: "delay_5m", Times: 3}, {Bucket: "1m", Topic: "delay_1m", Times: 2}},
+		time.Millisecond: {{Bucket: "10s", Topic: "delay_10s", Times: 1}},
 	} {
-		if diff := cmp.Diff(want, planDelayOf(cfg.Buckets, cfg.Topics.Close, delay).Hops); diff != "" {
+		if diff := cmp.Diff(want, ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay).Hops); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", delay, diff)
 		}
 	}
@@ -32,7 +33,7 @@ func TestPlanDelay_CountsEveryHopAndTheCloseTopic(t *testing.T) {
 	cfg := config.Default()
 	rapid.Check(t, func(t *rapid.T) {
 		delay := time.Duration(rapid.Int64Range(1, cfg.MaxDelay.Milliseconds()).Draw(t, "ms")) * time.Millisecond
-		p := planDelayOf(cfg.Buckets, cfg.Topics.Close, delay)
+		p := ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay)
 		sum := 0
 		for i, h := range p.Hops {
 			sum += h.Times
@@ -49,25 +50,25 @@ func TestPlanDelay_CountsEveryHopAndTheCloseTopic(t *testing.T) {
 func TestPlan_Tables(t *testing.T) {
 	cfg := config.Default()
 	golden(t, "plan_delay", func(w io.Writer) {
-		printDelayPlan(w, planDelayOf(cfg.Buckets, cfg.Topics.Close, 26*time.Hour+17*time.Minute))
+		printDelayPlan(w, ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, 26*time.Hour+17*time.Minute))
 	})
 	findings := []kafka.Finding{
 		{Topic: "delay_10s", What: "does not exist", Fix: "create it", By: kafka.Change{Create: true}},
 		{Topic: "delay_1m", What: "has 4 partitions, want 12", Fix: "add partitions", By: kafka.Change{Partitions: 12}},
 		{Topic: "order-close", What: "has 1 replicas, want 3", Fix: "reassign its partitions with your cluster's tools"},
 	}
-	golden(t, "plan_topics", func(w io.Writer) { printTopicsPlan(w, planFor(cfg, 8, findings)) })
-	golden(t, "plan_nothing", func(w io.Writer) { printTopicsPlan(w, planFor(cfg, 8, nil)) })
+	golden(t, "plan_topics", func(w io.Writer) { printTopicsPlan(w, ops.NewTopicsPlan(cfg, 8, findings)) })
+	golden(t, "plan_nothing", func(w io.Writer) { printTopicsPlan(w, ops.NewTopicsPlan(cfg, 8, nil)) })
 }
 
 func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s, 1m, 5m, 30m, 2h, 12h]\n")
 	out, stderr, code := run(t, nil, "topics", "plan", "--delay", "30d", "-o", "json", "--config", file)
-	var p delayPlan
+	var p ops.DelayPlan
 	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 0 {
 		t.Fatalf("exit %d, %v, %q", code, err, stderr)
 	}
-	if want := (delayPlan{"30d", []planHop{{"12h", "delay_12h", 60}}, "order-close", 60, 61}); !cmp.Equal(p, want) {
+	if want := (ops.DelayPlan{Delay: "30d", Hops: []ops.Hop{{Bucket: "12h", Topic: "delay_12h", Times: 60}}, Close: "order-close", Buckets: 60, Appends: 61}); !cmp.Equal(p, want) {
 		t.Errorf("%+v, want %+v", p, want)
 	}
 	for delay, want := range map[string]string{"31d": "delays.max", "soon": "soon", "": "--delay", "-5m": "--delay"} {
@@ -79,7 +80,7 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 
 func TestPlan_AppendsAtMostAsDocumented(t *testing.T) {
 	cfg := config.Default()
-	if p := planFor(cfg, 0, nil); p.AppendsAtMost != 82 || cfg.MaxDelay != orderclose.DefaultMaxDelay {
+	if p := ops.NewTopicsPlan(cfg, 0, nil); p.AppendsAtMost != 82 || cfg.MaxDelay != orderclose.DefaultMaxDelay {
 		t.Errorf("%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)
 	}
 }

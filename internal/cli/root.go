@@ -3,19 +3,27 @@
 //	root.go           the command line: flags, and the clients that a command opens
 //	exit.go           exit codes
 //	output.go         printing results and progress; columns_*.go the terminal's width
+//	times.go          flags with times and durations
 //	run.go            run: the parts of the pipeline
 //	send.go           send: schedules orders; sendinput.go reads them from JSON
 //	topics.go         topics plan and apply; plan.go what they change
+//	console.go        console: the web console
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave; chart.go draws it
+//	lateness.go       lateness: how late the stages were
+//	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
 //	audit.go          audit: compares the database with Kafka
+//	shadow.go         shadow report: compares a shadow run with another job
 //	compensate.go     compensate: one sweep, or its preview
 //	replay.go         replay: closes the orders of a window again
+//	pause.go          pause and resume
+//	postpone.go       postpone: moves due times to later
 //	dlq.go            dlq: dead letters; dlqlist.go, dlqshow.go, dlqresolve.go its commands,
 //	                  dlqselection.go the flags that select dead letters
 //	doctor.go         doctor: checks everything; doctorstock.go the stock
 //	migrate.go        migrate: the schema
+//	notify.go         notify: sends alerts to people
 //	healthcheck.go    healthcheck of a container; version.go the version
 //
 // Main runs a command line with an Env and returns the exit code. cmd/orderclose-dev adds the
@@ -38,6 +46,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -82,6 +91,10 @@ type common struct {
 	debug  bool
 }
 
+// Root returns the production command line for programs that describe it, such as those that write
+// man pages and completions.
+func Root() *cobra.Command { return newRoot(OSEnv()) }
+
 func newRoot(env Env) *cobra.Command {
 	c := &common{env: env}
 	root := &cobra.Command{
@@ -100,7 +113,9 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newDLQ(c), newOrder(c), newAudit(c), newDoctor(c), newMigrate(c), newHealthcheck(c), newVersion(c),
+		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c),
+		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c),
+		newConsole(c), newSend(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	return root
 }
@@ -141,10 +156,9 @@ type session struct {
 	servers config.Servers
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
-	// broken lists the mistakes in topics.yaml, for commands that only read. ordersUnknown
-	// says that the file does not tell in which tables the orders are.
-	broken        config.Problems
-	ordersUnknown bool
+	console pipeline.ConsoleSettings
+	// found is what a topics.yaml tells that may be broken, for commands that only read.
+	found config.Salvaged
 	// wrong has the error of each variable with an invalid value, by name.
 	wrong map[string]error
 }
@@ -224,7 +238,7 @@ func (c *common) openAnySet(names ...string) (*session, error) {
 // it does not stop at the first mistake:
 //
 //   - If topics.yaml is broken, it uses the valid values of the file and defaults for the others.
-//     session.broken has the problems.
+//     session.found has the problems.
 //   - If a variable has an invalid value, it makes no client. session.wrong has the error.
 //
 // At least one of the variables of oneOf must be set and valid. The variables of also are
@@ -234,11 +248,10 @@ func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) 
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	s := &session{cfg: found.Config, logger: c.logger(), file: c.config,
-		broken: found.Problems, ordersUnknown: found.OrdersUnknown, wrong: map[string]error{}}
+	s := &session{cfg: found.Config, logger: c.logger(), file: c.config, found: found, wrong: map[string]error{}}
 	usable := false
 	for _, name := range slices.Concat(oneOf, also) {
-		if name == config.EnvDSN && s.ordersUnknown {
+		if name == config.EnvDSN && found.Unknown("orders") {
 			continue
 		}
 		set, err := s.connectTo(c.env.LookupEnv, name)
@@ -284,14 +297,14 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 
 // warnBroken prints the problems of topics.yaml to stderr, if there are any.
 func (c *common) warnBroken(s *session) {
-	if len(s.broken) > 0 {
-		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; using its valid values, and defaults for the others:\n%v\n", s.broken)
+	if broken := s.found.Problems; len(broken) > 0 {
+		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; using its valid values, and defaults for the others:\n%v\n", broken)
 	}
 }
 
 // brokenError returns the error of a command that ran with a broken topics.yaml.
 func brokenError(s *session) error {
-	if len(s.broken) == 0 {
+	if len(s.found.Problems) == 0 {
 		return nil
 	}
 	return Exit(Partly, errors.New("topics.yaml is broken: topics may be missing in the output above"))
@@ -316,6 +329,15 @@ func (c *common) attachKafka(s *session) (close func()) {
 	}
 	s.Kafka = connections.Kafka
 	return connections.Close
+}
+
+// pipeline returns the pipeline of the session, for what commands share with the console.
+func (s *session) pipeline() ops.Pipeline {
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store}
+	if s.Kafka != nil {
+		p.Control = ops.NewControl(s.Kafka, s.cfg.Topics.Control)
+	}
+	return p
 }
 
 func (s *session) app() (*pipeline.App, error) { return s.appWith(func(*pipeline.Options) {}) }

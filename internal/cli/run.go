@@ -22,13 +22,19 @@ const stopTimeout = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use:   "run [relay|closer|compensator|outbox|release|all]...",
+		Use:   "run [relay|closer|compensator|outbox|release|shadow|console|all]...",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
 in flight and leaves its consumer groups, within 10 s.
 
 release is for a shop that keeps its stock in a service: it calls ` + config.EnvReleaseURL + `
 with the stock of each closed order. all includes it if that variable is set.
+
+shadow closes nothing: it says what closes would do, for orderclose shadow report. Run it
+with relay beside the job that closes the orders today, as docs/mapping.md says. all does
+not include it.
+
+console serves the web console, as orderclose console does. all does not include it.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 (default ` + config.DefaultListen + `).
@@ -47,7 +53,7 @@ rest at the next start; the log says which.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openFor(func(cfg *config.Config) []string { return requiredVariables(cfg, roles) }, config.EnvBrokers, config.EnvListen)
+			s, err := c.openRoles(roles)
 			if err != nil {
 				return err
 			}
@@ -58,15 +64,41 @@ rest at the next start; the log says which.`,
 	}
 }
 
+// openRoles opens what the roles require, and for a console every server that a variable names.
+func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
+	also := []string{config.EnvBrokers, config.EnvListen}
+	var settings pipeline.ConsoleSettings
+	if slices.Contains(roles, pipeline.Console) {
+		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)
+		if settings, err = pipeline.ConsoleFromEnvironment(c.env.LookupEnv); err != nil {
+			return nil, Exit(Usage, err)
+		}
+	}
+	s, err = c.openFor(func(cfg *config.Config) []string { return requiredVariables(cfg, roles) }, also...)
+	if err == nil {
+		s.console = settings
+	}
+	return s, err
+}
+
 // rolesOf returns the roles that the arguments name. No argument means all. all includes
 // release if that is configured.
 func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
-	known := append(pipeline.AllRoles(), pipeline.Release)
+	if slices.Contains(args, string(pipeline.Shadow)) && slices.ContainsFunc(args, func(arg string) bool {
+		return slices.Contains([]string{"all", string(pipeline.Closer), string(pipeline.Compensator)}, arg)
+	}) {
+		return nil, errors.New("shadow runs beside another program that closes the orders: run it without closer and compensator")
+	}
+	known := append(pipeline.AllRoles(), pipeline.Release, pipeline.Shadow, pipeline.Console)
 	if len(args) == 0 || slices.Contains(args, "all") {
+		roles := pipeline.AllRoles()
 		if releasing {
-			return known, nil
+			roles = append(roles, pipeline.Release)
 		}
-		return pipeline.AllRoles(), nil
+		if slices.Contains(args, string(pipeline.Console)) {
+			roles = append(roles, pipeline.Console)
+		}
+		return roles, nil
 	}
 	var roles []pipeline.Role
 	for _, arg := range args {
@@ -84,13 +116,13 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 // requiredVariables returns the environment variables that the roles require.
 func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
 	var names []string
-	if slices.ContainsFunc(roles, func(r pipeline.Role) bool { return r != pipeline.Compensator }) {
+	if slices.ContainsFunc(roles, func(r pipeline.Role) bool { return r != pipeline.Compensator && r != pipeline.Console }) {
 		names = append(names, config.EnvBrokers)
 	}
 	if slices.Contains(roles, pipeline.Closer) {
 		names = append(names, cfg.Closer.Needs()...)
 	}
-	if slices.Contains(roles, pipeline.Outbox) {
+	if slices.Contains(roles, pipeline.Outbox) || slices.Contains(roles, pipeline.Shadow) {
 		names = append(names, config.EnvDSN)
 	}
 	if slices.Contains(roles, pipeline.Release) {
@@ -115,7 +147,7 @@ func sweepVariables(cfg *config.Config) []string {
 
 // run runs the roles and serves their metrics until ctx ends.
 func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal) error {
-	a, err := s.appWith(func(o *pipeline.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
+	a, err := s.appFor(hangup)
 	if err != nil {
 		return err
 	}
@@ -133,14 +165,29 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan 
 	}()
 	<-ctx.Done()
 	s.logger.Info("stopping")
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(<-ran, <-served) }()
+	return stopped(ended)
+}
+
+// stopped returns the result of work that was told to stop. The work may take stopTimeout.
+func stopped(ended <-chan error) error {
 	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
 	select {
-	case err := <-ran:
-		return errors.Join(err, <-served)
+	case err := <-ended:
+		return err
 	case <-late.C:
 		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", stopTimeout))
 	}
+}
+
+// appFor returns an App for a process that runs until it is stopped.
+func (s *session) appFor(hangup <-chan os.Signal) (*pipeline.App, error) {
+	return s.appWith(func(o *pipeline.Options) {
+		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
+		o.Console, o.Version = s.console, buildVersion().Version
+	})
 }
 
 // onLoopback reports whether only this machine can reach the listener. Profiles are served

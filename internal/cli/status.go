@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
@@ -51,7 +52,7 @@ checked, or topics.yaml is broken.`,
 }
 
 func (c *common) status(ctx context.Context, partitions bool) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers})
+	s, err := c.openReadOnly([]string{config.EnvBrokers}, config.EnvDSN)
 	if err != nil {
 		return err
 	}
@@ -59,17 +60,46 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	c.warnBroken(s)
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	if err := s.Kafka.Ping(ctx); err != nil {
+	r, err := s.pipeline().Status(ctx)
+	if err != nil {
 		return Exit(Partly, err)
 	}
-	r := ops.ReadStatus(ctx, s.Kafka, ops.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
-	if err := c.print(r, func(w io.Writer) { printStatus(w, r, partitions) }); err != nil {
+	pauses, pausesErr := s.knownPauses(ctx)
+	shown := struct {
+		ops.Status
+		Pauses []wire.Pause `json:"pauses,omitempty"`
+	}{r, pauses}
+	if err := c.print(shown, func(w io.Writer) {
+		printStatus(w, r, partitions)
+		if len(pauses) > 0 || pausesErr != nil {
+			fmt.Fprintln(w)
+		}
+		if len(pauses) > 0 {
+			printPauses(w, pauses)
+		}
+		if pausesErr != nil {
+			fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
+		}
+	}); err != nil {
 		return err
 	}
 	if err := statusError(r); err != nil {
 		return err
 	}
 	return brokenError(s)
+}
+
+// knownPauses returns the pauses that are on. With orders in the database it needs the database's
+// variable.
+func (s *session) knownPauses(ctx context.Context) ([]wire.Pause, error) {
+	kept, err := s.pipeline().Pauser()
+	switch wrong := s.wrong[config.EnvDSN]; {
+	case err != nil && wrong != nil:
+		return nil, wrong
+	case err != nil:
+		return nil, err
+	}
+	return kept.Pauses(ctx)
 }
 
 func statusError(r ops.Status) error {

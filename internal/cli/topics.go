@@ -37,43 +37,38 @@ func newTopics(c *common) *cobra.Command {
 	return topics
 }
 
-// compareTopics compares the topics of the cluster with the configuration. topics is the
-// number of topics that were compared.
-func (c *common) compareTopics(ctx context.Context) (cfg *config.Config, topics int, findings []kafka.Finding, err error) {
+// compareTopics compares the topics of the cluster with the configuration.
+func (c *common) compareTopics(ctx context.Context) (*config.Config, ops.TopicsPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
 	s, err := c.openKafka(ctx)
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, ops.TopicsPlan{}, err
 	}
 	defer s.Close()
-	specs := ops.TopicSpecs(s.cfg)
-	if findings, err = s.Kafka.Check(ctx, specs); err != nil {
-		return nil, 0, nil, err
-	}
-	unlisted, err := ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
-	return s.cfg, len(specs), append(findings, unlisted...), err
+	p, err := s.pipeline().TopicsPlan(ctx)
+	return s.cfg, p, err
 }
 
 func (c *common) topicsCheck(ctx context.Context) error {
-	_, topics, findings, err := c.compareTopics(ctx)
+	_, p, err := c.compareTopics(ctx)
 	if err != nil {
 		return err
 	}
 	result := struct {
 		Topics   int             `json:"topics"`
 		Findings []kafka.Finding `json:"findings"`
-	}{topics, append([]kafka.Finding{}, findings...)}
+	}{p.Topics, append(p.Would, p.Left...)}
 	if err := c.print(result, func(w io.Writer) {
-		if len(findings) == 0 {
-			fmt.Fprintf(w, "all %d topics match topics.yaml\n", topics)
+		if len(result.Findings) == 0 {
+			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
 		}
-		printFindings(w, "", findings)
+		printFindings(w, "", result.Findings)
 	}); err != nil {
 		return err
 	}
-	if len(findings) > 0 {
-		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply fixes those that it can", len(findings)))
+	if n := len(result.Findings); n > 0 {
+		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply fixes those that it can", n))
 	}
 	return nil
 }

@@ -14,20 +14,29 @@ func newVersion(c *common) *cobra.Command {
 		Short: "Print the version",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Revision string `json:"revision,omitempty"`
-				Go       string `json:"go"`
-			}{Version: "unknown"}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				v.Version, v.Go = info.Main.Version, info.GoVersion
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						v.Revision = s.Value
-					}
-				}
-			}
+			v := buildVersion()
 			return c.print(v, func(w io.Writer) { fmt.Fprintf(w, "orderclose %s %s %s\n", v.Version, v.Revision, v.Go) })
 		},
 	}
+}
+
+// version is the output of version.
+type version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+}
+
+// buildVersion returns what the compiler has written into the binary.
+func buildVersion() version {
+	v := version{Version: "unknown"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Version, v.Go = info.Main.Version, info.GoVersion
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v.Revision = s.Value
+			}
+		}
+	}
+	return v
 }

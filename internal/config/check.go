@@ -104,9 +104,15 @@ func (r *reader) rawValue(path string) string { return resolveAlias(r.at[path]).
 // anyBad reports whether the value at path, or a value under it, was refused.
 func (r *reader) anyBad(path string) bool {
 	for p := range r.bad {
-		if rest, under := strings.CutPrefix(p, path); under && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+		if isUnder(p, path) {
 			return true
 		}
 	}
 	return false
+}
+
+// isUnder reports whether path is a key, or a value under it.
+func isUnder(path, key string) bool {
+	rest, under := strings.CutPrefix(path, key)
+	return under && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -1,7 +1,8 @@
 // Package config reads the settings: topics.yaml (buckets, delays by category,
 // names) and the environment (server addresses and secrets).
 //
-// Load reads and checks a file, Parse its content, FromEnviron the environment.
+// Load reads and checks a file, Parse its content, FromEnviron the environment, and
+// ConsoleFromEnviron that of the web console.
 //
 // Parse is a pure function of its bytes. It returns either a complete, checked Config
 // or all problems of the file at once, with line and column. So a process can check a
@@ -50,6 +51,7 @@ type Topics struct {
 	DeadLetter string // records that cannot be handled
 	Events     string // events about orders, for any consumer
 	Control    string // messages between the parts of the pipeline
+	Shadow     string // what closes would do; only a shadow run uses it
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
 
@@ -167,6 +169,14 @@ func (c *Config) CompensatorGroup() string { return c.group("compensator", c.Top
 // stock.
 func (c *Config) ReleaseGroup() string { return c.group("release", c.Topics.Events) }
 
+// ReplayProgressGroups returns the beginning of the names of the groups under which replays commit
+// how far they have read the close topic. The groups have no members.
+func (c *Config) ReplayProgressGroups() string { return c.group("replay", "") }
+
+// ShadowGroup returns the name of the consumer group of shadow runs, which read the close topic
+// beside the closers.
+func (c *Config) ShadowGroup() string { return c.group("shadow", c.Topics.Close) }
+
 func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
@@ -174,7 +184,7 @@ func (c *Config) group(stage, topic string) string {
 // settings holds the values of a topics.yaml as the file has them. config applies the
 // prefix and builds the buckets.
 type settings struct {
-	prefix, close, replay, deadLetter, events, control, delay string // names without the prefix
+	prefix, close, replay, deadLetter, events, control, shadow, delay string // names without the prefix
 
 	buckets     []bucket
 	delays      orderclose.Delays
@@ -233,6 +243,7 @@ func (s *settings) topics() Topics {
 		DeadLetter: s.prefix + s.deadLetter,
 		Events:     s.prefix + s.events,
 		Control:    s.prefix + s.control,
+		Shadow:     s.prefix + s.shadow,
 		Delay:      s.prefix + s.delay,
 	}
 }
@@ -241,7 +252,7 @@ func (s *settings) topics() Topics {
 func (t Topics) WithPrefix(prefix string) Topics {
 	renamed := t
 	renamed.Prefix = prefix
-	for _, name := range []*string{&renamed.Close, &renamed.Replay, &renamed.DeadLetter, &renamed.Events, &renamed.Control, &renamed.Delay} {
+	for _, name := range []*string{&renamed.Close, &renamed.Replay, &renamed.DeadLetter, &renamed.Events, &renamed.Control, &renamed.Shadow, &renamed.Delay} {
 		*name = prefix + strings.TrimPrefix(*name, t.Prefix)
 	}
 	return renamed
@@ -255,6 +266,7 @@ func defaults() *settings {
 		deadLetter: "order-close-dead-letter",
 		events:     "order-events",
 		control:    "order-close-control",
+		shadow:     "shadow",
 		delay:      "delay_" + placeholder,
 		delays: orderclose.Delays{
 			Default:    30 * time.Minute,

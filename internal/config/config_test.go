@@ -42,7 +42,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			{Topic: "delay_2h", Length: 2 * time.Hour},
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
-		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Delay: "delay_{bucket}"},
+		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Shadow: "shadow", Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
 		Compensator: config.Compensator{
@@ -79,7 +79,7 @@ func TestParse_RequiresOnlyBuckets(t *testing.T) {
 
 func TestParse_ReadsEveryKey(t *testing.T) {
 	c := parse(t, `
-topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, delay: "wait-{bucket}-x"}
+topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, shadow: trial, delay: "wait-{bucket}-x"}
 partitions: 3
 replication: 2
 buckets: [1d, 1.5s]
@@ -99,7 +99,7 @@ outbox: {batch: 2, in_flight: 16}
 			{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond},
 			{Topic: "eu.wait-24h-x", Length: 24 * time.Hour},
 		},
-		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Delay: "eu.wait-{bucket}-x"},
+		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Shadow: "eu.trial", Delay: "eu.wait-{bucket}-x"},
 		Partitions:  3,
 		Replication: 2,
 		Compensator: config.Compensator{
@@ -139,11 +139,11 @@ func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.
 
 func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	for prefix, want := range map[string][]string{
-		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay"},
-		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay"},
+		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay", "orderclose-shadow-order-close"},
+		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay", "oc_7f_orderclose-shadow-order-close"},
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
-		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup()}
+		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup(), c.ShadowGroup()}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("prefix %q (-want +got):\n%s", prefix, diff)
 		}

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -42,6 +44,9 @@ type Servers struct {
 	Listen   string         // host:port of the metrics and health listener
 	Release  Release        `json:"-"` // the service that holds the stock
 	Secrets  Secrets        `json:"-"` // of the user's services
+
+	DatabaseTLS *tls.Config `json:"-"` // from files; nil: the DSN says whether TLS is used
+	RedisTLS    *tls.Config `json:"-"` // from files; nil: the URL says whether TLS is used
 }
 
 // Release is the service that releases stock. Printing a Release hides both fields.
@@ -109,9 +114,11 @@ func (s *Servers) readBrokers(lookup func(string) (string, bool)) error {
 	return errors.Join(err1, err2, err3)
 }
 
-func (s *Servers) readDSN(lookup func(string) (string, bool)) (err error) {
-	s.DSN, err = variable(lookup, EnvDSN)
-	return err
+func (s *Servers) readDSN(lookup func(string) (string, bool)) error {
+	var err1, err2 error
+	s.DSN, err1 = variable(lookup, EnvDSN)
+	s.DatabaseTLS, err2 = databaseFiles.read(lookup)
+	return errors.Join(err1, err2)
 }
 
 func (s *Servers) readRelease(lookup func(string) (string, bool)) error {
@@ -121,9 +128,11 @@ func (s *Servers) readRelease(lookup func(string) (string, bool)) error {
 	return errors.Join(err1, err2, checkRelease(s.Release.URL))
 }
 
-func (s *Servers) readRedis(lookup func(string) (string, bool)) (err error) {
-	s.RedisURL, err = variable(lookup, EnvRedis)
-	return errors.Join(err, checkRedis(s.RedisURL))
+func (s *Servers) readRedis(lookup func(string) (string, bool)) error {
+	var err1, err2 error
+	s.RedisURL, err1 = variable(lookup, EnvRedis)
+	s.RedisTLS, err2 = redisFiles.read(lookup)
+	return errors.Join(err1, checkRedis(s.RedisURL), err2)
 }
 
 func (s *Servers) readListen(lookup func(string) (string, bool)) error {
@@ -176,9 +185,9 @@ func variable(lookup func(string) (string, bool), name string) (string, error) {
 	case own != "":
 		return "", fmt.Errorf("%s and %s_FILE are both set; unset one", name, name)
 	}
-	data, err := os.ReadFile(file)
+	data, err := readFile(file)
 	if err != nil {
-		return "", fmt.Errorf("%s_FILE: %w; mount the secret there or unset the variable", name, err)
+		return "", fmt.Errorf("%s_FILE names a file that cannot be read: %w; mount the secret there or unset the variable", name, err)
 	}
 	// Editors end a file with a newline, which is not part of the secret.
 	value := strings.TrimRight(string(data), "\r\n")
@@ -186,6 +195,16 @@ func variable(lookup func(string) (string, bool), name string) (string, error) {
 		return "", fmt.Errorf("%s_FILE: the file %s is empty; write the value into it", name, file)
 	}
 	return value, nil
+}
+
+// readFile reads a file that a variable names. The error does not quote the name: the variable
+// may have the secret itself by mistake.
+func readFile(name string) ([]byte, error) {
+	data, err := os.ReadFile(name)
+	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
+		err = wrapped.Err
+	}
+	return data, err
 }
 
 func splitBrokers(list string) ([]string, error) {
@@ -208,7 +227,7 @@ func checkRedis(raw string) error {
 		return nil
 	}
 	u, err := url.Parse(raw) // do not wrap err: it quotes the URL with its password
-	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" {
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "" {
 		return fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
 	}
 	return nil

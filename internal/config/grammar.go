@@ -19,6 +19,7 @@ func (s *settings) grammar() parser {
 			"dead_letter": text(&s.deadLetter),
 			"events":      text(&s.events),
 			"control":     text(&s.control),
+			"shadow":      text(&s.shadow),
 			"delay":       text(&s.delay),
 		}),
 		// The Kafka protocol has 16 bits for a replication factor. The bound on partitions

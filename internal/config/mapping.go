@@ -19,14 +19,24 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 	}
 	m := &mapping.Mapping{}
 	section(fields{
-		"table":     text(&m.Orders),
-		"id":        key(&m.ID),
-		"status":    status(&m.Status),
-		"due":       moment(&m.Due, fields{"index": text(&m.DueIndex)}),
-		"created":   optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
-		"closed_at": optional(func() parser { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
-		"category":  text(&m.Category),
-		"version":   text(&m.Version),
+		"table":      text(&m.Orders),
+		"id":         key(&m.ID),
+		"status":     status(&m.Status),
+		"due":        moment(&m.Due, fields{"index": text(&m.DueIndex)}),
+		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
+		"closed_at":  optional(func() parser { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
+		"category":   text(&m.Category),
+		"version":    text(&m.Version),
+		"set":        constants(&m.Set),
+		"set_paid":   constants(&m.SetPaid),
+		"where":      conditions(&m.Where),
+		"not_before": instant(&m.NotBefore),
+		"on_close": list(`["UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"]`, func(r *reader, path string, n *yaml.Node) {
+			var statement string
+			if text(&statement)(r, path, n); !r.bad[path] {
+				m.OnClose = append(m.OnClose, strings.TrimSpace(statement))
+			}
+		}),
 		"items": orNone(func() parser {
 			m.Items = new(mapping.Items)
 			return section(fields{
@@ -48,7 +58,21 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 				"months": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),
-		"event": text(&m.Event),
+		"event": func(r *reader, path string, n *yaml.Node) {
+			if resolveAlias(n).Kind == yaml.ScalarNode {
+				text(&m.Event)(r, path, n)
+				return
+			}
+			section(fields{
+				"type": text(&m.Event),
+				"columns": list("[member_id, total_amount]", func(r *reader, path string, n *yaml.Node) {
+					var name string
+					if text(&name)(r, path, n); !r.bad[path] {
+						m.EventColumns = append(m.EventColumns, name)
+					}
+				}),
+			})(r, path, n)
+		},
 	})(r, path, n)
 	s.orders, s.ordersAt = m, r.source()
 }
@@ -125,11 +149,54 @@ func status(to *mapping.Status) parser {
 	})
 }
 
-// statusValue reads a whole number or a text.
-func statusValue(to *mapping.Value) parser {
+// constants reads columns and the constants that are written to them.
+func constants(to *[]mapping.ColumnValue) parser {
+	return entries(func(r *reader, path, name string, n *yaml.Node) {
+		var v mapping.Value
+		if constant(&v, "a constant")(r, path, n); !r.bad[path] {
+			*to = append(*to, mapping.ColumnValue{Column: name, Value: v})
+		}
+	})
+}
+
+// conditions reads columns and the constants that they are compared with, or null.
+func conditions(to *[]mapping.ColumnValue) parser {
+	return entries(func(r *reader, path, name string, n *yaml.Node) {
+		var v mapping.Value
+		if r.at[path] = n; !isNull(resolveAlias(n)) {
+			constant(&v, "a constant")(r, path, n)
+		}
+		if !r.bad[path] {
+			*to = append(*to, mapping.ColumnValue{Column: name, Value: v})
+		}
+	})
+}
+
+// instant reads a moment with a time zone.
+func instant(to *time.Time) parser {
+	const hint = "write a moment with its time zone, such as 2026-11-20T00:00:00+08:00"
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "a moment", hint)
+		if !ok {
+			return
+		}
+		at, err := time.Parse(time.RFC3339, raw.Value)
+		if err != nil {
+			r.refuse(path, n, fmt.Sprintf("%s is not a moment with a time zone", quote(raw.Value)), hint)
+			return
+		}
+		*to = at
+	}
+}
+
+// statusValue reads a status.
+func statusValue(to *mapping.Value) parser { return constant(to, "a status") }
+
+// constant reads a whole number or a text. what says what it is.
+func constant(to *mapping.Value, what string) parser {
 	const hint = "write a whole number, or text in quotes"
 	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, "a status", hint)
+		raw, ok := r.scalar(path, n, what, hint)
 		if !ok {
 			return
 		}
@@ -140,7 +207,7 @@ func statusValue(to *mapping.Value) parser {
 		case tag == "!!int" && raw.Decode(&i) == nil:
 			*to = mapping.IntValue(i)
 		default:
-			r.refuse(path, n, fmt.Sprintf("%s is no status", quote(raw.Value)), hint)
+			r.refuse(path, n, fmt.Sprintf("%s is not %s", quote(raw.Value), what), hint)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,7 +28,13 @@ orders:
   items: {table: "lines_{yyyyMM}", order: no, sku: sku, quantity: n}
   stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}
   shards: {by: month, on: due, zone: Asia/Shanghai, months: 24}
-  event: order.gone
+  event: {type: order.gone, columns: [buyer, total]}
+  set: {reason: 3, closed_by: timeout}
+  set_paid: {reason: 7}
+  where: {hidden: 0, deleted_at: null}
+  on_close:
+    - UPDATE coupons SET used = 0 WHERE order_no IN ({ids})
+  not_before: 2026-11-20T08:00:00+08:00
 `
 
 func TestOrders_ReadsEveryKey(t *testing.T) {
@@ -37,16 +44,22 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Status: mapping.Status{
 			Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9), Paid: []mapping.Value{mapping.IntValue(2), mapping.IntValue(3)}, Closed: []mapping.Value{mapping.IntValue(8)},
 		},
-		Due:      mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
-		DueIndex: "by_deadline",
-		Created:  &mapping.TimeColumn{Column: "made", Type: mapping.Timestamp, Precision: mapping.Millis},
-		ClosedAt: &mapping.TimeColumn{Column: "shut", Type: mapping.UnixSeconds},
-		Category: "kind",
-		Version:  "rev",
-		Items:    &mapping.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
-		Stock:    &mapping.Stock{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
-		Shards:   &mapping.Shards{By: mapping.ByMonth, On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
-		Event:    "order.gone",
+		Due:          mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
+		DueIndex:     "by_deadline",
+		Created:      &mapping.TimeColumn{Column: "made", Type: mapping.Timestamp, Precision: mapping.Millis},
+		ClosedAt:     &mapping.TimeColumn{Column: "shut", Type: mapping.UnixSeconds},
+		Category:     "kind",
+		Version:      "rev",
+		Items:        &mapping.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
+		Stock:        &mapping.Stock{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
+		Shards:       &mapping.Shards{By: mapping.ByMonth, On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
+		Event:        "order.gone",
+		Set:          []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(3)}, {Column: "closed_by", Value: mapping.TextValue("timeout")}},
+		SetPaid:      []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(7)}},
+		Where:        []mapping.ColumnValue{{Column: "hidden", Value: mapping.IntValue(0)}, {Column: "deleted_at"}},
+		OnClose:      []string{"UPDATE coupons SET used = 0 WHERE order_no IN ({ids})"},
+		EventColumns: []string{"buyer", "total"},
+		NotBefore:    time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC),
 	}
 	if diff := cmp.Diff(want, parse(t, mapped).Orders); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -69,11 +82,17 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is not an offset of any time zone; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
 		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is not a type of a time; write datetime, timestamp, unix_s or unix_ms`},
 		{"type: unix_s", "type: unix_s, precision: s", `8:54: orders.closed_at.precision: the type unix_s has a fixed precision; remove it`},
+		{"reason: 3", "reason: 3.5", `15:17: orders.set.reason: "3.5" is not a constant; write a whole number, or text in quotes`},
+		{"reason: 3", "state: 3", `15:16: orders.set.state: column shop.orders_{yyyyMM}.state is mapped as the order's status and as a constant of a closed order: a close writes a constant to it, which destroys the order's status; map the column that holds a constant of a closed order, or remove set.state`},
+		{"hidden: 0", "hidden: [0]", `17:19: orders.where.hidden: want a constant, found a list; write a whole number, or text in quotes`},
+		{"hidden: 0", "reason: 0", `15:17: orders.set.reason: column shop.orders_{yyyyMM}.reason is mapped as a condition of a close and as a constant of a closed order: a close writes a constant to it, which destroys a condition of a close; map the column that holds a constant of a closed order, or remove set.reason`},
+		{"T08:00:00+08:00", "T08:00:00", `20:15: orders.not_before: "2026-11-20T08:00:00" is not a moment with a time zone; write a moment with its time zone, such as 2026-11-20T00:00:00+08:00`},
+		{"T08:00:00+08:00", "T08:00:00.5Z", `20:15: orders.not_before: 2026-11-20T08:00:00.5Z has a fraction of a second; write whole seconds`},
 		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of different kinds; put all values in quotes if the column holds text, and none if it holds numbers`},
-		{"from: 1", "from: 1.5", `5:33: orders.status.from: "1.5" is no status; write a whole number, or text in quotes`},
+		{"from: 1", "from: 1.5", `5:33: orders.status.from: "1.5" is not a status; write a whole number, or text in quotes`},
 		{"paid: [2, 3]", "paid: [2, 9]", `5:11: orders.status: 9 is listed with two meanings; list each value once`},
 		{"column: no", "colum: no", `4:8: orders.id: unknown key "colum"; did you mean column?`},
-		{"  event: order.gone\n", "  event: Gone!\n", `14:10: orders.event: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
+		{"  event: {type: order.gone, columns: [buyer, total]}\n", "  event: Gone!\n", `14:10: orders.event.type: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
 		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" contains '-': names consist of letters, digits, _ and $; write the name of the column or index as the database has it`},
 		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
 		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},

@@ -16,6 +16,7 @@ func (r *reader) checkNames(s *settings) {
 	r.checkName("topics.dead_letter", s.prefix, s.deadLetter)
 	r.checkName("topics.events", s.prefix, s.events)
 	r.checkName("topics.control", s.prefix, s.control)
+	r.checkName("topics.shadow", s.prefix, s.shadow)
 	switch n := strings.Count(s.delay, placeholder); {
 	case r.bad["topics.delay"]:
 	case n != 1:
@@ -77,7 +78,7 @@ func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
 	topics := []topic{
 		{"topics.close", s.prefix + s.close}, {"topics.replay", s.prefix + s.replay}, {"topics.dead_letter", s.prefix + s.deadLetter},
-		{"topics.events", s.prefix + s.events}, {"topics.control", s.prefix + s.control},
+		{"topics.events", s.prefix + s.events}, {"topics.control", s.prefix + s.control}, {"topics.shadow", s.prefix + s.shadow},
 	}
 	for _, b := range s.buckets {
 		if !r.bad[b.path] {

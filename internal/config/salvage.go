@@ -11,9 +11,25 @@ type Salvaged struct {
 	*Config
 	// Problems lists the mistakes of the file. If it is empty, Config is the same as from Load.
 	Problems Problems
-	// OrdersUnknown says that the file does not tell in which tables the orders are.
-	// Orders is then nil, and nil does not mean the reference schema.
-	OrdersUnknown bool
+	bad      map[string]bool // the refused paths; "" is the whole file
+}
+
+// Unknown reports whether the file does not tell the value of one of the keys, such as
+// "topics.close": the key, its section or a value under it was refused or is misspelt. Config then
+// has a default, which says nothing about the pipeline. If "orders" is unknown, Config.Orders is nil,
+// and nil does not mean the reference schema.
+func (s Salvaged) Unknown(keys ...string) bool {
+	if s.bad[""] {
+		return true
+	}
+	for path := range s.bad {
+		for _, key := range keys {
+			if isUnder(path, key) || isUnder(key, path) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Salvage reads the file at path for commands that only read. Such a command must work
@@ -35,14 +51,18 @@ func Salvage(path string) (Salvaged, error) {
 		}
 		r.check(s)
 	}
-	unknown := len(r.problems) > 0 && (r.root == nil || r.bad[""] || r.anyBad("orders"))
 	if len(r.problems) > 0 {
+		if r.root == nil {
+			r.bad[""] = true
+		}
 		r.useDefaults(s)
 	}
-	if unknown {
+	found := Salvaged{Problems: r.problems.sorted(), bad: r.bad}
+	if found.Unknown("orders") {
 		s.orders, s.ordersAt = nil, nil
 	}
-	return Salvaged{Config: s.config(), Problems: r.problems.sorted(), OrdersUnknown: unknown}, nil
+	found.Config = s.config()
+	return found, nil
 }
 
 // useDefaults replaces each refused topic name by its default, and removes unusable buckets.

@@ -35,11 +35,40 @@ func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 			t.Errorf("%q: problems %v, error %v", content, c.Problems, err)
 			continue
 		}
-		if unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"; c.OrdersUnknown != unknown {
-			t.Errorf("%q: the orders' tables are unknown: %v", content, c.OrdersUnknown)
+		if unknown := strings.Contains(content, "orders:") || strings.Contains(content, "odrers:") || content == "buckets: [1m\n"; c.Unknown("orders") != unknown {
+			t.Errorf("%q: the orders' tables are unknown: %v", content, !unknown)
 		}
 		if diff := cmp.Diff(want, topics(c.Config)); diff != "" || c.Orders != nil {
 			t.Errorf("%q (-want +got):\n%s", content, diff)
+		}
+	}
+}
+
+func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
+	keys := []string{"topics.close", "topics.events", "buckets", "partitions", "closer.kind"}
+	for content, want := range map[string]string{
+		"topics: {close: 'a b'}\n":      "topics.close",
+		"topcis: {prefix: eu-}\n":       "topics.close topics.events",
+		"topics: [close]\n":             "topics.close topics.events",
+		"buckets: [1m, soon]\n":         "buckets",
+		"partition: 3\npartitions: 2\n": "partitions",
+		"closer: {batch: 0}\n":          "",
+		"closer: {knid: http}\n":        "closer.kind",
+		"outbox: none\n":                "",
+		"buckets: [1m\n":                strings.Join(keys, " "),
+		"[buckets]\n":                   strings.Join(keys, " "),
+	} {
+		path := filepath.Join(t.TempDir(), "topics.yaml")
+		write(t, path, content)
+		c, err := config.Salvage(path)
+		var unknown []string
+		for _, key := range keys {
+			if c.Unknown(key) {
+				unknown = append(unknown, key)
+			}
+		}
+		if got := strings.Join(unknown, " "); err != nil || len(c.Problems) == 0 || got != want {
+			t.Errorf("%q: unknown are %q, want %q; %v, %v", content, got, want, c.Problems, err)
 		}
 	}
 }
@@ -52,7 +81,7 @@ func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := config.Salvage(path)
-	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.OrdersUnknown || err != nil {
+	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.Unknown("orders", "topics", "closer.kind") || err != nil {
 		t.Errorf("%v, %v (-want +got):\n%s", got.Problems, err, diff)
 	}
 	if _, err := config.Salvage(path + ".away"); err == nil {

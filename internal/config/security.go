@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 
@@ -24,6 +23,27 @@ const (
 	EnvSASLPassword  = "ORDERCLOSE_KAFKA_SASL_PASSWORD"
 )
 
+// The variables that secure the connections to the database and to Redis, with the meanings of
+// those of Kafka. A file turns TLS on. Without files, the DSN does by its parameter tls=true, and
+// the URL by its scheme rediss.
+const (
+	EnvDatabaseTLSCA   = "ORDERCLOSE_DB_TLS_CA_FILE"
+	EnvDatabaseTLSCert = "ORDERCLOSE_DB_TLS_CERT_FILE"
+	EnvDatabaseTLSKey  = "ORDERCLOSE_DB_TLS_KEY_FILE"
+	EnvRedisTLSCA      = "ORDERCLOSE_REDIS_TLS_CA_FILE"
+	EnvRedisTLSCert    = "ORDERCLOSE_REDIS_TLS_CERT_FILE"
+	EnvRedisTLSKey     = "ORDERCLOSE_REDIS_TLS_KEY_FILE"
+)
+
+// tlsFiles has the variables that name the files of the connections to one server.
+type tlsFiles struct{ ca, cert, key string }
+
+var (
+	kafkaFiles    = tlsFiles{EnvTLSCA, EnvTLSCert, EnvTLSKey}
+	databaseFiles = tlsFiles{EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey}
+	redisFiles    = tlsFiles{EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey}
+)
+
 // kafkaSecurity reads the variables above and the files that they name.
 func kafkaSecurity(lookup func(string) (string, bool)) (kafka.Security, error) {
 	t, err1 := kafkaTLS(lookup)
@@ -33,66 +53,98 @@ func kafkaSecurity(lookup func(string) (string, bool)) (kafka.Security, error) {
 
 func kafkaTLS(lookup func(string) (string, bool)) (*tls.Config, error) {
 	onOff, _ := lookup(EnvTLS)
-	ca, _ := lookup(EnvTLSCA)
-	cert, _ := lookup(EnvTLSCert)
-	key, _ := lookup(EnvTLSKey)
+	named := kafkaFiles.named(lookup)
 	switch {
 	case onOff != "" && onOff != "on" && onOff != "off":
 		return nil, fmt.Errorf("%s is neither on nor off", EnvTLS)
-	case onOff == "off" && ca+cert+key != "":
+	case onOff == "off" && named:
 		return nil, fmt.Errorf("%s is off, but a file for it is named; set it to on, or unset %s, %s and %s", EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey)
-	case onOff != "on" && ca+cert+key == "":
-		return nil, nil
-	case (cert == "") != (key == ""):
-		return nil, fmt.Errorf("%s and %s belong together; set both, or neither", EnvTLSCert, EnvTLSKey)
+	case onOff == "on" && !named:
+		return newTLS(), nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	return c, errors.Join(trust(c, ca), identify(c, cert, key))
+	return kafkaFiles.read(lookup)
 }
 
-// trust makes c accept brokers whose certificates are signed by a CA in the file.
-func trust(c *tls.Config, file string) error {
+// newTLS returns a configuration that trusts the CAs of the system.
+func newTLS() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
+
+// named reports whether one of the variables is set.
+func (f tlsFiles) named(lookup func(string) (string, bool)) bool {
+	for _, name := range []string{f.ca, f.cert, f.key} {
+		if file, _ := lookup(name); file != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// read returns the configuration that the files give; nil: no file is named.
+func (f tlsFiles) read(lookup func(string) (string, bool)) (*tls.Config, error) {
+	if !f.named(lookup) {
+		return nil, nil
+	}
+	ca, _ := lookup(f.ca)
+	cert, _ := lookup(f.cert)
+	key, _ := lookup(f.key)
+	if (cert == "") != (key == "") {
+		return nil, fmt.Errorf("%s and %s belong together; set both, or neither", f.cert, f.key)
+	}
+	c := newTLS()
+	return c, errors.Join(f.trust(c, ca), f.identify(c, cert, key))
+}
+
+// trust makes c accept servers whose certificates are signed by a CA in the file.
+func (f tlsFiles) trust(c *tls.Config, file string) error {
 	if file == "" {
 		return nil
 	}
-	pem, err := os.ReadFile(file)
+	pem, err := readFile(file)
 	if err != nil {
-		return fmt.Errorf("%s: %w; mount the certificate there or unset the variable", EnvTLSCA, err)
+		return fmt.Errorf("%s names a file that cannot be read: %w; mount the certificate there or unset the variable", f.ca, err)
 	}
 	c.RootCAs = x509.NewCertPool()
 	if !c.RootCAs.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("%s: there is no certificate in %s; write it there as PEM (-----BEGIN CERTIFICATE-----)", EnvTLSCA, file)
+		return fmt.Errorf("%s: there is no certificate in %s; write it there as PEM (-----BEGIN CERTIFICATE-----)", f.ca, file)
 	}
 	return nil
 }
 
-// identify makes c present the certificate to brokers. The files are read again for each
-// connection, so that a renewed certificate needs no restart. If certificate and key do
-// not match, as while the files are being replaced, the last matching pair is used.
-func identify(c *tls.Config, certFile, keyFile string) error {
+// identify makes c present the certificate to servers.
+func (f tlsFiles) identify(c *tls.Config, certFile, keyFile string) error {
 	if certFile == "" {
 		return nil
 	}
-	for _, v := range []struct{ name, file string }{{EnvTLSCert, certFile}, {EnvTLSKey, keyFile}} {
-		if _, err := os.ReadFile(v.file); err != nil {
-			return fmt.Errorf("%s: %w; mount it there or unset the variable", v.name, err)
+	pair, err := f.pair(certFile, keyFile)
+	if err != nil {
+		return err
+	}
+	c.Certificates = []tls.Certificate{*pair()}
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair(), nil }
+	return nil
+}
+
+// pair returns a function that reads certificate and key again, so that a renewed certificate
+// needs no restart. If they do not match, as while the files are being replaced, the function
+// returns the last matching pair.
+func (f tlsFiles) pair(certFile, keyFile string) (func() *tls.Certificate, error) {
+	for _, v := range []struct{ name, file string }{{f.cert, certFile}, {f.key, keyFile}} {
+		if _, err := readFile(v.file); err != nil {
+			return nil, fmt.Errorf("%s names a file that cannot be read: %w; mount it there or unset the variable", v.name, err)
 		}
 	}
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	first, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil { // err is safe to show: it quotes nothing of the files
-		return fmt.Errorf("%s and %s are no pair: %w; name a certificate and its own key, both PEM, the key not encrypted",
-			EnvTLSCert, EnvTLSKey, err)
+		return nil, fmt.Errorf("%s and %s are no pair: %w; name a certificate and its own key, both PEM, the key not encrypted",
+			f.cert, f.key, err)
 	}
-	c.Certificates = []tls.Certificate{pair}
 	var last atomic.Pointer[tls.Certificate]
-	last.Store(&pair)
-	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	last.Store(&first)
+	return func() *tls.Certificate {
 		if now, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
 			last.Store(&now)
 		}
-		return last.Load(), nil
-	}
-	return nil
+		return last.Load()
+	}, nil
 }
 
 func kafkaSASL(lookup func(string) (string, bool)) (*kafka.SASL, error) {

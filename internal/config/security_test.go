@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -107,12 +108,12 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		{environ{"ORDERCLOSE_KAFKA_TLS": "hunter2"}, "ORDERCLOSE_KAFKA_TLS is neither on nor off"},
 		{environ{"ORDERCLOSE_KAFKA_TLS": "off", ca: crt},
 			"ORDERCLOSE_KAFKA_TLS is off, but a file for it is named; set it to on, or unset " + ca + ", " + cert + " and " + private},
-		{environ{ca: "no/such"}, ca + ": open no/such: no such file or directory; mount the certificate there or unset the variable"},
+		{environ{ca: "no/such"}, ca + " names a file that cannot be read: no such file or directory; mount the certificate there or unset the variable"},
 		{environ{ca: junk}, ca + ": there is no certificate in " + junk + "; write it there as PEM (-----BEGIN CERTIFICATE-----)"},
 		{environ{cert: crt}, pair + " belong together; set both, or neither"},
 		{environ{private: key}, pair + " belong together; set both, or neither"},
-		{environ{cert: "no/such", private: key}, cert + ": open no/such: no such file or directory; mount it there or unset the variable"},
-		{environ{cert: crt, private: "no/such"}, private + ": open no/such: no such file or directory; mount it there or unset the variable"},
+		{environ{cert: "no/such", private: key}, cert + " names a file that cannot be read: no such file or directory; mount it there or unset the variable"},
+		{environ{cert: crt, private: "no/such"}, private + " names a file that cannot be read: no such file or directory; mount it there or unset the variable"},
 		{environ{cert: crt, private: other},
 			pair + " are no pair: tls: private key does not match public key; name a certificate and its own key, both PEM, the key not encrypted"},
 		{environ{cert: crt, private: junk},
@@ -163,4 +164,62 @@ func shown(t *testing.T, s kafka.Security) string {
 		t.Fatal(err)
 	}
 	return string(c.Certificate[0])
+}
+
+func TestFromEnviron_ReadsTheTLSFilesOfDatabaseAndRedis(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := makePair(t, dir, "shop")
+	for _, server := range []struct {
+		prefix string
+		of     func(config.Servers) *tls.Config
+	}{
+		{"ORDERCLOSE_DB_TLS", func(s config.Servers) *tls.Config { return s.DatabaseTLS }},
+		{"ORDERCLOSE_REDIS_TLS", func(s config.Servers) *tls.Config { return s.RedisTLS }},
+	} {
+		ca, cert, private := server.prefix+"_CA_FILE", server.prefix+"_CERT_FILE", server.prefix+"_KEY_FILE"
+		for _, row := range []struct {
+			env              environ
+			tls, ca, present bool
+		}{
+			{environ{}, false, false, false},
+			{environ{ca: crt}, true, true, false},
+			{environ{cert: crt, private: key}, true, false, true},
+			{environ{ca: crt, cert: crt, private: key}, true, true, true},
+		} {
+			s, err := config.FromEnviron(row.env.lookup)
+			if err != nil {
+				t.Errorf("%v: %v", row.env, err)
+				continue
+			}
+			c := server.of(s)
+			if (c != nil) != row.tls {
+				t.Errorf("%v: TLS is %v", row.env, c)
+			}
+			if c != nil && ((c.RootCAs != nil) != row.ca || (c.GetClientCertificate != nil) != row.present || c.InsecureSkipVerify || c.MinVersion != tls.VersionTLS12) {
+				t.Errorf("%v: wrong configuration %+v", row.env, c)
+			}
+			if s.Kafka.TLS != nil || server.prefix == "ORDERCLOSE_DB_TLS" && s.RedisTLS != nil || server.prefix == "ORDERCLOSE_REDIS_TLS" && s.DatabaseTLS != nil {
+				t.Errorf("%v: the files are used for another server", row.env)
+			}
+		}
+		for _, row := range []struct {
+			env  environ
+			want string
+		}{
+			{environ{ca: "no/such"}, ca + " names a file that cannot be read: no such file or directory; mount the certificate there or unset the variable"},
+			{environ{cert: crt}, cert + " and " + private + " belong together; set both, or neither"},
+		} {
+			if _, err := config.FromEnviron(row.env.lookup); err == nil || err.Error() != row.want {
+				t.Errorf("%v: got %v, want %s", row.env, err, row.want)
+			}
+		}
+	}
+}
+
+// A command that uses one server does not read the files of the others.
+func TestFromEnviron_ReadsOnlyTheFilesOfTheNamedServers(t *testing.T) {
+	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_DB_TLS_CA_FILE": "no/such", "ORDERCLOSE_REDIS_TLS_CA_FILE": "no/such"}
+	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err != nil {
+		t.Error(err)
+	}
 }

@@ -122,10 +122,7 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 		t.Errorf("headers (-code +wire.md):\n%s", diff)
 	}
 	causes := strings.Join(words("| `cause` | what"), " ")
-	for _, err := range []error{
-		wire.ErrNoKey, wire.ErrBadVersion, wire.ErrBadDue,
-		wire.ErrBadValue, wire.ErrBadHeader, wire.ErrKeyMismatch,
-	} {
+	for _, err := range wire.Reasons() {
 		if !strings.Contains(causes, err.Error()) {
 			t.Errorf("wire.md does not list the cause %v", err)
 		}
@@ -191,6 +188,27 @@ func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 	}.Encode()
 	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json event")); err != nil || diff != "" {
 		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
+	}
+}
+
+func TestWire_TheVerdictOfAShadowRunEqualsTheCode(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
+	v := wire.ShadowVerdict{OrderID: "ORD-20260301-000017", Verdict: orderclose.Closed, Due: at, At: at.Add(3 * time.Millisecond), Path: orderclose.PathPipeline}
+	m := v.Encode()
+	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json shadow")); diff != "" || string(m.Key) != v.OrderID {
+		t.Errorf("key %s (-code +wire.md):\n%s", m.Key, diff)
+	}
+}
+
+func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
+	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
+	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)
+	m, err := wire.Sweep{
+		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "shop-1/17", Why: wire.SweepPeriod,
+		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"relay_behind": 1}, OldestDue: due,
+	}.Encode()
+	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep")); err != nil || diff != "" || string(m.Key) != "sweep" {
+		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 	}
 }
 

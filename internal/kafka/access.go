@@ -1,17 +1,14 @@
 package kafka
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"syscall"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
 // AccessError means that the cluster refuses a connection or a request of this user, or that
@@ -99,6 +96,12 @@ func neededACL(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
 	return a, true
 }
 
+var tlsServer = tlsfault.Server{
+	Name: "the broker", Variables: "ORDERCLOSE_KAFKA_TLS",
+	Address: "use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the brokers' advertised.listeners",
+	Plain:   "this listener of the broker", Encrypted: "use the port of its TLS listener",
+}
+
 // explainConnection explains why either side refused a connection, and how to fix it. It
 // returns err itself if err is no refusal or has no explanation. fresh says that no
 // connection has succeeded yet: then a broken connection more likely shows a wrong
@@ -106,18 +109,17 @@ func neededACL(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
 func explainConnection(err error, s Security, fresh bool) error {
 	explained := func(what, do string) error { return &AccessError{What: what, Do: do, Err: err} }
 	var (
-		access    *AccessError
-		untrusted *tls.CertificateVerificationError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		noTLS     tls.RecordHeaderError
-		failed    *connectError
+		access *AccessError
+		failed *connectError
 	)
 	if err == nil || errors.As(err, &access) {
 		return err
 	}
 	if errors.As(err, &failed) {
 		err = failed // without the client library's text, which contains anyBroker
+	}
+	if what, do := tlsServer.Explain(err, s.TLS); what != "" {
+		return explained(what, do)
 	}
 	switch {
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
@@ -128,37 +130,10 @@ func explainConnection(err error, s Security, fresh bool) error {
 			"set ORDERCLOSE_KAFKA_SASL_MECHANISM to one that its listener has enabled")
 	case errors.Is(err, kafka.IllegalSASLState):
 		return explained("this listener of the broker does not accept SASL", "use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM")
-	case errors.As(err, &hostname):
-		return explained("the broker's certificate is for another host name",
-			"use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the brokers' advertised.listeners")
-	case errors.As(err, &invalid):
-		return explained("the broker's certificate is not valid", "renew it on the broker, or fix the clock of this machine")
-	case errors.As(err, &untrusted):
-		return explained("the broker's certificate is signed by an unknown authority",
-			"set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate")
-	case errors.As(err, &noTLS):
-		return explained("this listener of the broker does not use TLS", "use the port of its TLS listener")
-	case remoteAlert(err) && len(certificates(s.TLS)) == 0:
-		return explained("the broker ended the TLS handshake; it may require a client certificate",
-			"set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE")
-	case remoteAlert(err):
-		return explained(fmt.Sprintf("the broker rejects %s", s.who()),
-			"have the certificate signed by an authority that the broker trusts, and check that it has not expired")
-	case fresh && closedByPeer(err):
+	case fresh && tlsfault.ClosedByPeer(err):
 		return explained("the broker closed a connection "+s.describe(), "use the port of a listener that accepts such connections, or set "+s.missing())
 	}
 	return err
-}
-
-// remoteAlert reports whether the broker ended the TLS handshake with an alert.
-func remoteAlert(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "remote error"
-}
-
-// closedByPeer reports whether the broker closed the connection without an answer.
-func closedByPeer(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func mechanismOf(s Security) string {
@@ -170,9 +145,11 @@ func mechanismOf(s Security) string {
 
 // describe returns the security of a connection in words.
 func (s Security) describe() string {
-	switch {
+	switch subject := tlsfault.Subject(s.TLS); {
 	case s.TLS != nil && s.SASL != nil:
 		return "with TLS and SASL"
+	case subject != "":
+		return fmt.Sprintf("with TLS and certificate %q, and without SASL", subject)
 	case s.TLS != nil:
 		return "with TLS and without SASL"
 	case s.SASL != nil:
@@ -189,6 +166,9 @@ func (s Security) missing() string {
 	}
 	if s.SASL == nil {
 		names = append(names, "ORDERCLOSE_KAFKA_SASL_MECHANISM")
+	}
+	if s.TLS != nil && s.SASL == nil && tlsfault.Subject(s.TLS) == "" {
+		names = append(names, "ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE")
 	}
 	if len(names) == 0 {
 		return "ORDERCLOSE_KAFKA_TLS=off"

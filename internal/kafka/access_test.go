@@ -53,7 +53,7 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		{io.EOF, readable,
 			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on"},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, certified,
-			"the broker closed a connection with TLS and without SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_SASL_MECHANISM"},
+			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_SASL_MECHANISM`},
 		{io.EOF, user,
 			"the broker closed a connection with TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=off"},
 	} {

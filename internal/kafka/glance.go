@@ -7,9 +7,12 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// glanceMaxBytes bounds the answer of one ReadSome, in bytes: about sixty records of orders.
-// The broker sends a larger first batch whole.
-const glanceMaxBytes = 16 << 10
+// The limits of the answers of one ReadSome, about sixty records of orders, and of one ReadLittle,
+// about sixty dead letters, in bytes. The broker sends a larger first batch whole.
+const (
+	glanceMaxBytes = 16 << 10
+	littleMaxBytes = 64 << 10
+)
 
 // ReadSome returns some records of the partition in [offset, end), and the offset from which
 // the next ReadSome continues. It waits at most 100 ms for records. Of a malformed record only the
@@ -28,6 +31,16 @@ func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, off
 		return records, offset, fmt.Errorf("look at %s/%d at %d: the broker sent no batch", topic, partition, offset)
 	}
 	return records, f.Next, nil
+}
+
+// ReadLittle is Read with at most 64 KB, and waits at most 100 ms for a record. A larger first
+// batch comes whole.
+func (c *Cluster) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	at, err := c.identified(ctx, at)
+	if err != nil {
+		return wire.Fetched{}, err
+	}
+	return c.read(ctx, at, fetchLimits{peekMaxWait, littleMaxBytes})
 }
 
 // Gaps returns the runs of offsets between FirstWaiting and end that are not known to be

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
 // Security says how all connections are secured, those of requests and of group memberships.
@@ -76,7 +77,7 @@ func (s Security) String() string {
 	if s.TLS != nil {
 		how = "TLS"
 	}
-	if len(certificates(s.TLS)) > 0 {
+	if s.TLS != nil && len(s.TLS.Certificates) > 0 {
 		how = "mutual TLS"
 	}
 	if s.SASL != nil {
@@ -99,27 +100,10 @@ func (s Security) who() string {
 	if s.SASL != nil {
 		return fmt.Sprintf("user %q", s.SASL.User)
 	}
-	for _, c := range certificates(s.TLS) {
-		if leaf := leafOf(c); leaf != nil {
-			return fmt.Sprintf("the client with certificate %q", leaf.Subject)
-		}
+	if subject := tlsfault.Subject(s.TLS); subject != "" {
+		return fmt.Sprintf("the client with certificate %q", subject)
 	}
 	return "a client without credentials"
-}
-
-func certificates(c *tls.Config) []tls.Certificate {
-	if c == nil {
-		return nil
-	}
-	return c.Certificates
-}
-
-func leafOf(c tls.Certificate) *x509.Certificate {
-	if c.Leaf != nil || len(c.Certificate) == 0 {
-		return c.Leaf
-	}
-	leaf, _ := x509.ParseCertificate(c.Certificate[0])
-	return leaf
 }
 
 // mechanism returns the mechanism for the client library; nil without SASL.

@@ -12,32 +12,49 @@ import (
 // (milliseconds), a rebalance or a crash (seconds), and what a sweep finds (an hour).
 var LatenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 7200}
 
+// OtherCategories is the label value of all categories that topics.yaml does not list: their
+// orders have its default delay.
+const OtherCategories = "default"
+
 // Closes are the metrics of closed orders, of closers and of sweeps.
 type Closes struct {
+	path     string
+	category func(string) string
 	verdicts *prometheus.CounterVec
 	lateness *prometheus.HistogramVec
 	early    prometheus.Counter
 }
 
-// NewCloses returns Closes and registers its metrics with f. Check f.Err afterwards.
-func NewCloses(f *Factory) Closes {
-	return Closes{
+// NewCloses returns Closes and registers its metrics with f. path is how the orders are closed.
+// category returns the label value for an order's category. Each result is a histogram, so there
+// must be few. If category is nil, all orders have OtherCategories. Check f.Err afterwards.
+func NewCloses(f *Factory, path orderclose.Path, category func(string) string) Closes {
+	if category == nil {
+		category = func(string) string { return OtherCategories }
+	}
+	c := Closes{
+		path: string(path), category: category,
 		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result.", "path", "result"),
-		lateness: f.HistogramVec("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock.", LatenessBuckets, "path"),
+		lateness: f.HistogramVec("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock. A category that topics.yaml does not list counts as default.", LatenessBuckets, "path", "category"),
 		early:    f.Counter("close_early_total", "Orders closed before they were due. Must be 0."),
 	}
+	c.lateness.WithLabelValues(c.path, OtherCategories)
+	for _, v := range orderclose.Verdicts() {
+		c.verdicts.WithLabelValues(c.path, string(v))
+	}
+	return c
 }
 
 // Verdict counts the verdict of one order.
-func (c Closes) Verdict(path orderclose.Path, v orderclose.Verdict) {
-	c.verdicts.WithLabelValues(string(path), string(v)).Inc()
+func (c Closes) Verdict(v orderclose.Verdict) {
+	c.verdicts.WithLabelValues(c.path, string(v)).Inc()
 }
 
-// Lateness observes how long after its due time an order was closed, by the database's clock.
-// A negative value means that the order was closed early.
-func (c Closes) Lateness(path orderclose.Path, d time.Duration) {
+// Lateness observes how long after its due time an order of the category was closed, by the
+// database's clock. A negative value means that the order was closed early.
+func (c Closes) Lateness(category string, d time.Duration) {
 	if d < 0 {
 		c.early.Inc()
 	}
-	c.lateness.WithLabelValues(string(path)).Observe(d.Seconds())
+	c.lateness.WithLabelValues(c.path, c.category(category)).Observe(d.Seconds())
 }

@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
 )
 
-// gathered returns the value of the only series of a counter.
-func gathered(t *testing.T, g prometheus.Gatherer, name string) float64 {
+// gathered returns the sum of the series of a counter.
+func gathered(t *testing.T, g prometheus.Gatherer, name string) (sum float64) {
 	t.Helper()
 	families, err := g.Gather()
 	if err != nil {
@@ -19,23 +20,25 @@ func gathered(t *testing.T, g prometheus.Gatherer, name string) float64 {
 	}
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
 		}
 	}
-	return 0
+	return sum
 }
 
 func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for range 2 { // such as a closer and a compensator
 		f := With(r)
-		closes := NewCloses(f)
+		closes := NewCloses(f, orderclose.PathSweep, nil)
 		if err := f.Err(); err != nil {
 			t.Fatal(err)
 		}
-		closes.Verdict(orderclose.PathSweep, orderclose.Closed)
-		closes.Lateness(orderclose.PathSweep, -time.Millisecond)
-		closes.Lateness(orderclose.PathSweep, time.Millisecond)
+		closes.Verdict(orderclose.Closed)
+		closes.Lateness("virtual", -time.Millisecond)
+		closes.Lateness("virtual", time.Millisecond)
 	}
 	if n := gathered(t, r, "orderclose_close_total"); n != 2 {
 		t.Errorf("%v closes are counted, want 2", n)
@@ -43,6 +46,55 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 	if n := gathered(t, r, "orderclose_close_early_total"); n != 2 {
 		t.Errorf("%v early closes are counted, want 2", n)
 	}
+}
+
+// A histogram of lateness has some twenty series. Records name any category they like.
+func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
+	r := prometheus.NewRegistry()
+	listed := func(category string) string {
+		if category == "virtual" {
+			return category
+		}
+		return OtherCategories
+	}
+	closes := NewCloses(With(r), orderclose.PathPipeline, listed)
+	for _, category := range []string{"virtual", "", "unheard-of", "default", "virtual"} {
+		closes.Lateness(category, time.Millisecond)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "orderclose_close_end_to_end_lateness_seconds" {
+				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, got); diff != "" {
+		t.Errorf("by category and path (-want +got):\n%s", diff)
+	}
+	if n := testing.AllocsPerRun(100, func() { closes.Lateness("virtual", time.Millisecond) }); n > 0 {
+		t.Errorf("%v allocations for each order", n)
+	}
+}
+
+// Otherwise increase() does not see the first order that could not be closed.
+func TestCloses_EachVerdictHasASeriesAtZero(t *testing.T) {
+	r := prometheus.NewRegistry()
+	NewCloses(With(r), orderclose.PathPipeline, nil)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "orderclose_close_total" && len(f.GetMetric()) == len(orderclose.Verdicts()) {
+			return
+		}
+	}
+	t.Errorf("not each verdict has a series: %v", families)
 }
 
 func TestFactory_AWrappedRegistererSharesToo(t *testing.T) {

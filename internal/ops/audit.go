@@ -62,6 +62,9 @@ type AuditSummary struct {
 	// ClosedByOthers counts closed orders without a receipt.
 	ClosedByOthers  int `json:"closed_by_others"`
 	OpenWithinBound int `json:"open_within_bound"`
+	// Excluded is the number of unpaid orders that orders.where or orders.not_before excludes: no
+	// close changes them.
+	Excluded int `json:"excluded"`
 	// NoRecord counts closed orders without a record in the close topic or the replay
 	// topic: never published, or closed before the record left its bucket.
 	NoRecord int `json:"no_record"`

@@ -190,6 +190,8 @@ func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	switch {
 	case r.Part.State == store.AuditOpen && f.now.Sub(r.Due) <= f.bound:
 		s.OpenWithinBound++
+	case r.Part.State == store.AuditExcluded:
+		s.Excluded++
 	case r.Part.State == store.AuditClosed && r.Receipt != nil:
 		s.ClosedBy[r.Receipt.Path]++
 		if !f.eventKnown(r.Receipt.ClosedAt) {

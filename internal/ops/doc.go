@@ -1,21 +1,30 @@
-// Package ops holds the work of the commands: it reads the state of the pipeline from Kafka
-// and the database, and sends records again. A command of internal/cli parses its flags,
-// calls this package, and prints the result.
+// Package ops holds the work of the commands and of the console: it reads the state of the
+// pipeline from Kafka and the database, and sends records again. A command of internal/cli parses
+// its flags, calls this package, and prints the result; a page of internal/console renders it.
 //
+//	Pipeline       one pipeline and its servers: what commands and the console ask
 //	ReadStatus     what waits in each partition, by how much it is overdue, and its owner
 //	NewForecast    how many records leave each bucket in each interval of time
+//	ReadLateness   how late the stages were in the last hour, by samples
+//	Control        pauses, earlier sweeps and lost records, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
+//	ReportShadow   what a shadow run would have done, compared with the database
 //	Investigator   why the pipeline missed the orders that a sweep found
 //	NewReplayPlan  a window of the close topic, which Replay sends to the closer again
+//	PlanPostpone   the due times of open orders, which ApplyPostpone moves to later
 //
 // Dead letters are in internal/ops/deadletters.
 //
-// Apart from Replay, everything here only reads, locks nothing, and needs no running part of
-// the pipeline.
+// Apart from Replay, ApplyPostpone, and a Pauser, everything here only reads, locks nothing, and
+// needs no running part of the pipeline.
 //
+//	pipeline.go          the questions to one pipeline
+//	overview.go          whether all is well (pure)
+//	phrase.go            sentences that the console translates
 //	topics.go            the required properties of the topics; the names of the groups
 //	ordertopics.go       the topics that an order passes, and those in which records wait
+//	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)
 //	buckets.go           which buckets may not be removed, or are missing in topics.yaml
 //	shellquote.go        quoting an order's id for a shell
 //	status.go            topics and partitions: bounded requests, a few at once
@@ -23,6 +32,10 @@
 //	status_judge.go      what is overdue, and what to do about it (pure)
 //	forecast.go          offsets by append time: bounded requests, a few at once
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
+//	lateness.go          which records are sampled, and how late they were
+//	appended.go          how many records reached the close topic, by time
+//	control.go           reading the control topic, and writing pauses to it
+//	pauser.go            pauses of closing, wherever they are kept
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	history_search.go    searching for the records of one order, up to a limit
@@ -33,5 +46,13 @@
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain
 //	audit_hashes.go      a set of ids in 8 bytes each
+//	shadow.go            one report of a shadow run
+//	shadow_judge.go      how one order compares (pure)
+//	shadow_verdicts.go   a verdict of each order in 24 bytes
 //	replay.go            planning and sending a replay
+//	replay_select.go     which records of the window are sent
+//	replay_preview.go    what a replay would change
+//	replay_progress.go   how far an interrupted replay has come
+//	postpone.go          planning and carrying out a change of due times
+//	postpone_plan.go     the file of such a plan
 package ops

@@ -23,7 +23,7 @@ type ForecastOptions struct {
 	Buckets orderclose.Buckets
 	Group   func(orderclose.Bucket) string // the consumer group of a bucket
 	Now     time.Time                      // the start of the forecast
-	Within  time.Duration                  // the length of the forecast
+	Edges   []time.Duration                // the limits of the steps, ahead of Now, from 0 on, ascending
 }
 
 // Forecast is the number of records that leave each bucket, by time.
@@ -57,7 +57,10 @@ type ForecastStep struct {
 // than its remaining delay. An error becomes the Problem of its bucket and does not hide the
 // others.
 func NewForecast(ctx context.Context, log ForecastLog, o ForecastOptions) Forecast {
-	edges := ForecastEdges(o.Now.UTC(), o.Within)
+	edges := make([]time.Time, len(o.Edges))
+	for i, ahead := range o.Edges {
+		edges[i] = o.Now.UTC().Add(ahead)
+	}
 	f := Forecast{At: edges[0], Buckets: make([]BucketForecast, len(o.Buckets))}
 	for i, b := range o.Buckets {
 		var err error

@@ -29,14 +29,14 @@ func ForecastStepLength(within time.Duration) time.Duration {
 	return (within + longest - 1) / longest * day
 }
 
-// ForecastEdges returns the limits of the steps, from now to at least now + within. within must be
-// positive.
-func ForecastEdges(now time.Time, within time.Duration) []time.Time {
+// ForecastEdges returns the limits of steps of equal length, from 0 to at least within, which must
+// be positive.
+func ForecastEdges(within time.Duration) []time.Duration {
 	step := ForecastStepLength(within)
-	edges := []time.Time{now}
+	edges := []time.Duration{0}
 	for ahead := time.Duration(0); ahead < within; {
 		ahead += step
-		edges = append(edges, now.Add(ahead))
+		edges = append(edges, ahead)
 	}
 	return edges
 }

@@ -13,7 +13,7 @@ type History struct {
 	ID string    `json:"order_id"`
 	At time.Time `json:"at"` // by the clock of this machine
 	// Now says in one sentence where the order is.
-	Now      string              `json:"now"`
+	Now      Sentence            `json:"now"`
 	Database *store.OrderHistory `json:"database"` // nil: the database was not asked
 	Topics   []HistoryTopic      `json:"topics"`   // the topics that were searched
 	Timeline []Event             `json:"timeline"`
@@ -57,7 +57,7 @@ func (s History) Skipped() (offsets int64) {
 }
 
 // now says where the order is: the decision of the database, or else what will happen next.
-func (s History) now() string {
+func (s History) now() Sentence {
 	record := s.record()
 	if s.Database == nil {
 		return record
@@ -65,32 +65,32 @@ func (s History) now() string {
 	o := s.Database.Order
 	switch {
 	case o == nil && !s.Known():
-		return "unknown: found neither in the database nor in Kafka"
+		return Sentence{say("unknown: found neither in the database nor in Kafka")}
 	case o == nil:
-		return "the database has no such order; " + record
+		return append(Sentence{say("the database has no such order")}, record...)
 	case o.Status == store.Closed && s.Database.Receipt != nil:
 		r := s.Database.Receipt
-		return fmt.Sprintf("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)
+		return Sentence{say("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)}
 	case o.Status != store.Unpaid:
-		return o.State
+		return Sentence{say("%s", o.State)}
 	case !o.Due.After(s.Database.At):
-		return fmt.Sprintf("unpaid, and overdue by %s; %s; the sweep closes it in any case, or now: orderclose compensate --once",
-			s.Database.At.Sub(o.Due).Round(time.Millisecond), record)
+		now := append(Sentence{say("unpaid, and overdue by %s", s.Database.At.Sub(o.Due).Round(time.Millisecond))}, record...)
+		return append(now, say("the sweep closes it in any case, or now: orderclose compensate --once"))
 	}
-	return fmt.Sprintf("unpaid, due in %s; %s", o.Due.Sub(s.Database.At).Round(time.Second), record)
+	return append(Sentence{say("unpaid, due in %s", o.Due.Sub(s.Database.At).Round(time.Second))}, record...)
 }
 
 // record says where the order's record is: the waiting one, or else the pending dead letter.
-func (s History) record() string {
+func (s History) record() Sentence {
 	searched, dead := false, deadletters.Position{Offset: -1}
 	for _, p := range s.Topics {
 		searched = searched || p.Problem == "" && p.hasGroup()
 		for _, r := range p.Records {
 			switch {
 			case r.Waits && r.Leaves != nil:
-				return fmt.Sprintf("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, clock(*r.Leaves))
+				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, clock(*r.Leaves))}
 			case r.Waits:
-				return fmt.Sprintf("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)
+				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
 				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
 			}
@@ -98,13 +98,13 @@ func (s History) record() string {
 	}
 	switch {
 	case dead.Offset >= 0:
-		return fmt.Sprintf("its record is a dead letter: orderclose dlq show %v", dead)
+		return Sentence{say("its record is a dead letter: orderclose dlq show %s", dead)}
 	case !searched:
-		return "its record was not searched for"
+		return Sentence{say("its record was not searched for")}
 	case s.Skipped() > 0:
-		return fmt.Sprintf("no record of it waits in the searched part; %d offsets were skipped, search more with --budget", s.Skipped())
+		return Sentence{say("no record of it waits in the searched part"), say("%d offsets were skipped, search more with --budget", s.Skipped())}
 	}
-	return "no record of it waits"
+	return Sentence{say("no record of it waits")}
 }
 
 // settled reports whether the partition has a resolution of a dead letter.

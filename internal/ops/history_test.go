@@ -45,23 +45,23 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 	s := NewHistory("a", after(time.Hour), db, topics)
 	var got []string
 	for _, e := range s.Timeline {
-		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What)
+		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What.String())
 	}
 	want := []string{
-		"00:00.000 database: created with category virtual, to be closed at 2026-11-20T12:05:00.000Z if it is not paid",
-		"00:00.020 delay_5m/3/17: put into a bucket, to leave at 2026-11-20T12:05:00.000Z",
+		"00:00.000 database: created, to be closed at 2026-11-20T12:05:00.000Z if it is not paid; category virtual",
+		"00:00.020 delay_5m/3/17: put into a bucket; to leave at 2026-11-20T12:05:00.000Z",
 		"05:00.000 database: due",
 		"05:00.000 order-close/3/7: handed to the closer",
 		"05:01.000 dead/0/4: given up by closer: failed: no stock row; from order-close/3/7",
 		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
-		"07:00.000 order-close/3/9: handed to the closer, after 1 failed attempts (failed), came 2 times before it was due",
-		"07:00.000 database: closed by pipeline, 120000 ms after it was due, after 1 failed attempts",
+		"07:00.000 order-close/3/9: handed to the closer; after 1 failed attempts (failed); came 2 times before it was due",
+		"07:00.000 database: closed by pipeline, 120000 ms after it was due; after 1 failed attempts",
 		"07:00.000 database: stock: 3 of ink came back (close)",
 		"07:00.000 database: event 9 written, and still in the outbox",
 		"07:01.000 events/3/2: event order.closed/a published",
-		"08:00.000 replay/3/1: handed to the closer again, lane replay, not committed yet",
+		"08:00.000 replay/3/1: handed to the closer again; lane replay; not committed yet",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || s.Now != "closed by pipeline, 2m0s after it was due" || !s.Known() {
+	if diff := cmp.Diff(want, got); diff != "" || s.Now.String() != "closed by pipeline, 2m0s after it was due" || !s.Known() {
 		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
 	}
 }
@@ -101,7 +101,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"neither":             {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
 	} {
 		s := NewHistory("a", made, c.db, c.topics)
-		if s.Known() != c.known || !strings.Contains(s.Now, c.want) {
+		if s.Known() != c.known || !strings.Contains(s.Now.String(), c.want) {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}

@@ -3,17 +3,17 @@ package ops
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Event is something that happened to the order, or will happen.
 type Event struct {
 	At    time.Time `json:"at"`
 	Where string    `json:"where"` // database, or topic/partition/offset
-	What  string    `json:"what"`
+	What  Sentence  `json:"what"`
 }
 
 // database is the value of Where for events from the tables.
@@ -24,14 +24,18 @@ const database = "database"
 // of the brokers may differ a little.
 func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 	all := []Event{}
-	add := func(at time.Time, where, format string, args ...any) {
+	add := func(at time.Time, where string, what ...Phrase) {
 		if !at.IsZero() {
-			all = append(all, Event{at.UTC(), where, fmt.Sprintf(format, args...)})
+			all = append(all, Event{at.UTC(), where, what})
 		}
 	}
 	if db != nil && db.Order != nil {
-		add(db.Order.CreatedAt, database, "created%s, to be closed at %s if it is not paid", category(db.Order.Category), clock(db.Order.Due))
-		add(db.Order.Due, database, "due")
+		created := []Phrase{say("created, to be closed at %s if it is not paid", clock(db.Order.Due))}
+		if db.Order.Category != "" {
+			created = append(created, say("category %s", db.Order.Category))
+		}
+		add(db.Order.CreatedAt, database, created...)
+		add(db.Order.Due, database, say("due"))
 	}
 	for _, p := range topics {
 		if !p.afterClosing() {
@@ -50,94 +54,90 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 	return all
 }
 
-func category(name string) string {
-	if name == "" {
-		return ""
-	}
-	return " with category " + name
-}
-
 // addDatabase adds the events after the creation of the order.
-func addDatabase(db *store.OrderHistory, add func(at time.Time, where, format string, args ...any)) {
+func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, what ...Phrase)) {
 	if o := db.Order; o != nil {
 		if o.PaidAt != nil {
-			add(*o.PaidAt, database, "paid")
+			add(*o.PaidAt, database, say("paid"))
 		}
 		if o.ClosedAt != nil && db.Receipt == nil {
-			add(*o.ClosedAt, database, "closed, without a receipt")
+			add(*o.ClosedAt, database, say("closed, without a receipt"))
 		}
 	}
 	if r := db.Receipt; r != nil {
-		tries := ""
+		closed := []Phrase{say("closed by %s, %d ms after it was due", r.Path, r.LatenessMS)}
 		if r.Attempts > 0 {
-			tries = fmt.Sprintf(", after %d failed attempts", r.Attempts)
+			closed = append(closed, say("after %d failed attempts", r.Attempts))
 		}
-		add(r.ClosedAt, database, "closed by %s, %d ms after it was due%s", r.Path, r.LatenessMS, tries)
+		add(r.ClosedAt, database, closed...)
 	}
 	for _, l := range db.Ledger {
-		add(l.At, database, "%s", ledger(l))
+		add(l.At, database, ledger(l))
 	}
 	for _, o := range db.PendingSchedules {
-		add(o.At, database, "schedule %d written, and still in the outbox", o.ID)
+		add(o.At, database, say("schedule %d written, and still in the outbox", o.ID))
 	}
 	for _, o := range db.PendingEvents {
-		add(o.At, database, "event %d written, and still in the outbox", o.ID)
+		add(o.At, database, say("event %d written, and still in the outbox", o.ID))
 	}
 }
 
-func ledger(l store.LedgerRow) string {
+func ledger(l store.LedgerRow) Phrase {
 	if l.Kind == "ship" {
-		return fmt.Sprintf("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
+		return say("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
 	}
-	return fmt.Sprintf("stock: %d of %s came back (%s)", l.Quantity, l.SKU, l.Kind)
+	return say("stock: %d of %s came back (%s)", l.Quantity, l.SKU, l.Kind)
 }
 
 // addRecords adds the records of a topic.
-func (p HistoryTopic) addRecords(add func(at time.Time, where, format string, args ...any)) {
+func (p HistoryTopic) addRecords(add func(at time.Time, where string, what ...Phrase)) {
 	for _, r := range p.Records {
-		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, r.Offset), "%s", r.what(p.Kind))
+		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, r.Offset), r.what(p.Kind)...)
 	}
 }
 
 // what describes a record in words.
-func (r Record) what(kind TopicKind) string {
+func (r Record) what(kind TopicKind) Sentence {
 	switch {
 	case r.Event != "":
-		return "event " + r.Event + " published"
+		return Sentence{say("event %s published", r.Event)}
 	case r.Settles != nil:
-		return fmt.Sprintf("its dead letter %d/%d was %s", r.Settles.Partition, r.Settles.Offset, r.Settles.How)
+		if r.Settles.How == wire.Redriven {
+			return Sentence{say("its dead letter %d/%d was redriven", r.Settles.Partition, r.Settles.Offset)}
+		}
+		return Sentence{say("its dead letter %d/%d was discarded", r.Settles.Partition, r.Settles.Offset)}
 	case r.Dead != nil:
-		return fmt.Sprintf("given up by %s: %s: %s; from %s/%d/%d",
-			r.Dead.Stage, r.Dead.Cause, r.Dead.Detail, r.Dead.Source.Topic, r.Dead.Source.Partition, r.Dead.Source.Offset)
+		return Sentence{say("given up by %s: %s: %s", r.Dead.Stage, r.Dead.Cause, r.Dead.Detail),
+			say("from %s/%d/%d", r.Dead.Source.Topic, r.Dead.Source.Partition, r.Dead.Source.Offset)}
 	}
-	var states []string
+	var states Sentence
 	switch kind {
 	case KindBucket:
-		states = append(states, "put into a bucket")
+		states = append(states, say("put into a bucket"))
 	case KindReplay:
-		states = append(states, "handed to the closer again")
+		states = append(states, say("handed to the closer again"))
 	default:
-		states = append(states, "handed to the closer")
+		states = append(states, say("handed to the closer"))
 	}
 	if r.Leaves != nil {
-		states = append(states, "to leave at "+clock(*r.Leaves))
+		states = append(states, say("to leave at %s", clock(*r.Leaves)))
 	}
 	if r.Attempt > 0 {
-		states = append(states, fmt.Sprintf("after %d failed attempts (%s)", r.Attempt, r.Cause))
+		states = append(states, say("after %d failed attempts (%s)", r.Attempt, r.Cause))
 	} else if r.Cause != "" {
-		states = append(states, "postponed ("+r.Cause+")")
+		states = append(states, say("postponed (%s)", r.Cause))
 	}
 	if r.NotDue > 0 {
-		states = append(states, fmt.Sprintf("came %d times before it was due", r.NotDue))
+		states = append(states, say("came %d times before it was due", r.NotDue))
 	}
 	if r.Lane != "" {
-		states = append(states, "lane "+r.Lane)
+		states = append(states, say("lane %s", r.Lane))
 	}
 	if r.Problem != "" {
-		states = append(states, "cannot be read: "+r.Problem)
+		states = append(states, say("cannot be read: %s", r.Problem))
 	}
 	if r.Waits {
-		states = append(states, "not committed yet")
+		states = append(states, say("not committed yet"))
 	}
-	return strings.Join(states, ", ")
+	return states
 }

@@ -2,37 +2,120 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// sendTimeout bounds all attempts to append one batch: a person waits for the command.
-const sendTimeout = 30 * time.Second
+const (
+	// sendTimeout bounds all attempts to append one batch: a person waits for the command.
+	sendTimeout = 30 * time.Second
+	// replayChunk bounds how many records are sent before the progress may be kept, and how many
+	// orders the database is asked about at once.
+	replayChunk = 500
+)
 
 // ReplayLog is what a replay needs of Kafka. Cluster of internal/kafka implements it.
 type ReplayLog interface {
+	ReplayPositions
+	Partitions(ctx context.Context, topic string) (int, error)
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
 	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
-// ReplayWindow is the range of records to send again: those appended to Topic in [From, To).
+// ReplayWindow says which records to send again: those appended to Topic in [From, To), as far as
+// the other fields do not restrict them.
 type ReplayWindow struct {
 	Topic string    `json:"topic"` // the close topic
 	Into  string    `json:"into"`  // the replay topic
-	From  time.Time `json:"from"`
+	From  time.Time `json:"from"`  // in whole milliseconds, as To
 	To    time.Time `json:"to"`
+	// Orders and Categories, if not empty, select the records of these orders and of these
+	// categories. A record without a category has that of its order in the database.
+	Orders     []string `json:"orders,omitempty"`
+	Categories []string `json:"categories,omitempty"`
+	// OnlyPartitions, if not empty, are the only partitions of Topic that are read.
+	OnlyPartitions []int `json:"only_partitions,omitempty"`
+	// Groups begins the name of the consumer group under which the progress is kept. Empty: the
+	// progress is not kept.
+	Groups string `json:"-"`
+	// Restart begins at From, whatever an interrupted run of this replay has sent.
+	Restart bool `json:"-"`
 }
 
-// ReplayPlan is what a replay sends. It is a snapshot of offsets: later appends do not change it.
+// ReplayPlan is what a replay reads. It is a snapshot of offsets: later appends do not change it.
 type ReplayPlan struct {
 	ReplayWindow
-	Spans   []kafka.Span `json:"partitions"`
-	Records int64        `json:"records"` // an upper bound: records that are replays are skipped
+	Spans   []kafka.Span `json:"partitions"` // without those that were handled before
+	Records int64        `json:"records"`    // offsets in Spans, an upper bound of what is sent
+	// Handled counts the offsets that an earlier run of this replay has handled.
+	Handled int64          `json:"handled"`
+	Preview *ReplayPreview `json:"preview,omitempty"`
+	// NotKept says why the progress cannot be kept, so that an interrupted run would begin again.
+	NotKept string `json:"not_kept,omitempty"`
+
+	group  string       // of the progress; empty: it is not kept
+	window []kafka.Span // with what was handled before
+}
+
+// ErrNoSuchPartition says that ReplayWindow.OnlyPartitions names a partition that does not exist.
+var ErrNoSuchPartition = errors.New("no such partition")
+
+// NewReplayPlan plans the replay of a window of the close topic. On-call uses a replay after a
+// closer misbehaved. The records go to a topic of their own, so that they do not delay orders
+// that become due now. Closing an order twice changes nothing: a window that is too large only
+// costs time. If an earlier run of the same replay was interrupted, the plan continues it.
+func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPlan, error) {
+	w.From, w.To = w.From.UTC(), w.To.UTC()
+	p := ReplayPlan{ReplayWindow: w}
+	if !w.From.Before(w.To) {
+		return p, fmt.Errorf("the window from %s to %s is empty", w.From.Format(time.RFC3339), w.To.Format(time.RFC3339))
+	}
+	n, err := log.Partitions(ctx, w.Topic)
+	if err != nil {
+		return p, err
+	}
+	for _, partition := range w.OnlyPartitions {
+		if partition < 0 || partition >= n {
+			return p, fmt.Errorf("%w: %s has the partitions 0 to %d, and not %d", ErrNoSuchPartition, w.Topic, n-1, partition)
+		}
+	}
+	if p.window, err = log.Window(ctx, w.Topic, w.From, w.To); err != nil {
+		return p, err
+	}
+	p.window = slices.DeleteFunc(p.window, func(s kafka.Span) bool { // partitions may just have been added
+		return s.Partition >= n || len(w.OnlyPartitions) > 0 && !slices.Contains(w.OnlyPartitions, s.Partition)
+	})
+	if err := p.resume(ctx, log, n); err != nil {
+		return p, err
+	}
+	for _, s := range p.Spans {
+		p.Records += s.Len()
+	}
+	return p, nil
+}
+
+// ReplayRate is the default rate of a replay, in records a second: a fifth of what a database with
+// two cores closes, as the rate of a sweep.
+const ReplayRate = 5000
+
+// ReplayOptions say how a replay is carried out.
+type ReplayOptions struct {
+	// Rate bounds how many records are sent a second; 0: no bound.
+	Rate int
+	// Database has the categories of orders whose records have none. Nil: such a record is an
+	// error if the window selects categories.
+	Database ReplayDatabase
+	// Progress, if not nil, is called with the number of records handled so far.
+	Progress func(done int64)
 }
 
 // ReplayResult is the outcome of Replay.
@@ -40,59 +123,114 @@ type ReplayResult struct {
 	ReplayPlan
 	Sent    int `json:"sent"`
 	Skipped int `json:"passed"` // skipped: replays, and invalid records
+	// Unselected counts the records of other orders and categories.
+	Unselected int `json:"unselected"`
+	// Missing are those of Orders that have no record in the window. It is empty if an earlier run
+	// has handled a part of the window.
+	Missing []string `json:"missing,omitempty"`
 }
 
-// NewReplayPlan plans the replay of a window of the close topic. On-call uses a replay after a
-// closer misbehaved. The records go to a topic of their own, so that they do not delay orders
-// that become due now. Closing an order twice changes nothing: a window that is too large only
-// costs time.
-func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPlan, error) {
-	w.From, w.To = w.From.UTC(), w.To.UTC()
-	p := ReplayPlan{ReplayWindow: w}
-	if !w.From.Before(w.To) {
-		return p, fmt.Errorf("the window from %s to %s is empty", w.From.Format(time.RFC3339), w.To.Format(time.RFC3339))
-	}
-	var err error
-	p.Spans, err = log.Window(ctx, w.Topic, w.From, w.To)
-	for _, s := range p.Spans {
-		p.Records += s.Len()
-	}
-	return p, err
-}
+// handled returns how many records of the plan were handled.
+func (r *ReplayResult) handled() int64 { return int64(r.Sent + r.Skipped + r.Unselected) }
 
 // Replay sends the records of the plan again, on the replay lane and with a full number of
 // retries. It reads only the close topic and writes only to the replay topic, so it never sends
-// a record that a replay sent. A second run of a window sends the same records once more, which
-// changes nothing: their orders are closed. progress, if not nil, is called with the number of
-// records handled so far. If Replay fails, the result still counts the records that it handled.
-func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, progress func(done int64)) (ReplayResult, error) {
-	r := ReplayResult{ReplayPlan: p}
-	send := log.Idempotent(nil, nil)
-	for _, span := range p.Spans {
-		claim := wire.Claim{Topic: p.Topic, Partition: span.Partition}
-		err := log.ReadSpan(ctx, p.Topic, span, func(records []wire.RawRecord) error {
-			marked := toReplay(records)
-			r.Skipped += len(records) - len(marked)
-			spread, err := log.GroupForClaim(ctx, claim, p.Into, marked)
-			if err != nil {
-				return err
-			}
-			for partition, part := range spread {
-				n, err := sendAll(ctx, send, p.Into, partition, part)
-				if r.Sent += n; err != nil {
-					return err
-				}
-			}
-			if progress != nil {
-				progress(int64(r.Sent + r.Skipped))
-			}
-			return nil
-		})
-		if err != nil {
-			return r, fmt.Errorf("replay of %s/%d: %w", p.Topic, span.Partition, err)
+// a record that a replay sent. It keeps its progress once a second: a run of the same window
+// after an interruption repeats the records of about a second, which changes nothing, because
+// their orders are closed. If Replay fails, the result still counts the records that it handled.
+func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, o ReplayOptions) (ReplayResult, error) {
+	run := replayRun{
+		log: log, o: o, chunk: replayChunk, limiter: rate.NewLimiter(rate.Inf, 0),
+		r:        ReplayResult{ReplayPlan: p},
+		selector: newReplaySelector(p.ReplayWindow, o.Database),
+		progress: replayProgress{log: log, topic: p.Topic, group: p.group, notKept: p.NotKept},
+		send:     log.Idempotent(nil, nil),
+	}
+	if o.Rate > 0 {
+		run.chunk = min(max(o.Rate/10, 1), replayChunk) // so that records flow steadily
+		run.limiter = rate.NewLimiter(rate.Limit(o.Rate), run.chunk)
+	}
+	if p.Restart {
+		for _, s := range p.window {
+			run.progress.keep(ctx, s.Partition, s.First)
 		}
 	}
-	return r, nil
+	var err error
+	for _, span := range p.Spans {
+		if err = run.span(ctx, span); err != nil {
+			err = fmt.Errorf("replay of %s/%d: %w", p.Topic, span.Partition, err)
+			break
+		}
+	}
+	run.r.NotKept = run.progress.notKept
+	if err == nil && p.Handled == 0 {
+		run.r.Missing = run.selector.missing()
+	}
+	return run.r, err
+}
+
+// replayRun is one run of Replay.
+type replayRun struct {
+	log      ReplayLog
+	o        ReplayOptions
+	chunk    int
+	limiter  *rate.Limiter
+	selector *replaySelector
+	progress replayProgress
+	send     wire.AppendFunc
+	r        ReplayResult
+}
+
+// span sends the records of a span, and keeps the progress, also if it fails.
+func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
+	done := span.First // the records below are handled
+	err := run.log.ReadSpan(ctx, run.r.Topic, span, func(records []wire.RawRecord) error {
+		for chunk := range slices.Chunk(records, run.chunk) {
+			if err := run.sendChunk(ctx, span.Partition, chunk); err != nil {
+				return err
+			}
+			done = chunk[len(chunk)-1].Offset + 1
+			run.progress.keepSometimes(ctx, span.Partition, done)
+			if run.o.Progress != nil {
+				run.o.Progress(run.r.handled())
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		done = span.End
+	}
+	run.progress.keep(ctx, span.Partition, done)
+	return err
+}
+
+// sendChunk sends those of the records that are selected.
+func (run *replayRun) sendChunk(ctx context.Context, partition int, chunk []wire.RawRecord) error {
+	selected, err := run.selector.selectFrom(ctx, partition, chunk)
+	if err != nil {
+		return err
+	}
+	if err := run.limiter.WaitN(ctx, len(selected.records)); err != nil {
+		return err
+	}
+	run.r.Skipped += selected.skipped
+	run.r.Unselected += selected.unselected
+	again := make([]wire.RawRecord, len(selected.records))
+	for i, r := range selected.records {
+		m := r.message.Resend()
+		again[i] = m.Raw()
+	}
+	grouped, err := run.log.GroupForClaim(ctx, wire.Claim{Topic: run.r.Topic, Partition: partition}, run.r.Into, again)
+	if err != nil {
+		return err
+	}
+	for target, records := range grouped {
+		n, err := sendAll(ctx, run.send, run.r.Into, target, records)
+		if run.r.Sent += n; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sendAll appends the records to a partition and returns how many were acked.
@@ -108,21 +246,4 @@ func sendAll(ctx context.Context, send wire.AppendFunc, topic string, partition 
 		sent, records = sent+n, records[n:]
 	}
 	return sent, nil
-}
-
-// toReplay returns the records to send. It skips replays: a replay in the close topic comes
-// from a relay that does not know lanes. It also skips invalid records, which became dead
-// letters when the closer read them first.
-func toReplay(records []wire.RawRecord) []wire.RawRecord {
-	var marked []wire.RawRecord
-	for _, r := range records {
-		_, replay, err := r.Route()
-		m, malformed := r.Message()
-		if malformed != nil || err == nil && replay {
-			continue
-		}
-		again := m.Resend()
-		marked = append(marked, again.Raw())
-	}
-	return marked
 }

@@ -3,22 +3,52 @@ package ops
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// replayedLog has a close topic of one partition; its replay topic has two.
+// replayedLog has a close topic with one partition of records; its replay topic has two.
 type replayedLog struct {
 	records []wire.RawRecord
 	fail    error // returned by the second append
 	sent    map[int][]wire.Message
 	appends int
+	kept    map[string]int64 // commits by group
+	refuse  error            // returned for commits
+}
+
+func (f *replayedLog) Partitions(context.Context, string) (int, error) { return 1, nil }
+
+func (f *replayedLog) TopicID(context.Context, string) ([16]byte, error) {
+	return [16]byte{}, kafka.ErrNoTopicIDs
+}
+
+func (f *replayedLog) Commits(_ context.Context, group, _ string, n int) ([]kafka.Commit, error) {
+	commits := make([]kafka.Commit, n)
+	commits[0].Offset = -1
+	if at, ok := f.kept[group]; ok {
+		commits[0].Offset = at
+	}
+	return commits, f.refuse
+}
+
+func (f *replayedLog) SetPosition(_ context.Context, group, _ string, _ int, offset int64) error {
+	if f.refuse == nil {
+		f.kept[group] = offset
+	}
+	return f.refuse
 }
 
 func (f *replayedLog) Window(context.Context, string, time.Time, time.Time) ([]kafka.Span, error) {
@@ -62,6 +92,23 @@ func (f *replayedLog) Idempotent(func(), func(int)) wire.AppendFunc {
 	}
 }
 
+// keys returns the keys of the sent records, sorted.
+func (f *replayedLog) keys() string {
+	var keys []string
+	for _, messages := range f.sent {
+		for _, m := range messages {
+			keys = append(keys, string(m.Key))
+		}
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, "")
+}
+
+func (f *replayedLog) append(m wire.Message) {
+	m.Offset = int64(len(f.records))
+	f.records = append(f.records, m.Raw())
+}
+
 func record(t *testing.T, id string, attempt int) wire.Message {
 	t.Helper()
 	now := time.Now()
@@ -72,27 +119,37 @@ func record(t *testing.T, id string, attempt int) wire.Message {
 	return m
 }
 
+// newLog returns a log with records of the orders a, b and c, a replay, and an invalid record.
 func newLog(t *testing.T) *replayedLog {
 	t.Helper()
-	log := &replayedLog{sent: map[int][]wire.Message{}}
-	replayed := record(t, "d", 0).Resend()
-	for _, m := range []wire.Message{record(t, "a", 0), record(t, "b", 3), record(t, "c", 0), replayed} {
-		log.records = append(log.records, m.Raw())
+	log := &replayedLog{sent: map[int][]wire.Message{}, kept: map[string]int64{}}
+	for _, m := range []wire.Message{record(t, "a", 0), record(t, "b", 3), record(t, "c", 0), record(t, "d", 0).Resend()} {
+		log.append(m)
 	}
-	log.records = append(log.records, wire.RawRecord{Body: []byte{1}}) // invalid
+	log.records = append(log.records, wire.RawRecord{Offset: 4, Body: []byte{1}})
 	return log
 }
 
-var window = ReplayWindow{Topic: "close", Into: "again", From: time.UnixMilli(1), To: time.UnixMilli(2)}
+var window = ReplayWindow{Topic: "close", Into: "again", From: time.UnixMilli(1), To: time.UnixMilli(2), Groups: "replay-"}
 
-func TestRun_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
+// replay plans the window and replays it.
+func replay(t *testing.T, log *replayedLog, w ReplayWindow, o ReplayOptions) (ReplayResult, error) {
+	t.Helper()
+	plan, err := NewReplayPlan(t.Context(), log, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Replay(t.Context(), log, plan, o)
+}
+
+func TestReplay_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	log := newLog(t)
 	plan, err := NewReplayPlan(t.Context(), log, window)
 	if err != nil || plan.Records != 5 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	var progress []int64
-	result, err := Replay(t.Context(), log, plan, func(done int64) { progress = append(progress, done) })
+	result, err := Replay(t.Context(), log, plan, ReplayOptions{Progress: func(done int64) { progress = append(progress, done) }})
 	if err != nil || result.Sent != 3 || result.Skipped != 2 {
 		t.Errorf("%+v, %v; want 3 sent and 2 skipped", result, err)
 	}
@@ -113,19 +170,181 @@ func TestRun_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	}
 }
 
-func TestRun_ReturnsTheProgressWithAnError(t *testing.T) {
+func TestReplay_ContinuesAfterAnInterruptionAndSendsNothingAfterTheEnd(t *testing.T) {
 	log := newLog(t)
 	log.fail = errors.New("no broker")
+	var sent []int
+	for _, want := range []error{log.fail, nil, nil} {
+		result, err := replay(t, log, window, ReplayOptions{Rate: 10}) // one record at a time
+		if !errors.Is(err, want) || result.NotKept != "" {
+			t.Fatalf("%+v, %v; want %v", result, err, want)
+		}
+		sent = append(sent, result.Sent)
+	}
+	if diff := cmp.Diff([]int{1, 2, 0}, sent); diff != "" || log.keys() != "abc" {
+		t.Errorf("sent %s, by run (-want +got):\n%s", log.keys(), diff)
+	}
+	again := window
+	again.Restart = true
+	if result, err := replay(t, log, again, ReplayOptions{}); err != nil || result.Sent != 3 || result.Handled != 0 {
+		t.Errorf("with Restart: %+v, %v", result, err)
+	}
+	for what, other := range map[string]ReplayWindow{
+		"another window":   {Topic: "close", Into: "again", From: time.UnixMilli(1), To: time.UnixMilli(3), Groups: "replay-"},
+		"one order":        {Topic: "close", Into: "again", From: time.UnixMilli(1), To: time.UnixMilli(2), Groups: "replay-", Orders: []string{"a"}},
+		"without progress": {Topic: "close", Into: "again", From: time.UnixMilli(1), To: time.UnixMilli(2)},
+	} {
+		if plan, err := NewReplayPlan(t.Context(), log, other); err != nil || plan.Records != 5 || plan.Handled != 0 {
+			t.Errorf("%s: %+v, %v; want all records", what, plan, err)
+		}
+	}
+}
+
+func TestReplay_ThatMayNotKeepItsProgressSaysSoAndSends(t *testing.T) {
+	log := newLog(t)
+	log.refuse = &kafka.AccessError{What: "user ann lacks the ACL Read on Group replay-17"}
+	result, err := replay(t, log, window, ReplayOptions{})
+	if err != nil || result.Sent != 3 || !strings.Contains(result.NotKept, "lacks the ACL Read on Group") {
+		t.Errorf("%+v, %v", result, err)
+	}
+	log.refuse = errors.New("no coordinator")
+	if _, err := NewReplayPlan(t.Context(), log, window); !errors.Is(err, log.refuse) {
+		t.Errorf("%v: it may have sent a part before", err)
+	}
+}
+
+func TestReplay_SendsNoMoreThanItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &replayedLog{sent: map[int][]wire.Message{}, kept: map[string]int64{}}
+		for range 31 {
+			log.append(record(t, "a", 0))
+		}
+		begin := time.Now()
+		result, err := replay(t, log, window, ReplayOptions{Rate: 10})
+		if took := time.Since(begin); err != nil || result.Sent != 31 || took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("%d sent in %v, %v; want 31 at 10 a second", result.Sent, took, err)
+		}
+	})
+}
+
+// ordersOfCategory is a database with the categories of orders.
+type ordersOfCategory struct {
+	categories map[string]string
+	verdicts   map[string]orderclose.Verdict
+	asked      []string
+	err        error
+}
+
+func (d *ordersOfCategory) Categories(_ context.Context, reqs []orderclose.CloseRequest) (map[string]string, error) {
+	for _, r := range reqs {
+		d.asked = append(d.asked, r.OrderID)
+	}
+	return d.categories, d.err
+}
+
+func (d *ordersOfCategory) PreviewClose(_ context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	var out []orderclose.Outcome
+	for _, r := range reqs {
+		d.asked = append(d.asked, r.OrderID)
+		out = append(out, orderclose.Outcome{OrderID: r.OrderID, Verdict: d.verdicts[r.OrderID]})
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return out, nil
+}
+
+func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
+	log := newLog(t)
+	m, err := wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.append(m)
+	database := &ordersOfCategory{categories: map[string]string{"a": "virtual", "b": "physical", "e": "physical"}} // not c
+	for _, c := range []struct {
+		what       string
+		w          ReplayWindow
+		sent       string
+		unselected int
+		missing    []string
+	}{
+		{"orders", ReplayWindow{Orders: []string{"x", "a", "e"}}, "ae", 4, []string{"x"}},
+		{"a category, of the record or of the database", ReplayWindow{Categories: []string{"virtual"}}, "ae", 2, nil},
+		{"an order of a category", ReplayWindow{Orders: []string{"b", "a"}, Categories: []string{"physical", "frozen"}}, "b", 5, nil},
+		{"a partition", ReplayWindow{OnlyPartitions: []int{0}}, "abce", 0, nil},
+	} {
+		log.sent = map[int][]wire.Message{}
+		c.w.Topic, c.w.Into, c.w.From, c.w.To = window.Topic, window.Into, window.From, window.To
+		r, err := replay(t, log, c.w, ReplayOptions{Database: database})
+		if err != nil || log.keys() != c.sent || r.Unselected != c.unselected || !slices.Equal(r.Missing, c.missing) {
+			t.Errorf("%s: sent %s, %+v, %v; want %s, %d not selected, %v missing", c.what, log.keys(), r, err, c.sent, c.unselected, c.missing)
+		}
+	}
+	if slices.Contains(database.asked, "e") {
+		t.Errorf("the database was asked about %v: the record of e has a category", database.asked)
+	}
+	if _, err := NewReplayPlan(t.Context(), log, ReplayWindow{From: window.From, To: window.To, OnlyPartitions: []int{1}}); !errors.Is(err, ErrNoSuchPartition) {
+		t.Errorf("partition 1 of 1: %v", err)
+	}
+}
+
+func TestReplay_RefusesACategoryThatNeitherRecordNorDatabaseKnows(t *testing.T) {
+	w := window
+	w.Categories = []string{"virtual"}
+	down := errors.New("no connection")
+	for _, c := range []struct {
+		database ReplayDatabase
+		want     error
+	}{{nil, errNoDatabase}, {&ordersOfCategory{err: store.ErrNoCategory}, store.ErrNoCategory}, {&ordersOfCategory{err: down}, down}} {
+		log := newLog(t)
+		_, err := replay(t, log, w, ReplayOptions{Database: c.database})
+		if !errors.Is(err, c.want) || errors.Is(err, ErrCategoryUnknown) == (c.want == down) || log.appends > 0 {
+			t.Errorf("%v, after %d appends; want %v", err, log.appends, c.want)
+		}
+		if c.want != down && !strings.Contains(err.Error(), `close/0 has a record without a category at offset 0, of order "a"`) {
+			t.Errorf("%v names no record", err)
+		}
+	}
+}
+
+func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
+	log := newLog(t)
+	log.append(record(t, "a", 1)) // a retry of the same order
 	plan, err := NewReplayPlan(t.Context(), log, window)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result, err := Replay(t.Context(), log, plan, nil); !errors.Is(err, log.fail) || result.Sent != 1 {
+	database := &ordersOfCategory{verdicts: map[string]orderclose.Verdict{"a": orderclose.Closed, "b": orderclose.AlreadyPaid, "c": orderclose.AlreadyPaid}}
+	var progress []int64
+	got, err := PreviewReplay(t.Context(), log, plan, database, func(done int64) { progress = append(progress, done) })
+	want := &ReplayPreview{Records: 4, Orders: 3, Skipped: 2, Verdicts: map[orderclose.Verdict]int64{orderclose.Closed: 1, orderclose.AlreadyPaid: 2}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff([]int64{2, 4, 6}, progress); diff != "" || log.appends > 0 || len(log.kept) > 0 {
+		t.Errorf("%d appends, kept %v, progress (-want +got):\n%s", log.appends, maps.Clone(log.kept), diff)
+	}
+	if got, err = PreviewReplay(t.Context(), log, plan, nil, nil); err != nil || got.Orders != 3 || got.Verdicts != nil {
+		t.Errorf("without a database: %+v, %v", got, err)
+	}
+	database.err = errors.New("no connection")
+	got, err = PreviewReplay(t.Context(), log, plan, database, nil)
+	want.Verdicts, want.NotRead = map[orderclose.Verdict]int64{}, "no connection"
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Errorf("the database is down: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestReplay_ReturnsTheProgressWithAnError(t *testing.T) {
+	log := newLog(t)
+	log.fail = errors.New("no broker")
+	if result, err := replay(t, log, window, ReplayOptions{}); !errors.Is(err, log.fail) || result.Sent != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
 
-func TestMake_RefusesAnEmptyWindow(t *testing.T) {
+func TestNewReplayPlan_RefusesAnEmptyWindow(t *testing.T) {
 	if _, err := NewReplayPlan(t.Context(), &replayedLog{}, ReplayWindow{From: time.UnixMilli(2), To: time.UnixMilli(2)}); err == nil {
 		t.Error("no error")
 	}

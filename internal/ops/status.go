@@ -74,8 +74,11 @@ type PartitionStatus struct {
 	// Late is the most overdue record behind the head, if it is more overdue than the head. It
 	// is not searched for if the head is overdue by more than OverdueLimit. If many records
 	// wait, only some of them are read; see status_scan.go.
-	Late  *Head         `json:"late,omitempty"`
-	Owner *kafka.Member `json:"owner,omitempty"`
+	Late *Head `json:"late,omitempty"`
+	// FarthestDue is the latest due time of the waiting records that were read: the first, the
+	// last, and those among which Late was searched. Others may be due later.
+	FarthestDue *time.Time    `json:"farthest_due,omitempty"`
+	Owner       *kafka.Member `json:"owner,omitempty"`
 	// Problem is a fault of the partition, or the error that hides its state.
 	Problem string `json:"problem,omitempty"`
 }
@@ -173,8 +176,9 @@ func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, par
 	p.Head = headOf(target, m)
 	at := now()
 	p.Overdue = max(0, at.Sub(p.Head.Leaves)).Seconds()
+	gaps, farthest := kafka.Gaps(commit, p.LogStart, p.End), time.Time{}
 	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
-		if p.Late, err = scan(ctx, log, target, partition, kafka.Gaps(commit, p.LogStart, p.End), at); err != nil {
+		if p.Late, farthest, err = scan(ctx, log, target, partition, gaps, at); err != nil {
 			p.Problem = err.Error()
 		}
 		if p.Late != nil && !p.Late.Leaves.Before(p.Head.Leaves) {
@@ -183,6 +187,19 @@ func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, par
 		if p.Late != nil {
 			p.Overdue = at.Sub(p.Late.Leaves).Seconds()
 		}
+	}
+	farthest = laterDue(farthest, m)
+	if end := gaps[len(gaps)-1].End; end-1 > m.Offset {
+		if m, err = log.Peek(ctx, target.Topic, partition, end-1, end); err != nil {
+			p.Problem = err.Error()
+		}
+		if m != nil {
+			farthest = laterDue(farthest, m)
+		}
+	}
+	if !farthest.IsZero() {
+		farthest = printable(farthest)
+		p.FarthestDue = &farthest
 	}
 	if owner == nil || target.Length == 0 {
 		return p

@@ -76,6 +76,17 @@ func (t TopicStatus) Overdue() (most float64) {
 	return most
 }
 
+// FarthestDue returns how many seconds after now the latest due time lies that was read in the
+// topic; 0 if no record is due later.
+func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
+	for _, p := range t.Partitions {
+		if p.FarthestDue != nil {
+			seconds = max(seconds, p.FarthestDue.Sub(now).Seconds())
+		}
+	}
+	return seconds
+}
+
 // Worst returns the most overdue partition. It returns false if no partition is overdue by
 // more than the limit.
 func (r Status) Worst(limit time.Duration) (Overdue, bool) {
@@ -132,6 +143,14 @@ func (o Overdue) Next() string {
 		return fmt.Sprintf("no %s is running: start one with orderclose run %s; %s", part, part, glance)
 	}
 	return fmt.Sprintf("the group is %s and the partition has no owner: check again in 10 s; if it has none then, %s", o.Topic.State, glance)
+}
+
+// runbook returns the section of the runbook, as the end of its URL.
+func (o Overdue) runbook() string {
+	if o.Topic.close {
+		return "the-closer-is-behind"
+	}
+	return "records-do-not-leave-a-delay-topic"
 }
 
 // MemberName returns client id and host of a member; "" for none.

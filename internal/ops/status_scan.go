@@ -23,13 +23,17 @@ const (
 // always the most overdue: append times and due times are only nearly in order. If a
 // broker's clock was wrong for a minute, a head that is due in an hour may be followed by
 // records that are due now. scan reads a bounded number of records, and returns nil if none
-// of them is overdue.
-func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []wire.Run, now time.Time) (worst *Head, err error) {
+// of them is overdue. farthest is the latest due time that it saw, zero if it saw none.
+func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []wire.Run, now time.Time) (worst *Head, farthest time.Time, err error) {
 	glance := func(from int64) (next int64, err error) {
 		end := gaps[len(gaps)-1].End
 		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end)
 		for _, m := range records {
-			if h := headOf(target, &m); open(gaps, m.Offset) && h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
+			if !open(gaps, m.Offset) {
+				continue
+			}
+			farthest = laterDue(farthest, &m)
+			if h := headOf(target, &m); h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
 				worst = h
 			}
 		}
@@ -38,21 +42,29 @@ func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, 
 	last := gaps[len(gaps)-1]
 	for _, g := range gaps[:min(len(gaps)-1, maxFirstGaps)] {
 		if _, err := glance(g.First); err != nil {
-			return worst, err
+			return worst, farthest, err
 		}
 	}
 	at := last.First
 	for i := 0; i < lastGapGlances && at < last.End; i++ {
 		if at, err = glance(at); err != nil {
-			return worst, err
+			return worst, farthest, err
 		}
 	}
 	for _, offset := range spread(at, last.End) {
 		if _, err := glance(offset); err != nil {
-			return worst, err
+			return worst, farthest, err
 		}
 	}
-	return worst, nil
+	return worst, farthest, nil
+}
+
+// laterDue returns the due time of m if it is after due, and due otherwise. It is a pure function.
+func laterDue(due time.Time, m *wire.Message) time.Time {
+	if d, err := m.Due(); err == nil && d.After(due) {
+		return d
+	}
+	return due
 }
 
 // open reports whether an offset is in one of the gaps. It is a pure function.

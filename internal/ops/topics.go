@@ -11,10 +11,11 @@ import (
 // relay that was down over a long weekend finds everything. The close topic keeps them for
 // a week, which is how far back a replay can reach. Events are kept for a week, in which
 // their readers can catch up. Dead letters are kept longer, until a person has looked at
-// them.
+// them. Verdicts of a shadow run are kept for its week and another one.
 const (
 	week                = 7 * 24 * time.Hour
 	deadLetterRetention = 90 * 24 * time.Hour
+	shadowRetention     = 14 * 24 * time.Hour
 )
 
 // TopicSpecs returns the required properties of the topics. Topics that are searched by
@@ -36,11 +37,17 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 		dead, spec(c.Topics.Events, week, true), control)
 }
 
+// ShadowSpec returns the required properties of the topic of a shadow run. It is not among
+// TopicSpecs: only the role shadow creates it, and nothing checks it.
+func ShadowSpec(c *config.Config) kafka.TopicSpec {
+	return kafka.TopicSpec{Name: c.Topics.Shadow, Partitions: c.Partitions, Replication: c.Replication, Retention: shadowRetention, BrokerTime: true}
+}
+
 // Groups returns the names of the consumer groups.
 func Groups(c *config.Config) []string {
 	var groups []string
 	for _, b := range c.Buckets {
 		groups = append(groups, c.RelayGroup(b))
 	}
-	return append(groups, c.CloserGroup(), c.ReplayGroup(), c.ReleaseGroup(), c.CompensatorGroup())
+	return append(groups, c.CloserGroup(), c.ReplayGroup(), c.ReleaseGroup(), c.CompensatorGroup(), c.ShadowGroup())
 }

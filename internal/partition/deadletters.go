@@ -25,9 +25,20 @@ const (
 
 // Causes of dead letters that several stages use.
 const (
-	CauseUnreadable = "unreadable" // a record cannot be decoded, or an outbox row cannot be made into a record
-	CauseRefused    = "refused"    // Kafka rejects the record for good: it is too large or invalid
+	CauseUnreadable = "unreadable"  // a record cannot be decoded, or an outbox row cannot be made into a record
+	CauseRefused    = "refused"     // Kafka rejects the record for good: it is too large or invalid
+	CauseCorrupt    = "corrupt"     // a broker cannot return the records
+	CauseDueTooFar  = "due_too_far" // the due time is further ahead than wire.MaxDelayLimit
 )
+
+// sharedCauses returns the causes that several stages use.
+func sharedCauses() []string {
+	causes := []string{CauseUnreadable, CauseRefused, CauseCorrupt, CauseDueTooFar}
+	for _, reason := range wire.Reasons() {
+		causes = append(causes, reason.Error())
+	}
+	return causes
+}
 
 // UnreadableCause returns the cause of the dead letter of an unreadable record or outbox row. err
 // says why it is unreadable. The cause is the reason of a wire.RecordError, or CauseUnreadable
@@ -74,10 +85,15 @@ func newDeadLetters(ctx context.Context, o OutOptions) *DeadLetters {
 	return &DeadLetters{DeadLettersAcked: make(chan []wire.RawRecord, 1), opts: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
 }
 
-// DeadLetter makes a dead letter of m, logs it and counts it. It does not wait for the append.
+// DeadLetter makes a dead letter of m, logs it and counts it. It does not wait for the append. In a
+// stage without dead letters it only logs that m is skipped.
 func (d *DeadLetters) DeadLetter(m wire.Message, cause, detail string) {
-	d.opts.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
-	d.opts.DeadLettered(d.opts.Stage, cause)
+	what := "record skipped"
+	if d.opts.DeadLetterTopic != "" {
+		what = "dead letter"
+		d.opts.DeadLettered(d.opts.Stage, cause)
+	}
+	d.opts.Logger.Error(what, "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
 	m.Topic, m.Partition = d.opts.Claim.Topic, d.opts.Claim.Partition
 	raw := NewDeadLetter(m, d.opts.Stage, cause, detail)
 	d.waiting = append(d.waiting, raw)
@@ -103,7 +119,7 @@ func (d *DeadLetters) DeadLetterUnreadable(r wire.RawRecord, err error) {
 // the range are known. The dead letter has the first offset.
 func (d *DeadLetters) DeadLetterCorrupt(f wire.Fetched) {
 	r := f.Corrupt
-	d.DeadLetter(wire.Message{Offset: r.First, Generation: f.Generation}, "corrupt", fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
+	d.DeadLetter(wire.Message{Offset: r.First, Generation: f.Generation}, CauseCorrupt, fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
 }
 
 // Full reports whether a bound is reached, so that nothing more should be read.
@@ -146,8 +162,12 @@ func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
 	}
 }
 
-// appendBatch retries until the batch is appended, or returns false if the claim ends first.
+// appendBatch retries until the batch is appended, or returns false if the claim ends first. A
+// stage without dead letters appends nothing.
 func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
+	if d.opts.DeadLetterTopic == "" {
+		return true
+	}
 	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return d.opts.Log.GroupForClaim(ctx, d.opts.Claim, topic, records)
 	}

@@ -1,5 +1,5 @@
 // Package partition is the engine of every stage that consumes partitions: the relay, the
-// closer and the release worker.
+// closer, the release worker and the shadow run.
 //
 // A stage describes itself by a Stage, and calls Consume with a function that creates a
 // Handler for each assigned partition. A Loop serves the partition: it fetches, commits what
@@ -60,7 +60,7 @@ type Log interface {
 type Stage struct {
 	Name            string // in dead letters, metrics and logs
 	Log             Log
-	DeadLetterTopic string
+	DeadLetterTopic string // "": a record that is given up is only logged
 	ControlTopic    string // receives notices of losses; "": losses are only logged and counted
 	Loss            string // the message of the log line about a loss; it says what happens to the lost records
 	Metrics         *Metrics
@@ -128,6 +128,7 @@ type Loop struct {
 
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
 	logger := s.Logger.With("topic", claim.Topic, "partition", claim.Partition)
+	s.Metrics.Claimed(s.Name, claim.Topic, claim.Partition)
 	return &Loop{
 		Ctx: ctx, Claim: claim, Logger: logger, stage: s, pulse: pulse, results: make(chan func()),
 		reader: NewReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),

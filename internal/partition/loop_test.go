@@ -51,7 +51,7 @@ func consume(t *testing.T, log *testkit.Log, r prometheus.Registerer, settle fun
 	t.Helper()
 	s := partition.Stage{
 		Name: "test", Log: log, DeadLetterTopic: "dead", ControlTopic: "control", Loss: "records are lost",
-		Metrics: partition.NewMetrics(metrics.With(r)), OnHang: func(why string) { t.Error(why) }, Logger: slog.New(slog.DiscardHandler),
+		Metrics: partition.NewMetrics(metrics.With(r), "test"), OnHang: func(why string) { t.Error(why) }, Logger: slog.New(slog.DiscardHandler),
 	}
 	h := &recorder{settle: settle}
 	stop := testkit.Start(t, func(ctx context.Context) error {

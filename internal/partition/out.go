@@ -19,8 +19,8 @@ type OutLog interface {
 type OutOptions struct {
 	Log             OutLog
 	Claim           wire.Claim
-	Stage           string // for dead letters
-	DeadLetterTopic string
+	Stage           string                    // for dead letters
+	DeadLetterTopic string                    // "": a record that is given up is only logged
 	ControlTopic    string                    // for notices of losses; "" if PublishLoss is never called
 	DeadLettered    func(stage, cause string) // counts one dead letter
 	Trying          func()                    // called before each attempt of the ownership check; may be nil

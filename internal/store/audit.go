@@ -20,10 +20,11 @@ type AuditState string
 
 // The states of an order's status.
 const (
-	AuditOpen   AuditState = "open"   // closed once it is due
-	AuditPaid   AuditState = "paid"   // paid, and never to be closed
-	AuditClosed AuditState = "closed" // closed; by orderclose only, if AuditRules.Exclusive
-	AuditOther  AuditState = "other"  // ended in another way, such as cancelled
+	AuditOpen     AuditState = "open"     // closed once it is due
+	AuditExcluded AuditState = "excluded" // as open, but the mapping excludes the order: a close leaves it as it is
+	AuditPaid     AuditState = "paid"     // paid, and never to be closed
+	AuditClosed   AuditState = "closed"   // closed; by orderclose only, if AuditRules.Exclusive
+	AuditOther    AuditState = "other"    // ended in another way, such as cancelled
 )
 
 // AuditPart is a table of orders and a status. One query of an audit reads one part, by the
@@ -62,13 +63,15 @@ type AuditRules struct {
 	// if and only if it has a receipt. In the shop's own tables this is not known.
 	Exclusive bool
 	Lines     bool // orders have lines, so each close writes the ledger
+	// ClosedAt says that the orders have a column with the time of their close.
+	ClosedAt bool
 	// Event is the type of the event of a close.
 	Event string
 }
 
 // AuditRules returns what an audit can check.
 func (s *Store) AuditRules() AuditRules {
-	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, Event: s.q.m.Event}
+	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, ClosedAt: s.q.m.ClosedAt != nil, Event: s.q.m.Event}
 }
 
 // AuditParts returns all parts of an audit: the statuses that the mapping names, and the other
@@ -91,6 +94,9 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		}
 		status := s.q.m.Status
 		add(AuditOpen, status.From)
+		if t.excluded != "" {
+			add(AuditExcluded, status.From)
+		}
 		add(AuditClosed, status.To)
 		if !s.mapped {
 			add(AuditPaid, mapping.IntValue(int64(Paid)), mapping.IntValue(int64(Shipped)), mapping.IntValue(int64(Confirmed)))
@@ -136,33 +142,13 @@ func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Tim
 }
 
 func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
-	q := s.q
-	at := q.due.Oldest()
-	if begin := later(from, after.Due); !begin.IsZero() {
-		at = q.due.Arg(begin)
-	}
-	var found []AuditRow
-	byID := map[string]int{}
-	args := []any{part.value.Arg(), q.due.Arg(to), at, at, q.m.ID.After(after.ID), limit}
-	err := eachRow(tx, part.table.page, args, func(rows *sql.Rows) error {
-		r := AuditRow{Part: part, LineQuantities: map[string]int64{}}
-		var created, due any
-		if err := rows.Scan(&r.ID, nullable(&r.Category), &created, &due); err != nil {
-			return err
-		}
-		var err error
-		r.Due, _, err = q.due.Decode(due)
-		r.CreatedAt = q.createdAt(created)
-		byID[r.ID] = len(found)
-		found = append(found, r)
-		return err
-	})
-	if err != nil || len(found) == 0 {
+	orders, err := s.auditOrders(tx, part, from, to, after, limit)
+	if err != nil || len(orders) == 0 {
 		return nil, err
 	}
-	ids := make([]string, len(found))
-	for i, r := range found {
-		ids[i] = r.ID
+	found, ids, byID := make([]AuditRow, len(orders)), make([]string, len(orders)), make(map[string]int, len(orders))
+	for i, o := range orders {
+		found[i], ids[i], byID[o.ID] = AuditRow{Order: o, Part: part, LineQuantities: map[string]int64{}}, o.ID, i
 	}
 	return found, s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
 		i, ok := byID[id]
@@ -173,11 +159,32 @@ func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after
 	})
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// auditOrders reads the orders of a page; see AuditPage.
+func (s *Store) auditOrders(tx *gorm.DB, part AuditPart, from, to time.Time, after orderclose.Order, limit int) (orders []orderclose.Order, err error) {
+	q := s.q
+	if after.Due.Before(from) {
+		after = orderclose.Order{Due: from}
 	}
-	return b
+	query, args := part.table.every, q.rangeArgs(part.value, to, after, limit, nil)
+	switch part.State {
+	case AuditOpen:
+		query, args = part.table.page, q.pageArgs(to, after, limit)
+	case AuditExcluded:
+		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excludedArgs())
+	}
+	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
+		var o orderclose.Order
+		var created, due any
+		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due); err != nil {
+			return err
+		}
+		var err error
+		o.Due, _, err = q.due.Decode(due)
+		o.CreatedAt = q.createdAt(created)
+		orders = append(orders, o)
+		return err
+	})
+	return orders, err
 }
 
 // auditBelongings reads the receipts, lines and ledger rows of orders.

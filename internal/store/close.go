@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,6 +38,8 @@ var errNoDue = errors.New("the order has no due time in the database: write a du
 //
 //   - orderclose.ErrUnavailable: the database failed, and no order caused it. The error also
 //     wraps the context's error if the context ended.
+//   - orderclose.ErrPaused, with ErrUnavailable and ErrStoreDown: the path is paused. If only some
+//     categories are paused, their orders are Paused, and there is no error.
 //   - orderclose.ErrStoreDown, with ErrUnavailable: every batch would fail. It is missing if the
 //     call took at least the read timeout: then an order may have made the database hang.
 //   - orderclose.ErrContended: another transaction locked the row of some order for too long.
@@ -148,16 +151,18 @@ type closing struct {
 
 	now    time.Time            // the database's clock, read once
 	orders map[string]lockedRow // the rows that were found, by order id
+	paused map[string]bool      // categories whose orders are not closed now
 	won    map[*table][]string  // ids that this transaction closes, in the order of their index
 	all    []string             // all ids of won, sorted
-	open   map[string]*table    // the tables of open orders, due or not; nil: not collected
+	open   map[string]*table    // the tables of unpaid orders, due or not, also excluded ones; nil: not collected
 }
 
 // lockedRow is the row of an order, locked until the transaction ends.
 type lockedRow struct {
 	category string
 	due      time.Time
-	version  int64 // before this transaction; -1: the table has no version
+	version  int64                      // before this transaction; -1: the table has no version
+	columns  map[string]json.RawMessage // of Mapping.EventColumns
 	verdict  orderclose.Verdict
 	at       time.Time // time of the close, if a commit in doubt closed the order
 }
@@ -165,6 +170,9 @@ type lockedRow struct {
 // run takes the steps of a close in the order of the package comment. If no order is to be
 // closed, it ends after the first step.
 func (c *closing) run(ids []string) error {
+	if err := c.readPauses(); err != nil {
+		return err
+	}
 	if err := c.lockOrders(ids); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
@@ -191,6 +199,9 @@ func (c *closing) run(ids []string) error {
 	slices.Sort(c.all)
 	if err := c.receipts(); err != nil {
 		return fmt.Errorf("write receipts: %w", err)
+	}
+	if err := c.onClose(); err != nil {
+		return err
 	}
 	if err := c.events(released); err != nil {
 		return fmt.Errorf("write events: %w", err)
@@ -245,6 +256,7 @@ func (c *closing) lock(t *table, ids []string) error {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
+	columns := eventColumns{names: c.s.q.m.EventColumns}
 	for rows.Next() {
 		var (
 			id  string
@@ -253,11 +265,15 @@ func (c *closing) lock(t *table, ids []string) error {
 			due any
 			now time.Time
 		)
-		if err := rows.Scan(&id, nullable(&row.category), &st, &due, &row.version, timeInto(&now)); err != nil {
+		into := append([]any{&id, nullable(&row.category), &st, &due, &row.version, timeInto(&now)}, columns.into()...)
+		if err := rows.Scan(into...); err != nil {
 			return err
 		}
 		if _, asked := c.attempts[id]; !asked {
 			continue
+		}
+		if row.columns, err = columns.read(rows); err != nil {
+			return err
 		}
 		if row.due, _, err = c.s.q.due.Decode(due); err != nil {
 			return unavailable(c.tx.Statement.Context, err) // the mapping is wrong, not an order
@@ -265,9 +281,12 @@ func (c *closing) lock(t *table, ids []string) error {
 		if c.now.IsZero() {
 			c.now = now // the clock of the first statement: an older clock never closes early
 		}
-		row.verdict = verdict(st, row.due, c.now)
+		row.verdict = verdict(st, row.due, c.s.q.m.NotBefore, c.now)
+		if row.verdict == orderclose.Closed && c.paused[row.category] {
+			row.verdict = orderclose.Paused
+		}
 		c.orders[id] = row
-		if st == stateOpen && c.open != nil {
+		if (st == stateOpen || st == stateExcluded) && c.open != nil {
 			c.open[id] = t
 		}
 		if row.verdict == orderclose.Closed {
@@ -316,7 +335,7 @@ func (c *closing) events(released map[string][]orderclose.Release) error {
 		row := c.orders[id]
 		payload, err := encodeKept(orderclose.OrderClosed{
 			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
-			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id],
+			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id], Columns: row.columns,
 		})
 		if err != nil {
 			return err

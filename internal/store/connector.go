@@ -2,11 +2,15 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
 // openPool returns a pool that checks each new connection for UTC. It does not connect.
@@ -15,7 +19,63 @@ func openPool(cfg *mysql.Config) (*sql.DB, error) {
 	if err != nil {
 		return nil, dsnError(err)
 	}
-	return sql.OpenDB(utcConnector{c}), nil
+	return sql.OpenDB(utcConnector{tlsConnector{c, cfg.TLS}}), nil
+}
+
+var tlsServer = tlsfault.Server{
+	Name: "the database server", Variables: "ORDERCLOSE_DB_TLS",
+	Address: "use a host name of the certificate in ORDERCLOSE_DB_DSN",
+	Plain:   "the database server", Encrypted: "enable TLS on the server",
+}
+
+// errTransport is MySQL's error number for a connection without TLS where the server requires it
+// (require_secure_transport). errRefused is that for a wrong password, for a connection without TLS as
+// a user who requires it (REQUIRE SSL), and for both in MariaDB.
+const (
+	errTransport = 3159
+	errRefused   = 1045
+)
+
+// tlsConnector adds to the errors of connecting what to do about TLS.
+type tlsConnector struct {
+	driver.Connector
+	tls *tls.Config // nil: none
+}
+
+// Connect implements driver.Connector.
+func (c tlsConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err == nil {
+		return conn, nil
+	}
+	const set = "set ORDERCLOSE_DB_TLS_CA_FILE, or tls=true in the DSN"
+	what, do := tlsServer.Explain(err, c.tls)
+	my, _ := errors.AsType[*mysql.MySQLError](err)
+	switch {
+	case what != "":
+	case errors.Is(err, mysql.ErrNoTLS):
+		what, do = tlsServer.Plain+" does not use TLS", tlsServer.Encrypted
+	case my != nil && my.Number == errTransport:
+		what, do = "the database server requires TLS", set
+	case my != nil && my.Number == errRefused && c.tls == nil:
+		what, do = "the database server refuses the user", "check user and password; if the server or the user requires TLS, "+set
+	case tlsfault.Subject(c.tls) != "" && closedByServer(err): // MariaDB gives no reason
+		what, do = tlsServer.ExplainClosed(c.tls)
+	case my != nil && my.Number == errRefused:
+		what, do = "the database server refuses the user", "check user and password, and the certificate if the user requires one (REQUIRE X509)"
+	default:
+		return nil, err
+	}
+	return nil, fmt.Errorf("%s; %s: %w", what, do, err)
+}
+
+// errNoWrite is the text of the driver's error for a connection that it could not write to. The
+// driver does not export the error.
+const errNoWrite = "bad connection"
+
+// closedByServer reports whether the server closed a connection that was being made.
+func closedByServer(err error) bool {
+	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || err.Error() == errNoWrite || tlsfault.ClosedByPeer(err)
 }
 
 // utcConnector checks the session's time zone on each new connection: in a session that is

@@ -2,11 +2,18 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"io"
+	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
 )
@@ -42,5 +49,39 @@ func TestConnect_RefusesASessionThatIsNotInUTC(t *testing.T) {
 			t.Errorf("a session %d s off UTC: %v; want %v", off, err, want)
 		}
 		_ = db.Close()
+	}
+}
+
+// refusing is a server that refuses connections.
+type refusing struct {
+	driver.Connector
+	err error
+}
+
+func (r refusing) Connect(context.Context) (driver.Conn, error) { return nil, r.err }
+
+func TestConnect_SaysWhatToDoAboutTLS(t *testing.T) {
+	certified := &tls.Config{Certificates: []tls.Certificate{{Leaf: &x509.Certificate{Subject: pkix.Name{CommonName: "shop"}}}}}
+	for _, row := range []struct {
+		err  error
+		tls  *tls.Config
+		want string // the beginning of the error
+	}{
+		{&mysql.MySQLError{Number: 3159}, nil, "the database server requires TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or tls=true in the DSN: "},
+		{&mysql.MySQLError{Number: 1045}, nil, "the database server refuses the user; check user and password; if the server or the user requires TLS, set ORDERCLOSE_DB_TLS_CA_FILE"},
+		{&mysql.MySQLError{Number: 1045}, certified, "the database server refuses the user; check user and password, and the certificate"},
+		{mysql.ErrNoTLS, certified, "the database server does not use TLS; enable TLS on the server: "},
+		{mysql.ErrInvalidConn, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
+		{driver.ErrBadConn, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
+		{errors.New("bad connection"), certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
+		{syscall.ECONNRESET, certified, `the database server closed the connection; it may reject the client with certificate "CN=shop"; have the certificate signed`},
+		{mysql.ErrInvalidConn, &tls.Config{}, mysql.ErrInvalidConn.Error()},
+		{mysql.ErrInvalidConn, nil, mysql.ErrInvalidConn.Error()},
+		{x509.HostnameError{Certificate: &x509.Certificate{}, Host: "db"}, certified, "the database server's certificate is for another host name; use a host name of the certificate in ORDERCLOSE_DB_DSN: "},
+	} {
+		_, err := tlsConnector{refusing{err: row.err}, row.tls}.Connect(t.Context())
+		if !errors.Is(err, row.err) || !strings.HasPrefix(err.Error(), row.want) {
+			t.Errorf("%v, TLS %v: got\n%v\nwant\n%s", row.err, row.tls != nil, err, row.want)
+		}
 	}
 }

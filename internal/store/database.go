@@ -14,15 +14,15 @@ var ErrDatabaseExists = errors.New("the database exists already")
 // errDBExists is MySQL's error number for it.
 const errDBExists = 1007
 
-// CreateDatabase creates a database of that name on the server of dsn, for a demo or a test
-// that must not touch existing databases. It returns the DSN of the new database and a
-// function that drops it. The error wraps ErrDatabaseExists if the database exists. The name
-// may have letters, digits and underscores.
-func CreateDatabase(ctx context.Context, dsn, name string) (newDSN string, drop func(context.Context) error, err error) {
+// CreateDatabase creates a database of that name on the server of o, whose DSN is required, for a
+// demo or a test that must not touch existing databases. It returns the DSN of the new database and
+// a function that drops it. The error wraps ErrDatabaseExists if the database exists. The name may
+// have letters, digits and underscores.
+func CreateDatabase(ctx context.Context, o Options, name string) (newDSN string, drop func(context.Context) error, err error) {
 	if err := checkName(name); err != nil {
 		return "", nil, fmt.Errorf("create database %q: %w", name, err)
 	}
-	cfg, err := parseDSN(dsn)
+	cfg, err := parseDSN(o.DSN, o.TLS)
 	if err != nil {
 		return "", nil, err
 	}

@@ -7,15 +7,19 @@ import (
 )
 
 // verdict returns what a close does with an order of this state and due time, when the
-// database's clock is now. Pure.
-func verdict(st state, due, now time.Time) orderclose.Verdict {
+// database's clock is now. An order that is due before notBefore is excluded. Pure.
+func verdict(st state, due, notBefore, now time.Time) orderclose.Verdict {
 	switch {
 	case st == stateClosed:
 		return orderclose.AlreadyClosed
-	case st != stateOpen:
+	case st == statePaid:
 		return orderclose.AlreadyPaid
+	case st == stateExcluded:
+		return orderclose.Excluded
 	case due.IsZero():
 		return orderclose.Failed // errNoDue
+	case due.Before(notBefore):
+		return orderclose.Excluded
 	case due.After(now):
 		return orderclose.NotDue
 	default:

@@ -16,10 +16,25 @@ import (
 // a *MappingError, or wraps orderclose.ErrUnavailable if the database failed. It does not
 // check tables of SQLite.
 func (s *Store) CheckMapping(ctx context.Context) error {
+	return s.checkMapping(ctx, s.checkOnClose)
+}
+
+// CheckTables is CheckMapping without the statements of the user (Mapping.OnClose): a user without
+// the privileges of a close may not even have them explained.
+func (s *Store) CheckTables(ctx context.Context) error {
+	return s.checkMapping(ctx, func(context.Context) ([]mapping.Problem, error) { return nil, nil })
+}
+
+// checkMapping checks the tables and then, if they have no problem, the statements of the user: a
+// problem of the tables may be why a statement fails.
+func (s *Store) checkMapping(ctx context.Context, statements func(context.Context) ([]mapping.Problem, error)) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
 	problems, err := s.checkTables(ctx)
+	if err == nil && len(problems) == 0 {
+		problems, err = statements(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
 	}

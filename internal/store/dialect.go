@@ -41,8 +41,9 @@ type Dialect struct {
 	spellings func(s *mapping.Stock, n int) string
 	hasTable  string // a query that counts the tables of one name
 	tables    string // a query for the names of tables in a database, LIKE a pattern
-	// deleteByID returns a DELETE of n rows, which locks no other row. Its arguments are the ids.
-	deleteByID func(table string, n int) string
+	// deleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
+	// their ids, in JSON.
+	deleteByID func(table string) string
 
 	// describe returns the definitions of the tables with these names. Nil: mappings are not
 	// checked.
@@ -126,12 +127,16 @@ func sqliteReleaseStock(s *mapping.Stock, n int) string {
 // which MySQL takes "s." and SQLite takes nothing. where is the condition on the rows.
 func releaseStock(s *mapping.Stock) (set, where string) {
 	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
-	set = "SET:" + available + " = s." + available + " + v.quantity"
-	if s.Reserved == "" {
-		return set, " WHERE v.quantity > 0"
+	more := "SET:" + available + " = s." + available + " + v.quantity"
+	less := "SET:" + reserved + " = s." + reserved + " - v.quantity"
+	switch {
+	case s.Reserved == "":
+		return more, " WHERE v.quantity > 0"
+	case s.Available == "":
+		return less, " WHERE s." + reserved + " >= v.quantity"
 	}
 	// NULL plus a quantity is NULL: the stock would leave reserved and be lost.
-	return set + ", SET:" + reserved + " = s." + reserved + " - v.quantity", " WHERE s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
+	return more + ", " + less, " WHERE s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 
 // mysqlSpellings compares SKUs as mysqlReleaseStock does, by the collation of the stock.

@@ -8,13 +8,14 @@
 //
 // A batch is closed in one transaction. The order of its statements is part of the design:
 //
-//  1. lock the orders' rows in id order, and read their status, their due time and the
+//  1. read the pauses;
+//  2. lock the orders' rows in id order, and read their status, their due time and the
 //     database's clock;
-//  2. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
-//  3. read the lines of the orders that were closed;
-//  4. insert their ledger rows and receipts, whose unique keys ensure that stock is released
-//     once, and their events, into the outbox;
-//  5. release the stock last, summed per SKU and in SKU order: rows that many orders share
+//  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
+//  4. read the lines of the orders that were closed;
+//  5. insert their ledger rows and receipts, whose unique keys ensure that stock is released
+//     once, run the user's statements (Mapping.OnClose), and insert the events into the outbox;
+//  6. release the stock last, summed per SKU and in SKU order: rows that many orders share
 //     are locked briefly, and always in the same order.
 //
 // The files:
@@ -24,12 +25,16 @@
 //	status.go, shards.go                        the statuses; the tables of orders by month
 //	close.go, decide.go                         CloseOrders, and what it does with an order
 //	stock.go, event.go                          the lines, the ledger and the stock; the event of a close
+//	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go, indoubt.go                       orders that others lock; commits without an answer
+//	pauses.go                                   pauses of closing
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
+//	postpone.go                                 moving due times to later
 //	outbox.go                                   the outboxes of events and of schedules
+//	categories.go                               the categories of orders
 //	history.go, historymapped.go                all rows of one order
-//	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
+//	audit.go, closedpage.go, stockcheck.go      the rows of many orders, and the sums of the stock
 //	migrate.go, migratelock.go                  the schema's versions
 //	describe.go, notes.go                       whether the shop's own tables match the mapping
 //	probe.go, writable.go, database.go          trial writes; creating a database

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -28,16 +30,47 @@ const (
 	migrateLockWait = "300"
 )
 
-// parseDSN parses a DSN and overrides the settings that correctness depends on.
-func parseDSN(dsn string) (*mysql.Config, error) {
+// parseDSN parses a DSN and overrides the settings that correctness and safety depend on.
+func parseDSN(dsn string, t *tls.Config) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, dsnError(err)
+	}
+	if err := secure(cfg, t); err != nil {
+		return nil, err
 	}
 	if err := force(cfg); err != nil {
 		return nil, dsnError(err)
 	}
 	return cfg, nil
+}
+
+// secretName matches parameters that other drivers have, and no variable of a server that a session
+// needs.
+var secretName = regexp.MustCompile(`(?i)^user|pass|pwd|secret`)
+
+// secure sets TLS. It refuses a DSN by which connections might silently be without encryption or
+// reach another server, and a DSN with a password where an error of the server would quote it.
+func secure(cfg *mysql.Config, t *tls.Config) error {
+	const ca = "name the CA of the server's certificate in ORDERCLOSE_DB_TLS_CA_FILE"
+	for name := range cfg.Params { // parameters that the driver does not know become SET statements
+		if secretName.MatchString(name) {
+			return errors.New("the database's DSN has a user or a password as a parameter: write them before the server, as in user:password@tcp(host:3306)/database")
+		}
+	}
+	switch {
+	case cfg.TLSConfig == "skip-verify":
+		return errors.New("the database's DSN has tls=skip-verify, which accepts any server: write tls=true, and " + ca)
+	case cfg.AllowFallbackToPlaintext:
+		return errors.New("the database's DSN has tls=preferred or allowFallbackToPlaintext, with which a connection may be without encryption: write tls=true, and " + ca)
+	case t == nil:
+	case cfg.TLSConfig != "" && cfg.TLSConfig != "true":
+		return errors.New("the database's DSN has a parameter tls, and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others): remove the parameter")
+	default:
+		cfg.TLS = t.Clone()
+	}
+	cfg.AllowAllFiles = false // no server may ask this process for a file
+	return nil
 }
 
 // dsnError hides the text that the driver quotes: with a slash in the wrong place, the text is

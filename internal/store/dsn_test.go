@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"crypto/tls"
+	"database/sql"
 	"net"
 	"strings"
 	"testing"
@@ -21,6 +23,8 @@ func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {
 		"root:secret@secret(localhost)/db?tls=secret",
 		"mysql://root:secret@localhost:3306/db",
 		"root:secret@/db?collation=big5_chinese_ci&time_zone=%zzsecret",
+		"tcp(localhost:3306)/db?user=root&password=secret",
+		"jdbc:mysql://localhost:3306/db?user=root&password=secret",
 	} {
 		s, err := store.Open(store.Options{DSN: dsn})
 		if err == nil {
@@ -30,6 +34,38 @@ func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("DSN %q: error %v; want one without the password", dsn, err)
 		}
+	}
+}
+
+func TestOpen_NeverConnectsWithoutVerifiedTLSIfTLSIsConfigured(t *testing.T) {
+	const fix = "write tls=true, and name the CA of the server's certificate in ORDERCLOSE_DB_TLS_CA_FILE"
+	files := &tls.Config{}
+	for _, row := range []struct {
+		parameters string
+		tls        *tls.Config
+		want       string // in the error; "": none
+	}{
+		{"", nil, ""},
+		{"?tls=false", nil, ""},
+		{"?tls=true", nil, ""},
+		{"?tls=true", files, ""},
+		{"", files, ""},
+		{"?tls=skip-verify", nil, "has tls=skip-verify, which accepts any server: " + fix},
+		{"?tls=preferred", nil, "with which a connection may be without encryption: " + fix},
+		{"?tls=true&allowFallbackToPlaintext=true", files, "with which a connection may be without encryption: " + fix},
+		{"?tls=false", files, "remove the parameter"},
+		{"?tls=skip-verify", files, "accepts any server"},
+	} {
+		s, err := store.Open(store.Options{DSN: "root@tcp(localhost:3306)/db" + row.parameters, TLS: row.tls})
+		if err == nil {
+			_ = s.Close()
+		}
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%q with files %v: error %v, want %q", row.parameters, row.tls != nil, err, row.want)
+		}
+	}
+	if _, err := store.Open(store.Options{DB: &sql.DB{}, TLS: files}); err == nil || !strings.Contains(err.Error(), "open the DB with TLS") {
+		t.Errorf("a DB with TLS: %v", err)
 	}
 }
 

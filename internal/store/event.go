@@ -15,20 +15,21 @@ import (
 // other fields determine, so it has a third of the bytes of the CloudEvent. Each close writes
 // one, and the database writes these bytes three times.
 type keptEvent struct {
-	Type     string           `json:"event,omitempty"`
-	Category string           `json:"category,omitempty"`
-	Due      *time.Time       `json:"due_at"` // always set: marks the payload as a keptEvent
-	ClosedAt time.Time        `json:"closed_at"`
-	Path     orderclose.Path  `json:"path"`
-	Attempts int              `json:"attempts,omitempty"`
-	Version  int64            `json:"version,omitempty"`
-	Release  map[string]int64 `json:"release,omitempty"` // by SKU
+	Type     string                     `json:"event,omitempty"`
+	Category string                     `json:"category,omitempty"`
+	Due      *time.Time                 `json:"due_at"` // always set: marks the payload as a keptEvent
+	ClosedAt time.Time                  `json:"closed_at"`
+	Path     orderclose.Path            `json:"path"`
+	Attempts int                        `json:"attempts,omitempty"`
+	Version  int64                      `json:"version,omitempty"`
+	Release  map[string]int64           `json:"release,omitempty"` // by SKU
+	Columns  map[string]json.RawMessage `json:"columns,omitempty"`
 }
 
 // encodeKept encodes an event for the outbox. It drops the keys of the releases, which ExpandEvent
 // computes again.
 func encodeKept(e orderclose.OrderClosed) (string, error) {
-	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, nil}
+	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, nil, e.Columns}
 	if len(e.Release) > 0 {
 		k.Release = make(map[string]int64, len(e.Release))
 	}
@@ -51,7 +52,7 @@ func ExpandEvent(orderID string, payload []byte) []byte {
 	}
 	e := orderclose.OrderClosed{
 		Type: k.Type, OrderID: orderID, Category: k.Category, Due: *k.Due, ClosedAt: k.ClosedAt,
-		Path: k.Path, Attempts: k.Attempts, Version: k.Version,
+		Path: k.Path, Attempts: k.Attempts, Version: k.Version, Columns: k.Columns,
 	}
 	for _, sku := range slices.Sorted(maps.Keys(k.Release)) {
 		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: k.Release[sku], Key: wire.ReleaseKey(orderID, sku, string(kindClose))})

@@ -168,13 +168,17 @@ func (s *Store) explain(ctx context.Context, err error) error {
 }
 
 // unavailable wraps err with orderclose.ErrUnavailable. If ctx ended, it adds the error of
-// ctx, since the driver may have returned another error.
+// ctx, since the driver may have returned another error. To an error about a missing privilege, it
+// adds what to do.
 func unavailable(ctx context.Context, err error) error {
 	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
 		err = fmt.Errorf("%w: %w", end, err)
 	}
 	if errors.Is(err, orderclose.ErrUnavailable) {
 		return err
+	}
+	if denied(err) {
+		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
 }

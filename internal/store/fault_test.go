@@ -83,11 +83,16 @@ func TestVerdict_BoundaryIsInclusive(t *testing.T) {
 		{statePaid, due.Add(-time.Hour), orderclose.AlreadyPaid},
 		{stateClosed, due, orderclose.AlreadyClosed},
 	} {
-		if got := verdict(c.status, due, c.now); got != c.want {
+		if got := verdict(c.status, due, due, c.now); got != c.want {
 			t.Errorf("status %d, %v after due: %v, want %v", c.status, c.now.Sub(due), got, c.want)
 		}
 	}
-	if got := verdict(stateOpen, time.Time{}, due); got != orderclose.Failed {
+	for _, st := range []state{stateOpen, stateExcluded} {
+		if got := verdict(st, due.Add(-time.Second), due, due); got != orderclose.Excluded {
+			t.Errorf("status %d, due before the first due time: %v, want it excluded", st, got)
+		}
+	}
+	if got := verdict(stateOpen, time.Time{}, time.Time{}, due); got != orderclose.Failed {
 		t.Errorf("an order without a due time: %v, want it failed", got)
 	}
 }

@@ -10,6 +10,19 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
+// MySQL commits the CREATE TABLE of goose's table by itself. If goose was interrupted before it wrote the
+// first row, a later Migrate must write it.
+func TestMigrate_ContinuesAfterItWasInterruptedAtTheVeryBeginning(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t)})
+		exec(t, s.DB(), "CREATE TABLE orderclose_schema (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, version_id BIGINT NOT NULL, is_applied BOOLEAN NOT NULL, tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP)")
+		for range 2 {
+			must(t, s.Migrate(t.Context()))
+			must(t, s.Migrated(t.Context()))
+		}
+	})
+}
+
 // TestMigrated_AMissingGrantIsNotAMissingSchema: the server does not list tables on which the
 // user has no privilege.
 func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {

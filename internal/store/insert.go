@@ -9,9 +9,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// maxRows is the maximum number of rows of one INSERT. It is well below the limits of all
-// databases on arguments and bytes.
-const maxRows = 500
+// maxRows is the maximum number of rows of one INSERT: the lines of 500 orders with two lines each
+// take one statement. It is well below the limits of all databases on arguments and bytes.
+const maxRows = 1000
 
 // insert is an INSERT of many rows.
 type insert struct {

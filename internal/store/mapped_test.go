@@ -37,14 +37,42 @@ func examples(t *testing.T) []storetest.Shop {
 		shop.Mapping = cfg.Orders
 		shops = append(shops, shop)
 	}
-	if len(shops) != 3 {
+	if len(shops) != 4 {
 		t.Fatalf("docs/mapping.md has %d examples", len(shops))
 	}
 	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.TextValue("PAID")
 	number := func(n int) string { return fmt.Sprintf("NO%06d", n) }
 	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, mapping.IntValue(20), "202611"
 	shops[2].ID, shops[2].Paid, shops[2].DueFrom, shops[2].DueAt = number, mapping.TextValue("packed"), "shipped_at", 10*24*time.Hour
+	shops[3].ID, shops[3].SKUs, shops[3].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.IntValue(1)
+	shops[3].DueFrom, shops[3].DueAt = "create_time", time.Hour
 	return shops
+}
+
+// withConstants returns the shop with further columns that a close and a payment set, with conditions
+// that exclude orders, and with stock figures that include what is reserved.
+func withConstants(shop storetest.Shop) storetest.Shop {
+	m, stock := *shop.Mapping, *shop.Mapping.Stock
+	stock.Available, m.Stock, shop.Mapping = "", &stock, &m
+	m.Status.Paid = []mapping.Value{shop.Paid}
+	m.Set = []mapping.ColumnValue{{Column: "closed_by", Value: mapping.TextValue("timeout")}, {Column: "reason", Value: mapping.IntValue(3)}}
+	m.SetPaid = []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(7)}}
+	m.Where = []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "hidden"}}
+	m.OnClose = []string{
+		"UPDATE coupons SET used = 0 WHERE order_id IN ({ids}) AND used = 1",
+		"INSERT INTO close_log (order_id, buyer) SELECT id, user_id FROM t_order WHERE id IN ({ids})",
+	}
+	m.EventColumns = []string{"user_id", "amount", "note", "create_time", "hidden"}
+	m.NotBefore = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
+	shop.Title = "A_shop_with_constants_and_without_available"
+	for i, ddl := range shop.DDL {
+		ddl = strings.Replace(ddl, "  free     INT NOT NULL,\n", "", 1)
+		shop.DDL[i] = strings.Replace(ddl, "  finish_time ", "  closed_by VARCHAR(10) NULL,\n  reason TINYINT NOT NULL DEFAULT 0,\n  deleted TINYINT NULL DEFAULT 0,\n  hidden TINYINT NULL,\n  amount DECIMAL(10,2) NOT NULL DEFAULT 12.30,\n  note VARCHAR(20) NULL DEFAULT '50 % off',\n  finish_time ", 1)
+	}
+	shop.DDL = append(shop.DDL,
+		"CREATE TABLE coupons (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT UNSIGNED NOT NULL, used TINYINT NOT NULL, KEY (order_id)) ENGINE = InnoDB",
+		"CREATE TABLE close_log (order_id BIGINT UNSIGNED NOT NULL PRIMARY KEY, buyer BIGINT NOT NULL) ENGINE = InnoDB")
+	return shop
 }
 
 // block returns the first code block of a language.
@@ -61,7 +89,7 @@ func block(t *testing.T, text, language string) string {
 func TestMySQL_OwnTables(t *testing.T) { eachServer(t, ownTables) }
 
 func ownTables(t *testing.T) {
-	for _, shop := range examples(t) {
+	for _, shop := range append(examples(t), withConstants(examples(t)[0])) {
 		storetest.RunMapped(t, shop, func(t *testing.T, m *mapping.Mapping) *store.Store {
 			return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
 		})

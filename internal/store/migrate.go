@@ -64,7 +64,14 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
-	if err := s.dialect.exclusively(ctx, db, func() error { _, err := p.Up(ctx); return err }); err != nil {
+	err = s.dialect.exclusively(ctx, db, func() error {
+		if err := s.dialect.createVersionTable(ctx, db); err != nil {
+			return err
+		}
+		_, err := p.Up(ctx)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
 	}
 	return nil
@@ -88,6 +95,29 @@ func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error)
 	}
 	defer func() { err = errors.Join(err, lock.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
 	return work()
+}
+
+// createVersionTable creates goose's table of versions with its first row, or adds a missing first row.
+// goose can create the table too. But MySQL commits CREATE TABLE by itself, and goose never adds the
+// row if it was interrupted, or lacked the privilege, before it wrote the row. SQLite has no such gap.
+func (d Dialect) createVersionTable(ctx context.Context, db *sql.DB) error {
+	if d.Name == SQLite {
+		return nil
+	}
+	var tables, rows int
+	if err := db.QueryRowContext(ctx, d.hasTable, versionTable).Scan(&tables); err != nil {
+		return err
+	}
+	if tables == 0 {
+		if _, err := db.ExecContext(ctx, versionTableSQL[d.Name]); err != nil {
+			return err
+		}
+	}
+	if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+versionTable+" WHERE version_id = 0").Scan(&rows); err != nil || rows > 0 {
+		return err
+	}
+	_, err := db.ExecContext(ctx, firstVersion)
+	return err
 }
 
 func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
@@ -203,7 +233,7 @@ func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
 		return err
 	}
 	var b strings.Builder
-	b.WriteString(versionTableSQL[d.Name])
+	fmt.Fprintf(&b, "%s;\n%s;\n", versionTableSQL[d.Name], firstVersion)
 	for _, name := range files {
 		text, err := fs.ReadFile(migrations, "migrations/"+dialect+"/"+name)
 		if err != nil {
@@ -231,16 +261,17 @@ var versionTableSQL = map[DialectName]string{
   is_applied BOOLEAN NOT NULL,
   tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP,
   PRIMARY KEY (id)
-);
-INSERT INTO ` + versionTable + " (version_id, is_applied) VALUES (0, 1);\n",
+)`,
 	SQLite: "CREATE TABLE " + versionTable + ` (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   version_id INTEGER NOT NULL,
   is_applied INTEGER NOT NULL,
   tstamp TIMESTAMP DEFAULT (datetime('now'))
-);
-INSERT INTO ` + versionTable + " (version_id, is_applied) VALUES (0, 1);\n",
+)`,
 }
+
+// firstVersion writes the row that goose writes before any step.
+const firstVersion = "INSERT INTO " + versionTable + " (version_id, is_applied) VALUES (0, 1)"
 
 func withoutAnnotations(text string) string {
 	var b strings.Builder

@@ -126,5 +126,5 @@ func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest, where candidat
 		return orderclose.Outcome{}, errNoPaidStatus
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-	return o, expectRows(tx.Exec(t.pay, paid.Arg(), s.q.args(ids), s.q.m.Status.From.Arg()), 1)
+	return o, expectRows(tx.Exec(t.pay, s.q.payArgs(paid, s.q.args(ids))...), 1)
 }

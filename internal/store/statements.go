@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -28,10 +30,14 @@ type table struct {
 
 	lock  string // open, closed or paid, now, ids
 	read  string // the same, without locking
-	pay   string // paid, ids, open; empty: the mapping names no paid status
-	mark  string // to, [closed at], ids, from, now
+	pay   string // paid, [constants], ids, open; empty: the mapping names no paid status
+	mark  string // to, [constants], [closed at], ids, from, now
 	lines string // ids
-	page  string // from, cutoff, at, at, id, limit
+	page  string // from, cutoff, at, at, id, [where], limit; without excluded orders
+	every string // status, cutoff, at, at, id, limit; all orders with the status
+	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
+	// from, cutoff, at, at, id, [where], [not before], limit.
+	excluded string
 }
 
 // newStatements writes the statements of a mapping, and returns an error if the mapping has
@@ -85,7 +91,11 @@ func (q *statements) table(month mapping.Month) *table {
 	}
 	t.read = q.readOrders(t.name)
 	t.lock = t.read + q.d.lock
-	t.pay, t.mark, t.page = q.pay(t.name), q.mark(t.name), q.page(t.name)
+	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
+	t.page, t.every = q.page(t.name, q.where()), q.page(t.name, "")
+	if excluded := q.excluded(); excluded != "" {
+		t.excluded = q.page(t.name, excluded)
+	}
 	if t.items != "" {
 		i := q.m.Items
 		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s WHERE %[1]s IN ?",
@@ -106,9 +116,10 @@ func monthly(name string, month mapping.Month) string {
 type state int8
 
 const (
-	stateOpen   state = 0
-	statePaid   state = 1
-	stateClosed state = 2
+	stateOpen     state = 0
+	statePaid     state = 1
+	stateClosed   state = 2
+	stateExcluded state = 3 // as open, but not as Mapping.Where requires
 )
 
 // readOrders writes the SELECT of orders by id. The database compares the status, by the rules of
@@ -123,9 +134,17 @@ func (q *statements) readOrders(orders string) string {
 	if q.m.Version != "" {
 		version = "COALESCE(" + mapping.Quote(q.m.Version) + ", 0)"
 	}
-	read := fmt.Sprintf("CASE WHEN %s = ? THEN %d WHEN %s IN ? THEN %d ELSE %d END", status, stateOpen, status, listed, rest)
-	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ? FROM %s%s WHERE %s IN ? ORDER BY %s",
-		id, orElse(q.m.Category, "''"), read, mapping.Quote(q.m.Due.Column), version,
+	open := strconv.Itoa(int(stateOpen))
+	if where := q.where(); where != "" {
+		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", where, stateOpen, stateExcluded)
+	}
+	read := fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
+	further := ""
+	for _, c := range q.m.EventColumns {
+		further += ", " + mapping.Quote(c)
+	}
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?%s FROM %s%s WHERE %s IN ? ORDER BY %s",
+		id, orElse(q.m.Category, "''"), read, mapping.Quote(q.m.Due.Column), version, further,
 		mapping.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
@@ -143,7 +162,56 @@ func (q *statements) readArgs(ids []any) []any {
 	for i, v := range listed {
 		values[i] = v.Arg()
 	}
-	return []any{q.m.Status.From.Arg(), values, q.d.now(), ids}
+	args := append([]any{q.m.Status.From.Arg()}, q.whereArgs()...)
+	return append(args, values, q.d.now(), ids)
+}
+
+// where writes the condition of Mapping.Where; empty: there is none.
+func (q *statements) where() string {
+	conditions := make([]string, len(q.m.Where))
+	for i, c := range q.m.Where {
+		conditions[i] = mapping.Quote(c.Column) + " = ?"
+		if c.Value == (mapping.Value{}) {
+			conditions[i] = mapping.Quote(c.Column) + " IS NULL"
+		}
+	}
+	return strings.Join(conditions, " AND ")
+}
+
+// whereArgs returns the arguments of where.
+func (q *statements) whereArgs() (args []any) {
+	for _, c := range q.m.Where {
+		if c.Value != (mapping.Value{}) {
+			args = append(args, c.Value.Arg())
+		}
+	}
+	return args
+}
+
+// excluded writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes; empty:
+// they exclude none. COALESCE is for a column that is NULL: its comparison is neither true nor
+// false.
+func (q *statements) excluded() string {
+	var conditions []string
+	if where := q.where(); where != "" {
+		conditions = append(conditions, "COALESCE("+where+", 0) = 0")
+	}
+	if !q.m.NotBefore.IsZero() {
+		conditions = append(conditions, mapping.Quote(q.m.Due.Column)+" < ?")
+	}
+	if len(conditions) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(conditions, " OR ") + ")"
+}
+
+// excludedArgs returns the arguments of excluded.
+func (q *statements) excludedArgs() []any {
+	args := q.whereArgs()
+	if !q.m.NotBefore.IsZero() {
+		args = append(args, q.due.Arg(q.m.NotBefore))
+	}
+	return args
 }
 
 // pay writes the compare-and-set of a payment.
@@ -152,7 +220,7 @@ func (q *statements) pay(orders string) string {
 		return ""
 	}
 	status := mapping.Quote(q.m.Status.Column)
-	set := status + " = ?"
+	set := status + " = ?" + assignments(q.m.SetPaid)
 	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
 		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
 	}
@@ -170,7 +238,7 @@ func orElse(column, otherwise string) string {
 
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
-	set := mapping.Quote(q.m.Status.Column) + " = ?"
+	set := mapping.Quote(q.m.Status.Column) + " = ?" + assignments(q.m.Set)
 	if q.m.ClosedAt != nil {
 		set += ", " + mapping.Quote(q.m.ClosedAt.Column) + " = ?"
 	}
@@ -181,9 +249,31 @@ func (q *statements) mark(orders string) string {
 		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
+// assignments writes the assignments behind the first one of an UPDATE.
+func assignments(all []mapping.ColumnValue) (set string) {
+	for _, a := range all {
+		set += ", " + mapping.Quote(a.Column) + " = ?"
+	}
+	return set
+}
+
+// payArgs returns the arguments of table.pay.
+func (q *statements) payArgs(paid mapping.Value, ids []any) []any {
+	return append(values(paid, q.m.SetPaid), ids, q.m.Status.From.Arg())
+}
+
+// values returns a status and the values of the assignments as arguments.
+func values(status mapping.Value, all []mapping.ColumnValue) []any {
+	args := []any{status.Arg()}
+	for _, a := range all {
+		args = append(args, a.Value.Arg())
+	}
+	return args
+}
+
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
-	args := []any{q.m.Status.To.Arg()}
+	args := values(q.m.Status.To, q.m.Set)
 	if q.m.ClosedAt != nil {
 		args = append(args, q.closedAt.Arg(now))
 	}
@@ -192,8 +282,9 @@ func (q *statements) markArgs(ids []any, now time.Time) []any {
 
 // page writes the SELECT of a page. Its condition lets the database enter the index at the
 // right position, so each row read is a row found: with a comparison of tuples it reads the
-// whole range. A row without an id cannot be named, so it is skipped.
-func (q *statements) page(orders string) string {
+// whole range. A row without an id cannot be named, so it is skipped. Rows that do not meet the
+// further condition, if it is not empty, are read and skipped.
+func (q *statements) page(orders, condition string) string {
 	created := "NULL"
 	if q.m.Created != nil {
 		created = mapping.Quote(q.m.Created.Column)
@@ -202,20 +293,33 @@ func (q *statements) page(orders string) string {
 	if q.m.DueIndex != "" {
 		hint = q.d.hint(q.m.DueIndex)
 	}
+	if condition != "" {
+		condition = " AND " + condition
+	}
 	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
-		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL ORDER BY %[4]s, %[1]s LIMIT ?",
+		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
 		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), created, mapping.Quote(q.m.Due.Column), mapping.Quote(orders), hint,
-		mapping.Quote(q.m.Status.Column))
+		mapping.Quote(q.m.Status.Column), condition)
 }
 
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
-// after the order after.
+// after the order after, without those that are excluded.
 func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit int) []any {
+	if after.Due.Before(q.m.NotBefore) {
+		after = orderclose.Order{Due: q.m.NotBefore}
+	}
+	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.whereArgs())
+}
+
+// rangeArgs returns the arguments of page: orders with a status that are due at to or before, after
+// the order after. condition has the arguments of its further condition.
+func (q *statements) rangeArgs(status mapping.Value, to time.Time, after orderclose.Order, limit int, condition []any) []any {
 	at := q.due.Oldest()
 	if !after.Due.IsZero() {
 		at = q.due.Arg(after.Due)
 	}
-	return []any{q.m.Status.From.Arg(), q.due.Arg(cutoff), at, at, q.m.ID.After(after.ID), limit}
+	args := append([]any{status.Arg(), q.due.Arg(to), at, at, q.m.ID.After(after.ID)}, condition...)
+	return append(args, limit)
 }
 
 // args returns ids as arguments of the type of the id column.

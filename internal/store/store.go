@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -31,6 +32,10 @@ type Options struct {
 	// user:password@tcp(host:port)/database?param=value. Open overrides the settings that
 	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
 	DSN string
+	// TLS encrypts the connections to the server of DSN. An empty ServerName stands for its host.
+	// Nil: the DSN's parameter tls says whether TLS is used. tls=skip-verify and tls=preferred are
+	// errors.
+	TLS *tls.Config
 	// DB is a pool of the program's own on a MySQL or MariaDB database, instead of DSN. The store
 	// takes up to MaxOpenConns connections out of it for itself, sets up their sessions, and
 	// closes each when it is done with it. The program must have opened the pool with
@@ -55,6 +60,7 @@ var ErrOwnTables = errors.New("topics.yaml maps orders to the shop's own tables 
 type Store struct {
 	gorm    *gorm.DB
 	dialect Dialect
+	name    string // what Database returns
 	// mapped says that the orders are in the shop's own tables, which Migrate does not create.
 	mapped          bool
 	ordersAt        func(path string) string // Options.OrdersAt; may be nil
@@ -100,6 +106,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, cfg.ReadTimeout
 	if o.DB == nil {
+		s.name = cfg.Addr + "/" + cfg.DBName
 		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
 	}
 	return s, nil
@@ -112,13 +119,16 @@ func (o Options) open() (*sql.DB, *mysqldriver.Config, error) {
 		if o.DSN != "" {
 			return nil, nil, errors.New("store: Options have a DSN and a DB: set one")
 		}
+		if o.TLS != nil {
+			return nil, nil, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
+		}
 		c, err := newPoolConnector(o.DB)
 		if err != nil {
 			return nil, nil, err
 		}
 		return sql.OpenDB(utcConnector{c}), &mysqldriver.Config{ReadTimeout: readTimeout}, nil
 	}
-	cfg, err := parseDSN(o.DSN)
+	cfg, err := parseDSN(o.DSN, o.TLS)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,6 +177,10 @@ func NewMapped(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) 
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.DB().Close() }
+
+// Database returns the server and the database that the DSN names, as host:port/database, without
+// user and password; "" if Options.DB is set, or on SQLite.
+func (s *Store) Database() string { return s.name }
 
 // DB returns the underlying connection pool.
 func (s *Store) DB() *sql.DB {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,8 @@ var errUndo = errors.New("undo")
 
 // Writable reports why a close could not be written now: the database is not reachable,
 // read-only or full, a table that a close writes is locked, or the user lacks a privilege. In one
-// transaction it executes UPDATEs that match no row on the tables of orders and of stock, inserts
-// rows into the other tables, and rolls back. It takes at most 6 s. The error wraps
+// transaction it reads the pauses, executes UPDATEs that match no row on the tables of orders and of
+// stock, inserts rows into the other tables, and rolls back. It takes at most 6 s. The error wraps
 // orderclose.ErrUnavailable, and ErrLocked if the wait for a table lock timed out.
 func (s *Store) Writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
@@ -97,6 +98,9 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 		if m.ClosedAt != nil {
 			columns = append(columns, m.ClosedAt.Column)
 		}
+		for _, a := range slices.Concat(m.Set, m.SetPaid) {
+			columns = append(columns, a.Column)
+		}
 		statements = append(statements, updateNone(t.name, columns...))
 	}
 	if m.Stock != nil {
@@ -120,6 +124,9 @@ func updateNone(table string, columns ...string) string {
 // wait for each other.
 func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 	id := "write-probe-" + rand.Text()
+	if _, err := s.pauses(tx, "path = ?", id); err != nil { // each close reads them
+		return s.statementError(err, "SELECT FROM pauses")
+	}
 	for _, statement := range statements {
 		if err := s.statementError(tx.Exec(statement).Error, statement); err != nil {
 			return err

@@ -15,6 +15,8 @@
 //	deadletter.go  records that a stage gave up
 //	resolution.go  how a dead letter was resolved
 //	lost.go        notices of lost records, in the control topic
+//	pause.go       pauses of closing, in the control topic
+//	sweep.go       finished sweeps, in the control topic
 //	outbox.go      rows of the outbox tables
 //	schedule.go    the payload of a row that schedules an order
 //	event.go       the idempotency key of a release of stock

@@ -180,6 +180,11 @@ var (
 	ErrMalformed   = errors.New("malformed") // the bytes are not a record of Kafka
 )
 
+// Reasons returns all reasons why a record is unreadable.
+func Reasons() []error {
+	return []error{ErrNoKey, ErrBadVersion, ErrBadDue, ErrBadValue, ErrBadHeader, ErrKeyMismatch, ErrMalformed}
+}
+
 // RecordError says why a record is unreadable.
 type RecordError struct {
 	Reason error // one of the Err values above

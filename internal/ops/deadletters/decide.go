@@ -19,6 +19,14 @@ type Rules struct {
 	Unchanged map[string]string
 }
 
+// outboxOfEvents is the source of an event that could not be published: the table of its row.
+const outboxOfEvents = "outbox_events"
+
+// RulesFor returns the rules for these buckets, replay topic and topic of events.
+func RulesFor(buckets orderclose.Buckets, replay, events string) Rules {
+	return Rules{Buckets: buckets, Replay: replay, Unchanged: map[string]string{events: events, outboxOfEvents: events}}
+}
+
 // decide returns the topic and the record to send for a dead letter at this moment. If the
 // dead letter cannot be sent, refusal says why.
 func (r Rules) decide(l Letter, now time.Time) (topic string, m wire.Message, refusal string) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -19,7 +20,7 @@ const (
 var (
 	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
-	rules   = Rules{Buckets: buckets, Replay: replayTopic, Unchanged: map[string]string{"events": "events", "outbox_events": "events"}}
+	rules   = RulesFor(buckets, replayTopic, "events")
 )
 
 // fakeLog has topics of two partitions.
@@ -31,12 +32,40 @@ type fakeLog struct {
 	appends int
 	waits   int // fetches that found no record
 	most    int // the largest number of records of a fetch
+	little  int // the number of records that small fetches returned
 	id      [16]byte
+	fail    func(partition int) error // the answer to requests about a partition, or -1: about the topic
+}
+
+// failing returns the error of a request about a partition of the dead-letter topic.
+func (f *fakeLog) failing(partition int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail == nil {
+		return nil
+	}
+	return f.fail(partition)
 }
 
 func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 2, nil }
 
+// TopicID fails if the broker has no topic ids.
+func (f *fakeLog) TopicID(context.Context, string) ([16]byte, error) {
+	if err := f.failing(-1); err != nil {
+		return [16]byte{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.id == ([16]byte{}) {
+		return f.id, kafka.ErrNoTopicIDs
+	}
+	return f.id, nil
+}
+
 func (f *fakeLog) Bounds(_ context.Context, topic string, p int) (first, end int64, err error) {
+	if err := f.failing(p); err != nil {
+		return 0, 0, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if topic == deadTopic {
@@ -65,13 +94,30 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 		answer.Lost, answer.Replaced = &wire.Range{}, true
 		return answer, nil
 	}
-	all := f.records[topic][p][offset:]
+	if topic == deadTopic && offset < f.start[p] {
+		answer.Lost, answer.Next = &wire.Range{First: offset, Last: f.start[p] - 1}, f.start[p]
+		return answer, nil
+	}
+	all := f.records[topic][p]
+	all = all[min(offset, int64(len(all))):]
 	f.waits += 1 - min(len(all), 1) // a fetch without records waits
 	if f.most > 0 {
 		all = all[:min(len(all), f.most)]
 	}
 	answer.Records, answer.Next = all, offset+int64(len(all))
 	return answer, nil
+}
+
+// ReadLittle returns at most three records.
+func (f *fakeLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	answer, err := f.Read(ctx, at)
+	if n := min(len(answer.Records), 3); err == nil && n > 0 {
+		answer.Records, answer.Next = answer.Records[:n], at.Offset+int64(n)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.little += n
+	}
+	return answer, err
 }
 
 func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {

@@ -2,16 +2,31 @@ package deadletters
 
 import (
 	"math"
+	"unicode/utf8"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// maxCauses bounds how many causes are counted separately. The stages have a dozen causes,
-// and other programs may write to the topic too.
-const maxCauses = 64
+const (
+	// maxCauses bounds how many causes are counted separately. The stages have a dozen causes,
+	// and other programs may write to the topic too.
+	maxCauses = 64
+	// maxName bounds the length of a cause, a stage and a source that is counted separately, in
+	// bytes: the longest name of a topic.
+	maxName = 249
+)
 
-// otherCause is the cause under which all further causes are counted.
-const otherCause = "other"
+// Other is the cause, stage and source under which all further ones are counted, and those that
+// are too long or not valid UTF-8.
+const Other = "other"
+
+// countable returns the name under which a cause, a stage or a source is counted.
+func countable(name string) string {
+	if len(name) > maxName || !utf8.ValidString(name) { // no label of a metric may be invalid
+		return Other
+	}
+	return name
+}
 
 // Index holds which dead letters are pending, by cause, and how the others were resolved.
 // Its caller passes it the records of the topic, in order for each partition. Its memory
@@ -27,26 +42,30 @@ func NewIndex() *Index {
 	return &Index{pending: map[string]map[int]*offsets{}, settled: map[wire.ResolutionKind]map[int]*offsets{}}
 }
 
-// Add adds a dead letter.
-func (x *Index) Add(at Position, cause string) {
+// Add adds a dead letter, and returns the cause under which it is counted.
+func (x *Index) Add(at Position, cause string) string {
+	cause = countable(cause)
 	if x.pending[cause] == nil && len(x.pending) >= maxCauses {
-		cause = otherCause
+		cause = Other
 	}
 	setOf(x.pending, cause, at.Partition).add(at.Offset)
+	return cause
 }
 
-// Resolve adds a resolution. It changes nothing if the dead letter is not in the index, because
-// retention has deleted it, or if it was resolved before.
-func (x *Index) Resolve(m wire.Resolution) {
+// Resolve adds a resolution, and returns how the dead letter is resolved now. It changes nothing
+// and returns false if the dead letter is not in the index, because retention has deleted it, or
+// if it was resolved before.
+func (x *Index) Resolve(m wire.Resolution) (how wire.ResolutionKind, ok bool) {
 	for _, partitions := range x.pending {
 		if set := partitions[m.Partition]; set != nil && set.remove(m.Offset) {
 			if m.How != wire.Discarded {
 				m.How = wire.Redriven // an unknown resolution counts as redriven
 			}
 			setOf(x.settled, m.How, m.Partition).add(m.Offset)
-			return
+			return m.How, true
 		}
 	}
+	return "", false
 }
 
 func setOf[K comparable](all map[K]map[int]*offsets, key K, partition int) *offsets {

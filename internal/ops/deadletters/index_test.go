@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -80,6 +81,17 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 			},
 		})
 	})
+}
+
+// The label of a metric must be valid UTF-8, or /metrics answers with an error and no metric.
+func TestIndex_CountsInvalidCausesAsOther(t *testing.T) {
+	x := NewIndex()
+	for i, cause := range []string{"failed", "\xff\xfe", strings.Repeat("x", maxName), strings.Repeat("x", maxName+1)} {
+		x.Add(Position{0, int64(i)}, cause)
+	}
+	if p := x.Pending(); p["failed"] != 1 || p[Other] != 2 || len(p) != 3 {
+		t.Errorf("%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
+	}
 }
 
 // With any number of causes and dead letters, the memory depends only on the range of

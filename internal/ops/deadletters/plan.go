@@ -58,6 +58,16 @@ type Refusal struct {
 // Doable returns how many dead letters the plan would resolve.
 func (p Plan) Doable() int { return p.Pending - p.Refused }
 
+// Snapshot returns Through as a Filter has it, so that Run handles no later dead letter. It is
+// never nil.
+func (p Plan) Snapshot() map[int]int64 {
+	through := map[int]int64{}
+	for _, at := range p.Through {
+		through[at.Partition] = at.Offset
+	}
+	return through
+}
+
 // refuse adds a refusal.
 func (p *Plan) refuse(l Letter, why string) {
 	p.Refused++
@@ -127,11 +137,11 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 			plan.Settled = append(plan.Settled, at)
 		}
 	}
-	slices.SortFunc(plan.Missing, comparePlaces)
+	slices.SortFunc(plan.Missing, comparePositions)
 	return plan, spans, x, nil
 }
 
-func comparePlaces(a, b Position) int {
+func comparePositions(a, b Position) int {
 	if a.Partition != b.Partition {
 		return a.Partition - b.Partition
 	}

@@ -28,10 +28,12 @@ type Topic struct {
 
 // Filter selects dead letters. A zero field does not restrict the selection.
 type Filter struct {
-	Cause string
-	Stage string
-	Order string    // the order's id
-	Since time.Time // appended then or later
+	Cause  string
+	Stage  string
+	Source string    // the topic of the record
+	Order  string    // the order's id
+	Since  time.Time // appended then or later
+	Until  time.Time // appended before
 	// Positions, if not empty, are the only dead letters.
 	Positions []Position
 	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
@@ -50,7 +52,8 @@ func (f Filter) match(l Letter) bool {
 		named = named || p == l.At
 	}
 	return named && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
-		(f.Order == "" || f.Order == l.Key) && (f.Since.IsZero() || !l.AppendedAt.Before(f.Since))
+		(f.Source == "" || f.Source == l.Source.Topic) && (f.Order == "" || f.Order == l.Key) &&
+		(f.Since.IsZero() || !l.AppendedAt.Before(f.Since)) && (f.Until.IsZero() || l.AppendedAt.Before(f.Until))
 }
 
 // Snapshot returns, by partition, the offsets of the dead letters of the filter and of the

@@ -49,7 +49,10 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		"by cause":           {Filter{Cause: "not_found"}, true, 0, "b"},
 		"by stage":           {Filter{Stage: "relay"}, true, 0, ""},
 		"by order":           {Filter{Order: "c"}, false, 0, "c"},
+		"by source":          {Filter{Source: "order-close"}, false, 0, "a c d"},
+		"by other source":    {Filter{Source: "events"}, false, 0, ""},
 		"by age":             {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
+		"until":              {Filter{Until: now.Add(-time.Minute)}, false, 0, "a c"},
 		"by place":           {Filter{Positions: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
 		"snapshot":           {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
 		"none in the period": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
@@ -112,11 +115,7 @@ func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 	log.addDeadLetter(t, 1, "b", "failed", now)
 	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
 	log.addDeadLetter(t, 0, "later", "failed", now)
-	through := map[int]int64{}
-	for _, p := range plan.Through {
-		through[p.Partition] = p.Offset
-	}
-	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Through: through}), nil))
+	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Through: plan.Snapshot()}), nil))
 	if result.Done != 2 || log.pending(t) != "map[failed:1]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}

@@ -2,8 +2,8 @@ package deadletters
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -15,16 +15,18 @@ import (
 // metrics are collected.
 const watchInterval = 15 * time.Second
 
-// State is the state of the topic as a Watch knows it.
+// State is the state of the topic as its follower knows it.
 type State struct {
-	At      time.Time      // when the topic was read to its end
-	Pending map[string]int // by cause
-	Oldest  time.Time      // when the oldest pending dead letter was appended; zero if there is none
+	At time.Time `json:"at,omitzero"` // when the topic was read to its end
+	// Pending is the number of pending dead letters by cause, as Index.Pending returns it. All causes
+	// beyond 64 count as Other, and those that are longer than 249 bytes or not valid UTF-8.
+	Pending map[string]int `json:"pending"`
+	Oldest  time.Time      `json:"oldest,omitzero"` // when the oldest pending dead letter was appended; zero if there is none
 }
 
 // WatchOptions for a Watch. Log, Topic and Report must be set.
 type WatchOptions struct {
-	Log    Log
+	Log    FollowedLog
 	Topic  string
 	Report func(State)  // called after each read of the whole topic
 	Logger *slog.Logger // default: discard
@@ -37,9 +39,10 @@ func Watch(ctx context.Context, o WatchOptions) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]wire.Position{}, oldestAt: map[Position]time.Time{}}
+	w := &watch{o: o, index: NewIndex(), oldestAt: map[Position]time.Time{}}
+	w.from = newFollower(o.Log, o.Topic, w)
 	for failing := false; ; {
-		err := w.poll(ctx)
+		err := w.report(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -58,25 +61,17 @@ func Watch(ctx context.Context, o WatchOptions) {
 // watch belongs to the goroutine of Watch.
 type watch struct {
 	o        WatchOptions
-	topic    Topic
+	from     *follower
 	index    *Index
-	next     map[int]wire.Position  // by partition: the position of the next read
 	oldestAt map[Position]time.Time // the append time of the oldest pending dead letter of each partition
-	readable bool                   // a read was allowed
 }
 
-// poll reads the new records and calls Report.
-func (w *watch) poll(ctx context.Context) error {
-	n, err := w.o.Log.Partitions(ctx, w.o.Topic)
-	if err != nil {
+// report reads the new records and calls Report.
+func (w *watch) report(ctx context.Context) error {
+	if err := w.from.poll(ctx); err != nil {
 		return err
 	}
-	for p := range n {
-		if err := w.catchUp(ctx, p); err != nil {
-			return err
-		}
-	}
-	oldest, err := w.oldest(ctx, n)
+	oldest, err := w.oldest(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,66 +79,51 @@ func (w *watch) poll(ctx context.Context) error {
 	return nil
 }
 
-// catchUp reads a partition to its present end.
-func (w *watch) catchUp(ctx context.Context, p int) error {
-	first, end, err := w.o.Log.Bounds(ctx, w.o.Topic, p)
-	if err != nil {
-		return err
+// add implements subscriber.
+func (w *watch) add(partition int, batch []wire.Message) {
+	for _, m := range batch {
+		w.index.add(partition, m)
 	}
-	if end < w.next[p].Offset {
-		w.reset(p)
-	}
-	if gone := w.index.Forget(p, first); gone > 0 {
-		w.o.Logger.Error("retention deleted pending dead letters", "topic", w.o.Topic, "partition", p, "letters", gone)
-	}
-	if !w.readable { // report missing access now, and not with the first dead letter
-		if _, err := w.o.Log.Read(ctx, wire.Position{Topic: w.o.Topic, Partition: p, Offset: end}); err != nil {
-			return err
-		}
-		w.readable = true
-	}
-	span := kafka.Span{Partition: p, First: max(w.next[p].Offset, first), End: end, Log: w.next[p].Log}
-	_, err = kafka.Scan(ctx, w.o.Log, w.o.Topic, span, func(f wire.Fetched) error {
-		for _, m := range messages(f.Records) {
-			w.index.add(p, m)
-		}
-		w.next[p] = wire.Position{Offset: min(f.Next, end), Log: f.Log}
-		return nil
-	})
-	if errors.Is(err, kafka.ErrRecreated) {
-		w.reset(p)
-		return w.catchUp(ctx, p)
-	}
-	return err
 }
 
-// reset forgets a partition, so that it is read from its start: the topic was deleted and
-// recreated.
-func (w *watch) reset(p int) {
-	w.index.Forget(p, w.next[p].Offset)
-	w.next[p] = wire.Position{}
+// forget implements subscriber.
+func (w *watch) forget(partition int, below int64) {
+	if gone := w.index.Forget(partition, below); gone > 0 {
+		w.o.Logger.Error("retention deleted pending dead letters", "topic", w.o.Topic, "partition", partition, "letters", gone)
+	}
+}
+
+// restart implements subscriber.
+func (w *watch) restart(partition int) {
+	w.index.Forget(partition, math.MaxInt64)
 	clear(w.oldestAt)
 }
 
 // oldest returns when the oldest pending dead letter was appended. It reads the record
 // again, because the index has no times.
-func (w *watch) oldest(ctx context.Context, partitions int) (oldest time.Time, err error) {
+func (w *watch) oldest(ctx context.Context) (oldest time.Time, err error) {
 	known := w.oldestAt
 	w.oldestAt = map[Position]time.Time{}
-	for p := range partitions {
+	for p := range w.from.spans {
 		at, ok := w.index.Oldest(p)
 		if !ok {
 			continue
 		}
 		t, read := known[at]
 		if !read {
-			err := w.topic.read(ctx, kafka.Span{Partition: p, First: at.Offset, End: at.Offset + 1}, func(batch []wire.RawRecord) error {
-				t = batch[0].AppendedAt()
-				return errStop
+			s := kafka.Span{Partition: p, First: at.Offset, End: at.Offset + 1}
+			_, err := kafka.Scan(ctx, little{w.o.Log}, w.o.Topic, s, func(f wire.Fetched) error {
+				if len(f.Records) > 0 {
+					t = f.Records[0].AppendedAt()
+				}
+				return nil
 			})
-			if err != nil && !errors.Is(err, errStop) {
+			if err != nil {
 				return time.Time{}, err
 			}
+		}
+		if t.IsZero() { // retention deleted it a moment ago
+			continue
 		}
 		w.oldestAt[at] = t
 		if oldest.IsZero() || t.Before(oldest) {

@@ -54,13 +54,21 @@ func (m *Mapping) Check() []Problem {
 	c.optional("due.index", m.DueIndex)
 	c.optional("category", m.Category)
 	c.optional("version", m.Version)
+	c.constants(m)
 	c.itemsAndStock(m)
 	c.distinct(m)
+	c.onClose(m)
 	if m.Shards != nil {
 		c.shards(m.Shards)
 	}
+	for i, name := range m.EventColumns {
+		path := fmt.Sprintf("event.columns[%d]", i)
+		if c.name(path, name); slices.Contains(m.EventColumns[:i], name) {
+			c.report(path, fmt.Sprintf("%q is listed twice", name), "list it once")
+		}
+	}
 	if len(m.Event) > 64 || strings.ContainsFunc(m.Event, notEventType) {
-		c.report("event", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
+		c.report("event.type", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
 	}
 	return c.problems
 }
@@ -165,6 +173,24 @@ func (c *checker) timeColumn(path string, m *TimeColumn) {
 	}
 }
 
+func (c *checker) constants(m *Mapping) {
+	for _, a := range m.Set {
+		c.name("set."+a.Column, a.Column)
+	}
+	for _, a := range m.SetPaid {
+		c.name("set_paid."+a.Column, a.Column)
+	}
+	for _, w := range m.Where {
+		c.name("where."+w.Column, w.Column)
+	}
+	if m.NotBefore.Nanosecond() != 0 {
+		c.report("not_before", m.NotBefore.Format(time.RFC3339Nano)+" has a fraction of a second", "write whole seconds")
+	}
+	if _, ok := m.Status.Pay(); len(m.SetPaid) > 0 && !ok {
+		c.report("set_paid", "no paid status is mapped, so no order is ever marked as paid", "list the paid status in status.paid, or remove set_paid")
+	}
+}
+
 func (c *checker) itemsAndStock(m *Mapping) {
 	if m.Items != nil {
 		c.table("items.table", m.Items.Table, m.Shards != nil)
@@ -177,8 +203,11 @@ func (c *checker) itemsAndStock(m *Mapping) {
 	}
 	c.table("stock.table", m.Stock.Table, false)
 	c.key("stock.sku", m.Stock.SKU)
-	c.name("stock.available", m.Stock.Available)
+	c.optional("stock.available", m.Stock.Available)
 	c.optional("stock.reserved", m.Stock.Reserved)
+	if m.Stock.Available == "" && m.Stock.Reserved == "" {
+		c.report("stock", "neither available nor reserved is named", "name the columns to which a close returns the stock: available, reserved, or both")
+	}
 	if m.Items == nil {
 		c.report("stock", "stock is mapped, but no items that say how much to release", "describe items, or write stock: none")
 	}

@@ -51,6 +51,18 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
 		d.counter(m.Version, c)
 	}
+	for _, a := range m.Set {
+		d.assignment("set."+a.Column, a, m.ID.Column)
+	}
+	for _, a := range m.SetPaid {
+		d.assignment("set_paid."+a.Column, a, m.ID.Column)
+	}
+	for _, w := range m.Where {
+		d.condition("where."+w.Column, w)
+	}
+	for i, name := range m.EventColumns {
+		d.eventColumn(fmt.Sprintf("event.columns[%d]", i), name)
+	}
 	d.needDueIndex(m)
 }
 

@@ -9,8 +9,9 @@ import (
 
 var (
 	integerTypes = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
-	keyTypes     = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"} // in addition to integers
-	statusTypes  = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}            // in addition to integers
+	keyTypes     = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"}                      // in addition to integers
+	statusTypes  = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}                                 // in addition to integers
+	eventTypes   = []string{"decimal", "float", "double", "enum", "set", "uuid", "date", "time", "datetime", "timestamp", "year"} // in addition to integers and short text
 	binaryTypes  = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
 )
 
@@ -100,6 +101,45 @@ func (d *databaseChecker) writable(path, name, key, remove string) bool {
 	}
 	d.reportHarm(path, d.where(name)+" "+what, why, do)
 	return false
+}
+
+// assignment checks that a constant can be written to a column.
+func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
+	c, ok := d.column(path, a.Column)
+	if ok && d.writable(path, a.Column, key, path) && !c.holds(a.Value) {
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value), "the database refuses to write it, and each close fails", "correct the value, or remove "+path)
+	}
+}
+
+// condition checks that a column can be compared with a constant.
+func (d *databaseChecker) condition(path string, w ColumnValue) {
+	c, ok := d.column(path, w.Column)
+	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type)
+	switch {
+	case !ok:
+	case null && !c.Nullable:
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
+	case null:
+	case number != w.Value.Number || !number && !slices.Contains(statusTypes, c.Type):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "write a number without quotes or text in quotes, as in the column; a column of another kind can only be compared with null")
+	case !c.holds(w.Value):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
+	}
+}
+
+// maxEventColumn is the maximum length of a text in an event, in characters.
+const maxEventColumn = 1024
+
+// eventColumn checks that an event can hold the values of a column.
+func (d *databaseChecker) eventColumn(path, name string) {
+	c, ok := d.column(path, name)
+	switch {
+	case !ok || slices.Contains(eventTypes, c.Type) || slices.Contains(integerTypes, c.Type):
+	case !slices.Contains([]string{"varchar", "char"}, c.Type):
+		d.report(path, fmt.Sprintf("%s is %s, and an event holds numbers, short text and times only", d.where(name), c.Definition), "remove it, or read it from the database when the event arrives")
+	case c.Length > maxEventColumn:
+		d.report(path, fmt.Sprintf("%s is %s, and an event holds text of at most %d characters", d.where(name), c.Definition, maxEventColumn), "remove it, or read it from the database when the event arrives")
+	}
 }
 
 // counter checks that a column counts changes.

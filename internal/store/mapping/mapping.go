@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/orderclose/orderclose"
 )
@@ -32,11 +33,30 @@ type Mapping struct {
 	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
 	Category string      // a column; empty: orders have no category
 	Version  string      // a column that grows by one with each change; empty: there is no such column
-	Items    *Items      // nil: orders have no lines
-	Stock    *Stock      // nil: a close releases no stock
-	Shards   *Shards     // nil: one table has all orders
+	// Set lists further columns of the order that a close sets. SetPaid lists those that are set with
+	// the paid status of an order that was paid according to the payment provider.
+	Set, SetPaid []ColumnValue
+	// Where lists columns and the values that an order must have to be closed. The zero Value stands
+	// for NULL. NotBefore is the earliest due time of an order that is closed, in whole seconds; the
+	// zero time: any. All other unpaid orders are excluded: a close leaves them as they are.
+	Where     []ColumnValue
+	NotBefore time.Time
+	// OnClose lists further statements of a close, in the order in which they run: each is one INSERT,
+	// UPDATE or DELETE of a table that is not mapped, with IDs in place of the closed orders' ids.
+	OnClose []string
+	Items   *Items  // nil: orders have no lines
+	Stock   *Stock  // nil: a close releases no stock
+	Shards  *Shards // nil: one table has all orders
 	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
 	Event string
+	// EventColumns lists columns of the order that its event contains, as they were before the close.
+	EventColumns []string
+}
+
+// ColumnValue is a column of orders and a constant.
+type ColumnValue struct {
+	Column string
+	Value  Value
 }
 
 // Key is a column that identifies a row.
@@ -85,11 +105,11 @@ type Items struct {
 }
 
 // Stock has one row for each SKU. A close subtracts a quantity from Reserved and adds it to
-// Available.
+// Available. At least one of the two is named.
 type Stock struct {
 	Table     string
 	SKU       Key
-	Available string
+	Available string // empty: a close changes only Reserved, and the shop's figures include what is reserved
 	Reserved  string // empty: a close changes only Available
 }
 

@@ -34,6 +34,15 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		purpose{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
 		purpose{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 	)
+	for _, a := range m.Set {
+		all = append(all, purpose{path: "set." + a.Column, table: orders, column: a.Column, is: "a constant of a closed order", effect: "a close writes a constant to it", optional: true})
+	}
+	for _, a := range m.SetPaid {
+		all = append(all, purpose{path: "set_paid." + a.Column, table: orders, column: a.Column, is: "a constant of a paid order", effect: "a payment writes a constant to it", optional: true})
+	}
+	for _, w := range m.Where {
+		all = append(all, purpose{path: "where." + w.Column, table: orders, column: w.Column, is: "a condition of a close", optional: true})
+	}
 	if i := m.Items; i != nil {
 		all = append(all,
 			purpose{path: "items.order", table: items, column: i.Order, is: "the order of a line"},
@@ -64,7 +73,7 @@ func (c *checker) onePurposeEach(all []purpose) {
 }
 
 func mayShare(a, b purpose) bool {
-	if a.path == "id.column" && b.path == "items.order" {
+	if a.path == "id.column" && b.path == "items.order" || strings.HasPrefix(a.path, "set.") && strings.HasPrefix(b.path, "set_paid.") {
 		return true
 	}
 	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category")
@@ -105,7 +114,7 @@ func (p purpose) fix() string {
 
 // ownTables are the tables that orderclose creates beside the shop's tables, and writes
 // itself.
-var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "orderclose_schema"}
+var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses", "orderclose_schema"}
 
 // refuseOwnTable reports a table that is one of orderclose's own tables.
 func (c *checker) refuseOwnTable(path, table string) {

@@ -8,6 +8,11 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
 	},
 	{
+		name:  "transactions that wait for a lock keep all others waiting",
+		edits: []edit{{"closer/batcher.go", "b.running-b.slow >= maxQuick", "b.running >= maxQuick"}},
+		pkg:   "closer", run: "TestBatcher_", says: "want all 4 workers",
+	},
+	{
 		name:  "an order is retried without end",
 		edits: []edit{{"closer/decide.go", "if r.Attempt < maxRetries {", "if r.Attempt >= 0 {"}},
 		pkg:   "closer", run: "TestDecide_", says: "after three tries",

@@ -69,6 +69,11 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "TestRun_WithoutRedis", says: "sweeps in a day without Redis",
 	},
 	{
+		name:  "a sweep whose record cannot be appended is missing in the history",
+		edits: []edit{{"compensator/history.go", "		r.keep(waiting, nil)\n", ""}},
+		pkg:   "compensator", run: "TestHistory_AFailedAppend", says: "want all, the first one first",
+	},
+	{
 		name:  "a bucket that accepts no records stops the rescheduling of orders",
 		edits: []edit{{"compensator/reschedule.go", "s.avoided.pick(s.buckets(), remaining).Topic", "s.buckets().Pick(remaining).Topic"}},
 		pkg:   "compensator", run: "TestListen_AFailingBucket", says: "of 100 orders are scheduled again",

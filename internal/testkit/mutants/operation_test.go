@@ -18,6 +18,16 @@ var operationMutants = []mutant{
 		pkg:   "internal/ops", run: "TestInspect_APartitionThatDoesNotAnswer", says: "0 wait in 30 partitions",
 	},
 	{
+		name:  "a pause of a control topic that was deleted stays on",
+		edits: []edit{{"internal/ops/control.go", "	c.pauses, c.sweeps, c.losses = map[orderclose.Path]wire.Pause{}, nil, nil\n", "	if c.pauses == nil {\n		c.pauses = map[orderclose.Path]wire.Pause{}\n	}\n"}},
+		pkg:   "internal/ops", run: "TestControl_StartsAgainInAnotherLog", says: "pauses one",
+	},
+	{
+		name:  "the samples of lateness are the first records of each partition",
+		edits: []edit{{"internal/ops/lateness.go", "first += step {", "first += s.Len() {"}},
+		pkg:   "internal/ops", run: "TestReadLateness_Samples", says: "the median is",
+	},
+	{
 		name:  "a flood of warnings logs as many lines in each period as in the first",
 		edits: []edit{{"internal/retry/logs.go", "	*w = window{logged: LogBurst}\n", "	*w = window{}\n"}},
 		pkg:   "internal/retry", run: "TestLimitLogs_FloodIs", says: "is no summary",
@@ -48,8 +58,23 @@ var operationMutants = []mutant{
 		pkg:   "internal/config", run: "TestFromEnviron_", says: "error ORDERCLOSE_DB_DSN_FILE",
 	},
 	{
+		name:  "an error quotes a secret that is set as the name of a file",
+		edits: []edit{{"internal/config/environ.go", "		err = wrapped.Err\n", "		_ = wrapped\n"}},
+		pkg:   "internal/config", run: "TestFromEnviron_ErrorsName", says: "user:hunter2@",
+	},
+	{
+		name:  "a DSN lets a connection fall back to plain text",
+		edits: []edit{{"internal/store/dsn.go", "	case cfg.AllowFallbackToPlaintext:\n", "	case false:\n"}},
+		pkg:   "internal/store", run: "TestOpen_NeverConnects", says: `"?tls=preferred" with files false: error <nil>`,
+	},
+	{
+		name:  "the stock service's answer is logged with the token",
+		edits: []edit{{"release/http.go", "h.withoutSecrets(req.URL, string(said))", "string(said)"}},
+		pkg:   "release", run: "TestHTTP_ErrorsHaveNoSecret", says: "no such page",
+	},
+	{
 		name:  "with an invalid topics.yaml the reference schema is used",
-		edits: []edit{{"internal/config/salvage.go", "OrdersUnknown: unknown}", "OrdersUnknown: false}"}},
+		edits: []edit{{"internal/config/salvage.go", "if isUnder(path, key) || isUnder(key, path) {", "if path == key+key {"}},
 		pkg:   "internal/config", run: "TestSalvage_", says: "the orders' tables are unknown: false",
 	},
 	{
@@ -61,5 +86,70 @@ var operationMutants = []mutant{
 		name:  "errors that pass within seconds are logged as warnings",
 		edits: []edit{{"internal/retry/logs.go", "	if w.logged < LogBurst && !of.transient {\n", "	if w.logged < LogBurst {\n"}},
 		pkg:   "internal/retry", run: "TestLimitLogs_", says: "want level=INFO",
+	},
+	{
+		name:  "a shadow run commits records before their verdicts are acked",
+		edits: []edit{{"internal/shadow/handler.go", "	h.unacked++\n", "	h.unacked++\n	h.Done(e.generation, e.offset)\n"}},
+		pkg:   "internal/shadow", run: "TestShadow_AnswersAreBounded", says: "done below",
+	},
+	{
+		name:  "a later record of an order replaces the verdict of a shadow run",
+		edits: []edit{{"internal/ops/shadow_verdicts.go", "		case !s.all[n-1].final():\n", "		default:\n"}},
+		pkg:   "internal/ops", run: "TestShadowVerdicts_", says: "want closed at",
+	},
+	{
+		name:  "a search shows the dead letter of another order with the same hash",
+		edits: []edit{{"internal/ops/deadletters/list.go", "return q.Order != \"\" && l.Key != q.Order", "return false"}},
+		pkg:   "internal/ops/deadletters", run: "TestCatalog_ASearch", says: `found "b a"`,
+	},
+	{
+		name:  "a recreated dead-letter topic with as many records is not noticed",
+		edits: []edit{{"internal/ops/deadletters/follow.go", "		if f.id != ([16]byte{}) {", "		if f.id == id {"}},
+		pkg:   "internal/ops/deadletters", run: "TestCatalog_StartsAgain", says: "Pending:map[failed:1]",
+	},
+	{
+		name:  "another record at the offset is shown as the dead letter",
+		edits: []edit{{"internal/ops/deadletters/list.go", "	if l.AppendedAt.UnixMilli() != w.at || r.c.hash(l.Key) != w.key || w.i >= r.end {", "	if w.i >= r.end {"}},
+		pkg:   "internal/ops/deadletters", run: "TestCatalog_ARecordThatIsNot", says: "Letters:[{At:0/0",
+	},
+	{
+		name:  "any bytes in a dead letter's cause become the label of a metric",
+		edits: []edit{{"internal/ops/deadletters/index.go", "	if len(name) > maxName || !utf8.ValidString(name) {", "	if !utf8.ValidString(\"\") {"}},
+		pkg:   "internal/ops/deadletters", run: "TestIndex_CountsInvalid", says: "0 dead letters as other; want",
+	},
+	{
+		name:  "the console answers every host name",
+		edits: []edit{{"internal/console/access/gate.go", "	if !g.hosts[hostOf(r.Host)] {\n", "	if r.Host == \"\" {\n"}},
+		pkg:   "internal/console/access", run: "TestGate_AcceptsTheHosts", says: `Host "evil.example" of / answers 200 OK`,
+	},
+	{
+		name:  "a viewer starts actions of the console",
+		edits: []edit{{"internal/console/access/gate.go", "	case i.Role != Operator:\n", "	case i.Role == \"\":\n"}},
+		pkg:   "internal/console/access", run: "TestGate_EachRole", says: "/plans answers 200 OK",
+	},
+	{
+		name:  "any address may name the user of the console",
+		edits: []edit{{"internal/console/access/proxy.go", "	if !isProxy(p.settings, peer) {\n", "	if !peer.IsValid() {\n"}},
+		pkg:   "internal/console/access", run: "TestProxy_IsBelieved", says: "from 10.0.0.8:1: answers 200 OK",
+	},
+	{
+		name:  "the console accepts forms of other sites",
+		edits: []edit{{"internal/console/access/gate.go", "	if g.origin.Check(r) != nil {\n", "	if g.origin.Check(r) != nil && at == \"\" {\n"}, {"internal/console/access/gate.go", "	peer := peerOf(r)\n", "	peer, at := peerOf(r), g.below(r)\n"}, {"internal/console/access/gate.go", "	at := g.below(r)\n", ""}},
+		pkg:   "internal/console/access", run: "TestCSRF_RequestsOfOtherSites", says: "/order answers 200 OK",
+	},
+	{
+		name:  "somebody else confirms a plan of the console",
+		edits: []edit{{"internal/console/plans.go", "	case p.Who != by.Name:\n", "	case p.Who == \"\":\n"}},
+		pkg:   "internal/console", run: "TestPlans_CanBeConfirmed", says: "<nil>",
+	},
+	{
+		name:  "a plan of the console never expires",
+		edits: []edit{{"internal/console/plans.go", "!s.now().Before(p.Expires)", "s.now().IsZero()"}},
+		pkg:   "internal/console", run: "TestPlans_CanBeConfirmed", says: "<nil>",
+	},
+	{
+		name:  "the console shows control characters as they are",
+		edits: []edit{{"internal/console/page.go", "if n++; n > most {", "if n++; n > 0 {\n			return s\n		}\n		if n > most {"}},
+		pkg:   "internal/console", run: "TestClean_", says: "want",
 	},
 }

@@ -6,7 +6,7 @@ var storeMutants = []mutant{
 	{
 		name: "closing without compare-and-set",
 		edits: []edit{
-			{"internal/store/decide.go", "case st != stateOpen:", "case st > statePaid:"},
+			{"internal/store/decide.go", "case st == statePaid:", "case st > stateExcluded:"},
 			{"internal/store/statements.go", "WHERE %s IN ? AND %s%s = ? AND %s <= ?", "WHERE %s IN ? AND (%s%s = ? OR 1 = 1) AND %s <= ?"},
 		},
 		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/(PaidIsNeverClosed|CancelledIsNeverClosed)", says: "verdict (-want +got)",
@@ -18,6 +18,21 @@ var storeMutants = []mutant{
 			{"internal/store/statements.go", "AND %s%s = ? AND %s <= ?", "AND %s%s = ? AND (%s <= ? OR 1 = 1)"},
 		},
 		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/NeverBeforeDue", says: "status of the order due one millisecond later",
+	},
+	{
+		name:  "an order that the configuration excludes is closed",
+		edits: []edit{{"internal/store/decide.go", "case st == stateExcluded:", "case st == stateExcluded && due.IsZero():"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTables/OwnTables/ExcludedOrdersStayAsTheyAre", says: "verdicts of a preview",
+	},
+	{
+		name:  "a close ignores a pause of all orders",
+		edits: []edit{{"internal/store/pauses.go", `if p.Category == "" {`, `if p.Path == "" {`}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/APausedPathClosesNothing", says: "want closing is paused",
+	},
+	{
+		name:  "an order is postponed again whose due time has changed since the plan",
+		edits: []edit{{"internal/store/postpone.go", "due.Arg(o.Due)})...)", "due.Arg(row.due)})...)"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Postpone", says: "results (-want +got)",
 	},
 	{
 		name:  "a release without its ledger row",

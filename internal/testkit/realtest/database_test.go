@@ -21,9 +21,17 @@ var databases = []struct{ kind, variable string }{
 // environment names, as a parallel subtest with the name of the kind.
 func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
 	t.Parallel()
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers) {
+		t.Parallel()
+		test(t, s)
+	})
+}
+
+// oneDatabaseAfterAnother is for a test that keeps the disk of the servers busy: it runs while no
+// parallel test runs. Locks of other tests would time out.
+func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s config.Servers)) {
 	for _, d := range databases {
 		t.Run(d.kind, func(t *testing.T) {
-			t.Parallel()
 			s := servers(t)
 			if s.DSN = os.Getenv(d.variable); s.DSN == "" {
 				missing(t, fmt.Errorf("%s names no server", d.variable))

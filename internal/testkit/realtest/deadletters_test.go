@@ -80,17 +80,17 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 
 	r.eventually(func() error {
 		told := r.tell("late")
-		if !strings.Contains(told.Now, "closed by pipeline") {
+		if !strings.Contains(told.Now.String(), "closed by pipeline") {
 			return fmt.Errorf("it is %s", told.Now)
 		}
 		return nil
 	})
 	var what []string
 	for _, e := range r.tell("late").Timeline {
-		what = append(what, e.What)
+		what = append(what, e.What.String())
 	}
 	all := strings.Join(what, "\n")
-	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again, lane replay", "was redriven", "closed by pipeline", "2 of"} {
+	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again; lane replay", "was redriven", "closed by pipeline", "2 of"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the timeline does not contain %q:\n%s", want, all)
 		}

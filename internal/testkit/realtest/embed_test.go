@@ -91,7 +91,7 @@ func readFile(t *testing.T, path string) string {
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	program := buildEmbed(t)
 	eachDatabase(t, func(t *testing.T, s config.Servers) {
-		dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, "embed_"+strings.ToLower(rand.Text()))
+		dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, "embed_"+strings.ToLower(rand.Text()))
 		if err != nil {
 			t.Fatal(err)
 		}

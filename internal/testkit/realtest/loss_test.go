@@ -34,11 +34,11 @@ func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 			return partitions
 		},
 		"deleted with its commits": func(r *rig, topic, _ string, _ []int64) []int {
-			r.remake(topic)
+			r.recreate(topic)
 			return []int{0, 1, 2, 3}
 		},
 		"recreated": func(r *rig, topic, group string, _ []int64) []int {
-			r.remake(topic)
+			r.recreate(topic)
 			r.commit(group, topic, 1000)
 			return []int{0, 1, 2, 3}
 		},
@@ -84,20 +84,18 @@ func (r *rig) firstStart() {
 	for _, b := range r.cfg.Buckets {
 		topics = append(topics, b.Topic)
 	}
-	r.until("every part has told of its first start", func() bool {
-		told := 0
+	r.until("every part has published the losses of its first start", func() bool {
+		published := 0
 		for _, topic := range topics {
-			told += len(r.losses(topic))
+			published += len(r.losses(topic))
 		}
-		return told >= len(topics)*r.cfg.Partitions
+		return published >= len(topics)*r.cfg.Partitions
 	})
-	_, end, err := r.kafka.Bounds(r.t.Context(), r.cfg.Topics.Control, 0)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	var last int64
+	r.notices(func(offset int64, _ wire.Lost) { last = offset })
 	r.until("the compensator has acted on it", func() bool {
 		position, err := r.kafka.Position(r.t.Context(), r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
-		return err == nil && position >= end
+		return err == nil && position > last
 	})
 }
 
@@ -110,13 +108,24 @@ func differs(want []int, losses []wire.Lost) error {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		return fmt.Errorf("partitions whose loss was told (-want +got):\n%s%+v", diff, losses)
+		return fmt.Errorf("partitions whose loss was published (-want +got):\n%s%+v", diff, losses)
 	}
 	return nil
 }
 
 // losses returns the losses of a topic that were published to the control topic.
 func (r *rig) losses(topic string) (all []wire.Lost) {
+	r.t.Helper()
+	r.notices(func(_ int64, l wire.Lost) {
+		if l.Topic == topic {
+			all = append(all, l)
+		}
+	})
+	return all
+}
+
+// notices calls each with the notices of losses in the control topic, and their offsets.
+func (r *rig) notices(each func(offset int64, l wire.Lost)) {
 	r.t.Helper()
 	control := r.cfg.Topics.Control
 	_, end, err := r.kafka.Bounds(r.t.Context(), control, 0)
@@ -131,9 +140,7 @@ func (r *rig) losses(topic string) (all []wire.Lost) {
 				if err := json.Unmarshal(m.Value, &l); err != nil {
 					return err
 				}
-				if l.Topic == topic {
-					all = append(all, l)
-				}
+				each(m.Offset, l)
 			}
 			return nil
 		})
@@ -141,7 +148,6 @@ func (r *rig) losses(topic string) (all []wire.Lost) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return all
 }
 
 // ends returns the end offset of each partition of a topic.
@@ -183,8 +189,8 @@ func (r *rig) deleteRecords(topic string, offsets []int64) {
 	}
 }
 
-// remake deletes a topic, and with it its commits, and creates it again.
-func (r *rig) remake(topic string) {
+// recreate deletes a topic, and with it its commits, and creates it again.
+func (r *rig) recreate(topic string) {
 	r.t.Helper()
 	if err := r.kafka.DeleteTopics(r.t.Context(), topic); err != nil {
 		r.t.Fatal(err)

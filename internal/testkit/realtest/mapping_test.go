@@ -28,13 +28,21 @@ type ownTables struct {
 
 func newOwnTables(t *testing.T, s config.Servers) *ownTables {
 	t.Helper()
+	o := newShopTables(t, s)
+	o.must("migrate")
+	return o
+}
+
+// newShopTables is newOwnTables with no table but the shop's.
+func newShopTables(t *testing.T, s config.Servers) *ownTables {
+	t.Helper()
 	r := &rig{t: t, servers: s, prefix: newPrefix(), logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
 		}
 	})
-	dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, strings.TrimSuffix(r.prefix, "_"))
+	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +70,6 @@ func newOwnTables(t *testing.T, s config.Servers) *ownTables {
 		}
 	}
 	r.must("topics", "apply")
-	r.must("migrate")
 	return o
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestReal_EveryPromiseIsKept(t *testing.T) {
@@ -104,13 +105,62 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 	r.decode(r.must(window...), &plan)
 	var first, second struct{ Sent, Passed int }
 	r.decode(r.must(append(window, "--yes")...), &first)
-	r.decode(r.must(append(window, "--yes")...), &second)
+	r.decode(r.must(append(window, "--restart", "--yes")...), &second)
 	if plan.Records == 0 || first.Sent != plan.Records || second.Sent != plan.Records || second.Passed != 0 {
 		t.Errorf("planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
 	}
 	r.caughtUp()
 	if after := r.dump(); after != before {
 		t.Errorf("the database changed:\n%s\n%s", before, after)
+	}
+}
+
+// A replay that is killed and run again repeats the records of about a second.
+func TestReal_AKilledReplayContinues(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	const records, rate = 40, 20
+	begin := time.Now()
+	for i := range records {
+		m, err := wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: begin, Due: begin}, Release: begin}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, i%r.cfg.Partitions, []wire.Message{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate", fmt.Sprint(rate), "-o", "json", "--yes"}
+	sent := func() (n int64) {
+		for p := range r.cfg.Partitions {
+			_, end, err := r.kafka.Bounds(t.Context(), r.cfg.Topics.Replay, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += end
+		}
+		return n
+	}
+	cmd := r.command(replay...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() error {
+		if n := sent(); n < records/2 {
+			return fmt.Errorf("%d records were sent", n)
+		}
+		return nil
+	})
+	cmd.Process.Kill()
+	cmd.Wait()
+	before := sent()
+	var result struct{ Sent, Handled int64 }
+	r.decode(r.must(replay...), &result)
+	if all := sent(); result.Handled == 0 || all != before+result.Sent || all < records || before < records && all > records+2*rate {
+		t.Errorf("%+v after %d were sent, %d in all of %d", result, before, all, records)
+	}
+	if r.decode(r.must(replay...), &result); result.Sent != 0 || result.Handled != records {
+		t.Errorf("after the end: %+v", result)
 	}
 }
 

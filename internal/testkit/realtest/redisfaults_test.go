@@ -200,28 +200,42 @@ func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const expiry = 5 * time.Second
-			s := sweepThroughProxy(t, expiry)
-			s.page()
-			owner := s.owner()
-			fail(s.proxy)
-			<-time.After(1200 * time.Millisecond)
-			s.proxy.Heal()
-			// Longer than the lock would have lasted without an extension.
-			for until := time.Now().Add(expiry); time.Now().Before(until) && s.page(); {
-			}
-			if now := s.owner(); owner == "" || now != owner {
-				t.Errorf("the lock was %q's and is %q's", owner, now)
-			}
-			s.stop()
-			if err := s.ended(); err != nil || s.report.Lock != "held" {
-				t.Errorf("it ended with %v and %+v", err, s.report)
-			}
-			if s.owner() != "" {
-				t.Error("the lock was not given back")
+			// A busy machine may need longer to connect than Redis may take to grant the lock.
+			for try := 1; !survives(t, fail); try++ {
+				if try == 3 {
+					t.Fatal("the lock was never granted")
+				}
 			}
 		})
 	}
+}
+
+// survives checks a sweep during a failure of Redis. It returns false if the sweep did not get the lock.
+func survives(t *testing.T, fail func(p *testkit.Proxy)) bool {
+	const expiry = 5 * time.Second
+	s := sweepThroughProxy(t, expiry)
+	s.page()
+	owner := s.owner()
+	fail(s.proxy)
+	<-time.After(1200 * time.Millisecond)
+	s.proxy.Heal()
+	// Longer than the lock would have lasted without an extension.
+	for until := time.Now().Add(expiry); time.Now().Before(until) && s.page(); {
+	}
+	now := s.owner()
+	s.stop()
+	err := s.ended()
+	switch {
+	case s.report.Lock == "unavailable":
+		return false
+	case owner == "" || now != owner:
+		t.Errorf("the lock was %q's and is %q's", owner, now)
+	case err != nil || s.report.Lock != "held":
+		t.Errorf("it ended with %v and %+v", err, s.report)
+	case s.owner() != "":
+		t.Error("the lock was not given back")
+	}
+	return true
 }
 
 func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {

@@ -125,7 +125,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
 		}
 	})
-	dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, strings.TrimSuffix(r.prefix, "_"))
+	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (r *rig) clean(f func(context.Context) error) {
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
-	var names []string
+	names := []string{r.cfg.Topics.Shadow}
 	for _, spec := range ops.TopicSpecs(r.cfg) {
 		names = append(names, spec.Name)
 	}

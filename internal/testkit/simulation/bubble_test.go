@@ -52,6 +52,13 @@ func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 		if v.ByPath["pipeline"] != 10 || v.Quantile(1) != 0 {
 			t.Errorf("closed %v, the latest %v late; want all 10 by the pipeline, none late", v.ByPath, v.Quantile(1))
 		}
+		for _, s := range ops.ReadLateness(ctx, r.kafka, ops.LatenessOptions{
+			CloseTopic: r.cfg.Topics.Close, EventsTopic: r.cfg.Topics.Events, EventType: orderclose.EventOrderClosed, Now: time.Now(), Within: time.Hour,
+		}).Stages {
+			if s.Records != 10 || !s.Complete || s.Max != 0 || s.Early != 0 {
+				t.Errorf("the lateness that was read from Kafka: %+v", s)
+			}
+		}
 	})
 }
 

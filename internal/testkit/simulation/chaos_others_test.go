@@ -1,9 +1,12 @@
 package simulation
 
 import (
+	"context"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -16,6 +19,9 @@ func init() {
 	kinds["redis"] = kind{weight: 2, draw: func(d *drawing, e *event) {
 		e.How, e.For = d.among("away", "empty", "lock lost", "lock without expiry"), d.span(100*time.Millisecond, 30*time.Second)
 	}, play: (*chaosWorld).redis}
+	kinds["pause-closes"] = kind{weight: 2, draw: func(d *drawing, e *event) {
+		e.How, e.For = d.among("all", string(orderclose.PathPipeline), string(orderclose.PathSweep)), d.span(time.Second, 40*time.Second)
+	}, play: (*chaosWorld).pauseCloses}
 	clock := func(d *drawing, e *event) { e.For, e.By = d.span(time.Second, 40*time.Second), d.step() }
 	kinds["broker-clock"] = kind{weight: 3, draw: func(d *drawing, e *event) { clock(d, e); e.N = d.IntN(d.plan.Brokers) },
 		play: func(w *chaosWorld, e event) { w.stepClock(e, &w.brokerAhead[e.N]) }}
@@ -59,6 +65,24 @@ func (w *chaosWorld) database(e event) {
 			}
 		}
 	})
+}
+
+// pauseCloses pauses closing, as orderclose pause does, and resumes it after a while.
+func (w *chaosWorld) pauseCloses(e event) {
+	paths := orderclose.Paths()
+	if e.How != "all" {
+		paths = []orderclose.Path{orderclose.Path(e.How)}
+	}
+	for w.servers.Store.Pause(w.faulty, paths, "", wire.MaxPause, "a random world") != nil && w.faulty.Err() == nil {
+		time.Sleep(time.Second)
+	}
+	w.hold(e)
+	for {
+		if _, err := w.servers.Store.Resume(context.Background(), paths, ""); err == nil {
+			return
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // redis disturbs the lock of the sweeps in Redis.

@@ -39,7 +39,7 @@ func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	})
 	if err == nil {
 		w.replays.Add(1)
-		_, err = ops.Replay(ctx, c, plan, nil)
+		_, err = ops.Replay(ctx, c, plan, ops.ReplayOptions{})
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 			t.Fatal(plan, err)
 		}
 		r.unchanged(func() {
-			if result, err := ops.Replay(ctx, r.kafka, plan, nil); err != nil || int64(result.Sent) != int64(plan.Records) {
+			if result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{}); err != nil || int64(result.Sent) != int64(plan.Records) {
 				t.Error(result, err)
 			}
 			time.Sleep(time.Minute)

@@ -157,7 +157,7 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			result, err := ops.Replay(ctx, r.kafka, plan, nil)
+			result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{})
 			if err != nil || plan.Records != 40 || result.Sent != 40 || result.Skipped != 0 {
 				t.Errorf("planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
 			}

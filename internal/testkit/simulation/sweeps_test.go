@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -288,6 +290,15 @@ func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := r.sweeps(r.registry); n != 0 {
 			t.Errorf("%d sweeps by a compensator that was started again", n)
+		}
+		state, err := ops.NewControl(r.kafka, r.cfg.Topics.Control).Read(ctx, time.Now())
+		byReason := map[wire.SweepReason]int{}
+		for _, s := range state.Sweeps {
+			byReason[s.Why]++
+		}
+		lost := slices.ContainsFunc(state.Losses, func(l ops.Loss) bool { return l.Topic == r.cfg.Buckets[3].Topic })
+		if err != nil || byReason[wire.SweepLosses] != 2 || byReason[wire.SweepPeriod] == 0 || !lost {
+			t.Errorf("the control topic has the sweeps %v, and %d losses: %v; want a sweep for the first start, one for the loss, and regular ones", byReason, len(state.Losses), err)
 		}
 	})
 }

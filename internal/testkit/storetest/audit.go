@@ -15,6 +15,7 @@ var auditClaims = []claim{
 	{"AuditPagesHaveEachOrderOfTheWindowOnce", auditPages},
 	{"AuditRowsAreComplete", auditRows},
 	{"OutgoingHasEveryEventOfTheOutbox", outgoing},
+	{"ClosedPagesHaveTheTimeOfTheClose", closedPages},
 }
 
 // audited reads all parts in pages of two, and returns the orders by status.
@@ -130,5 +131,61 @@ func auditMapped(t *testing.T, s *mapped) {
 	}
 	if rules := s.AuditRules(); rules.Exclusive || rules.Lines != (s.Mapping.Items != nil) {
 		t.Errorf("%+v", rules)
+	}
+}
+
+// closedAt reads all parts in pages of two, and returns when each order was closed.
+func (s *shop) closedAt(from, to time.Time) map[string]time.Time {
+	s.Helper()
+	parts, err := s.AuditParts(s.Context())
+	s.must(err)
+	all := map[string]time.Time{}
+	for _, part := range parts {
+		for last := (orderclose.Order{}); ; {
+			page, err := s.ClosedPage(s.Context(), part, from, to, last, 2)
+			s.must(err)
+			for _, r := range page {
+				all[r.ID] = r.ClosedAt
+			}
+			if len(page) < 2 {
+				break
+			}
+			last = page[1].Order
+		}
+	}
+	return all
+}
+
+func closedPages(t *testing.T, s *shop) {
+	s.migrated("ink")
+	for _, id := range []string{"a", "b", "c", "open", "paid"} {
+		s.order(id, -time.Minute)
+	}
+	_, err := s.Pay(t.Context(), "paid", "p")
+	s.must(err)
+	at := s.close("a", "b", "c")[0].At
+	s.exec("UPDATE orders SET closed_at = NULL WHERE id = 'b'")
+	want(t, "times", s.closedAt(s.now().Add(-time.Hour), s.now()), map[string]time.Time{"a": at, "b": {}, "c": at, "open": {}, "paid": {}})
+	want(t, "the time is known", s.AuditRules().ClosedAt, true)
+}
+
+// A shadow run and its report read the tables of the shop only: nothing else may exist.
+func shadowMapped(t *testing.T, s *mapped) {
+	s.begin()
+	closed, open, paid := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute)
+	s.put(s.Mapping.Status.From, closed, open)
+	s.put(s.Paid, paid)
+	at := s.closing(closed)[0].At
+	for _, own := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses", "orderclose_schema"} {
+		s.exec("DROP TABLE " + own)
+	}
+	s.must(s.CheckTables(t.Context()))
+	out, err := s.PreviewClose(t.Context(), ask(closed, open, paid))
+	s.must(err)
+	want(t, "verdicts", verdicts(out), []string{closed.ID + " already_closed", open.ID + " closed", paid.ID + " already_paid"})
+	times := s.closedAt(open.Due.Add(-time.Hour), s.now())
+	got, known := times[closed.ID], s.AuditRules().ClosedAt
+	if len(times) != 3 || known != (s.Mapping.ClosedAt != nil) || known && at.Sub(got).Abs() > time.Second || !known && !got.IsZero() { // the column may have whole seconds
+		t.Errorf("closed at %v, read %v", at, times)
 	}
 }

@@ -50,10 +50,81 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 	s.checkHistory(overdue, out[1].At)
 	s.checkReleased(overdue)
 	s.checkEvent(overdue, out[1].At)
+	s.checkSet(s.Mapping.Set)
 	if c := s.Mapping.ClosedAt; c != nil {
 		codec, err := c.Codec()
 		s.must(err)
 		want(t, "orders with the time of the close", s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
+	}
+}
+
+// checkSet checks that one order has the constants.
+func (s *mapped) checkSet(all []mapping.ColumnValue) {
+	s.Helper()
+	for _, a := range all {
+		want(s, "orders with "+a.Column, s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(a.Column)+" = ?", a.Value.Arg()), 1)
+	}
+}
+
+// One order for each condition that it does not meet, and one that was due too early.
+func mappedExcluded(t *testing.T, s *mapped) {
+	if len(s.Mapping.Where) == 0 {
+		t.Skip("the mapping excludes no order")
+	}
+	s.begin()
+	overdue, paid := s.an(1, -time.Minute), s.an(3, -time.Minute)
+	s.put(s.Mapping.Status.From, overdue)
+	s.put(s.Paid, paid)
+	from := overdue.Due
+	var excluded []orderclose.Order
+	if !s.Mapping.NotBefore.IsZero() {
+		old := s.an(2, 0)
+		old.Due = s.Mapping.NotBefore.Add(-time.Second)
+		s.put(s.Mapping.Status.From, old)
+		excluded, from = []orderclose.Order{old}, old.Due
+	}
+	for i, w := range s.Mapping.Where {
+		o := s.an(10+i, -time.Minute)
+		s.put(s.Mapping.Status.From, o)
+		for _, o := range []orderclose.Order{o, paid} {
+			s.exec("UPDATE "+mapping.Quote(s.Mapping.Orders)+" SET "+mapping.Quote(w.Column)+" = 77 WHERE "+mapping.Quote(s.Mapping.ID.Column)+" = ?", o.ID)
+		}
+		excluded = append(excluded, o)
+	}
+	orders := append([]orderclose.Order{overdue, paid}, excluded...)
+	expected := []string{overdue.ID + " closed", paid.ID + " already_paid"}
+	for _, o := range excluded {
+		expected = append(expected, o.ID+" excluded")
+	}
+	preview, err := s.PreviewClose(t.Context(), ask(orders...))
+	s.must(err)
+	want(t, "verdicts of a preview", verdicts(preview), expected)
+
+	page, err := s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10)
+	s.must(err)
+	if len(page) != 1 || page[0].ID != overdue.ID {
+		t.Errorf("a sweep finds %+v", page)
+	}
+	n, err := s.CountOverdue(t.Context(), s.now())
+	s.must(err)
+	want(t, "overdue orders", n, 1)
+	counts := map[store.AuditState]int{}
+	for _, rows := range s.audited(from, s.now()) {
+		for _, r := range rows {
+			counts[r.Part.State]++
+		}
+	}
+	want(t, "states of an audit", counts, map[store.AuditState]int{store.AuditOpen: 1, store.AuditExcluded: len(excluded), store.AuditPaid: 1})
+
+	want(t, "verdicts", verdicts(s.closing(orders...)), expected)
+	want(t, "orders with a receipt", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
+	if _, ok := s.Mapping.Status.Pay(); !ok {
+		return
+	}
+	out, err := s.PayOrders(t.Context(), ask(excluded...))
+	s.must(err)
+	for _, o := range out {
+		want(t, "verdict of a payment of "+o.OrderID, o.Verdict, orderclose.AlreadyPaid)
 	}
 }
 

@@ -27,6 +27,7 @@ var outboxClaims = []claim{
 	{"RowsAreDispatchedAgainWhenADispatcherFails", rowsAreDispatchedAgain},
 	{"ALowerIdThatCommitsLaterIsFound", lowerIDCommitsLater},
 	{"DispatchBlocksNoCheckoutAndNoClose", dispatchBlocksNobody},
+	{"DispatchersDeleteNeighboringRows", dispatchersDeleteNeighboringRows},
 	{"BacklogHasTheAgeOfTheOldest", backlogTellsTheOldest},
 	{"AnUnknownOutboxIsRefused", unknownOutbox},
 	{"AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", addedWithItsTransaction},
@@ -104,6 +105,33 @@ func dispatchersShareTheRows(t *testing.T, s *shop) {
 	})
 	want(t, "the first's rows", first, []int64{1, 2})
 	want(t, "what is left", s.dispatch(9, all), []int64{6})
+}
+
+// The first deletes its rows while the second has the rows behind them.
+func dispatchersDeleteNeighboringRows(t *testing.T, s *shop) {
+	s.migrated()
+	const n = 40
+	for id := range 2 * n {
+		s.event(id+1, 0)
+	}
+	read, release, ended := make(chan bool), make(chan bool), make(chan bool)
+	first := s.dispatch(n, func(ids []int64) []int64 {
+		go func() {
+			defer close(ended)
+			want(t, "rows of the second", len(s.dispatch(n, func(ids []int64) []int64 {
+				close(read)
+				<-release
+				return ids
+			})), n)
+		}()
+		<-read
+		return ids
+	})
+	want(t, "rows of the first, which ended while the second had its rows", len(first), n)
+	want(t, "rows that are left", s.count("SELECT COUNT(*) FROM outbox_events"), n)
+	close(release)
+	<-ended
+	want(t, "rows that are left at the end", s.count("SELECT COUNT(*) FROM outbox_events"), 0)
 }
 
 func noRowIsDispatchedTwice(t *testing.T, s *shop) {

@@ -118,6 +118,7 @@ func payOrdersMapped(t *testing.T, s *mapped) {
 	}
 	s.must(err)
 	want(t, "payments", verdicts(out), []string{overdue.ID + " already_paid", gone.ID + " not_found", paid.ID + " already_paid"})
+	s.checkSet(s.Mapping.SetPaid)
 	want(t, "close of the paid order", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 0)
 }

@@ -20,8 +20,8 @@ import (
 // cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, claims := range [][]claim{
-		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, checkoutClaims, schemaClaims, stockClaims,
-		historyClaims, outboxClaims, payOrdersClaims, auditClaims,
+		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, pauseClaims, checkoutClaims, schemaClaims, stockClaims,
+		historyClaims, outboxClaims, payOrdersClaims, auditClaims, categoryClaims, postponeClaims,
 	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, newShop(t, open(t))) })

@@ -1,0 +1,219 @@
+package consoletest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// updatesLive watches Now while an order is created: the row of its bucket changes, without a new
+// page, and a reader who types loses neither text nor focus.
+func updatesLive(t testing.TB, w world) {
+	b := open(t, w, look{})
+	b.goTo("/")
+	row := `document.querySelector('tr[data-topic="delay_12h"]').innerText`
+	b.fill("#search #order-id", "half an id")
+	before := eval[string](b, row)
+	eval[chromedp.Void](b, `window.isStillThis = true`)
+	w.create(t, "live-order", "tomorrow")
+	b.wait("Now shows the new order", `window.isStillThis && `+row+` !== `+literal(before))
+	if eval[string](b, `document.activeElement.id + "=" + document.activeElement.value`) != "order-id=half an id" {
+		t.Error("the update takes the focus or the text from the search")
+	}
+	b.accessible("Now, updated")
+
+	// A reader whose focus is on a link or a table in the part that changes goes on there.
+	const last = `[...document.querySelectorAll("main :is(a[href], summary, [tabindex='0'])")].filter(e => e.checkVisibility()).at(-1)`
+	before = eval[string](b, row)
+	eval[chromedp.Void](b, last+`.focus()`)
+	w.create(t, "live-order-2", "tomorrow")
+	b.wait("Now shows one more order", row+` !== `+literal(before))
+	if !eval[bool](b, `document.activeElement === `+last) {
+		t.Errorf("the update takes the focus from %s to %s", eval[string](b, last+`.outerHTML.slice(0, 200)`), eval[string](b, `document.activeElement.outerHTML.slice(0, 200)`))
+	}
+}
+
+// comesBack searches an order from Now, again and again. A browser has six connections to a host, and
+// keeps pages that were left by a form: their live updates must end, or the next page never arrives.
+func comesBack(t testing.TB, w world) {
+	b := open(t, w, look{})
+	for range 10 {
+		b.goTo("/")
+		b.searchOrder("many-visits")
+	}
+}
+
+// findsAnOrder searches an order that is closed, one that waits, and one that does not exist.
+func findsAnOrder(t testing.TB, w world) {
+	w.create(t, "found-closed", "soon")
+	w.create(t, "found-waiting", "later")
+	w.awaitClose(t, "found-closed")
+	b := open(t, w, look{})
+	b.goTo("/")
+	b.searchOrder("found-closed")
+	if times := eval[int](b, `document.querySelectorAll("main time[datetime]").length`); times < 3 {
+		t.Errorf("the timeline has %d times, and the order was created, due and closed:\n%s", times, b.text("main"))
+	}
+	for _, word := range []string{"created", "closed"} {
+		if text := b.text("main"); !strings.Contains(strings.ToLower(text), word) {
+			t.Errorf("the page does not say that the order was %s:\n%s", word, text)
+		}
+	}
+	b.accessible("a closed order")
+	b.searchOrder("found-waiting")
+	if text := b.text("main"); !strings.Contains(text, "delay_6h") {
+		t.Errorf("the timeline does not say in which bucket the order waits:\n%s", text)
+	}
+	b.searchOrder("found-nowhere")
+	if status := b.lastStatus(); status >= 500 {
+		t.Errorf("an unknown order: status %d", status)
+	}
+	b.accessible("an unknown order")
+}
+
+// listsDeadLetters finds dead letters in the list, by their cause, and by their order.
+func listsDeadLetters(t testing.TB, w world) {
+	first := w.giveUp(t, letter{Order: "listed-first", Cause: "not_found"})
+	second := w.giveUp(t, letter{Order: "listed-second", Cause: "refused", Stage: "outbox"})
+	shown := func(at string) string { return `document.querySelector('tr[data-at="` + at + `"]') !== null` }
+	b := open(t, w, look{})
+	b.goTo("/dead-letters")
+	b.waitReloading("both are listed", shown(first)+" && "+shown(second))
+	for _, at := range []string{first, second} {
+		if text := b.text(`tr[data-at="` + at + `"]`); !strings.Contains(text, "listed-") {
+			t.Errorf("the row of %s does not name its order: %s", at, text)
+		}
+	}
+	b.goTo("/dead-letters?cause=not_found")
+	b.waitReloading("one has the cause", shown(first)+" && !"+shown(second))
+
+	b.goTo("/dead-letters")
+	b.searchLetters("listed-second")
+	if !eval[bool](b, shown(second)+" && !"+shown(first)) {
+		t.Errorf("the search for the second dead letter shows:\n%s", b.text("main"))
+	}
+	b.leaves("open the dead letter", func() { b.click(`tr[data-at="` + second + `"] a[href$="/dead-letters/` + second + `"]`) })
+	text := b.text("main")
+	for _, part := range []string{"listed-second", "refused", "the database refuses the order", "outbox"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the page of the dead letter does not show %q:\n%s", part, text)
+		}
+	}
+	b.accessible("a dead letter")
+}
+
+// searchLetters searches the dead letters of an order, on their page.
+func (b *tab) searchLetters(order string) {
+	b.t.Helper()
+	b.leaves("search dead letters", func() {
+		b.fill("main form[method=post] input[name=order]", order)
+		b.press(kb.Enter)
+	})
+}
+
+// redrives plans, confirms and watches the redrive of one dead letter.
+func redrives(t testing.TB, w world) {
+	w.create(t, "redriven", "later")
+	at := w.giveUp(t, letter{Order: "redriven"})
+	b := open(t, w, look{})
+	b.goTo("/dead-letters")
+	b.waitReloading("it is listed", `document.querySelector('tr[data-at="`+at+`"]') !== null`)
+	b.openLetter(at)
+	b.plan("redrive")
+	b.waitForPlan("planned")
+	if text := b.text("#plan"); !strings.Contains(text, "redriven") && !strings.Contains(text, at) {
+		t.Errorf("the plan does not say which dead letter is redriven:\n%s", text)
+	}
+	if have := w.resolutions(t, at); len(have) > 0 {
+		t.Errorf("the dead letter is %v, and nobody has confirmed it", have)
+	}
+	b.accessible("a plan")
+	b.confirm()
+	b.accessible("a result")
+	b.do("reload the result", chromedp.Reload())
+	b.waitForPlan("done")
+	if have := w.resolutions(t, at); !slices.Equal(have, []string{"redriven"}) {
+		t.Errorf("the dead letter is %v, want redriven once", have)
+	}
+	b.goTo("/dead-letters")
+	b.waitReloading("it is listed no more", `document.querySelector('tr[data-at="`+at+`"]') === null`)
+}
+
+// replays plans, confirms and watches a replay of the last minute.
+func replays(t testing.TB, w world) {
+	begin := time.Now().Add(-time.Minute)
+	w.create(t, "replayed", "soon")
+	w.awaitClose(t, "replayed")
+	b := open(t, w, look{})
+	b.goTo("/replay")
+	for field, at := range map[string]time.Time{"from": begin, "to": time.Now().Add(time.Second)} {
+		eval[chromedp.Void](b, `document.querySelector("main [name=`+field+`]").value = `+literal(at.UTC().Format("2006-01-02T15:04:05")))
+	}
+	b.plan("replay")
+	b.waitForPlan("planned")
+	b.accessible("the plan of a replay")
+	if n := w.replayed(t, "replayed"); n > 0 {
+		t.Errorf("%d records were sent again, and nobody has confirmed it", n)
+	}
+	b.confirm()
+	if w.replayed(t, "replayed") == 0 {
+		t.Error("the replay is done, and no record was sent again")
+	}
+	b.accessible("the result of a replay")
+}
+
+// sweeps plans a sweep. The sweeps of the compensator leave it nothing to do, or little.
+func sweeps(t testing.TB, w world) {
+	b := open(t, w, look{})
+	b.goTo("/sweeps")
+	b.plan("sweep")
+	b.wait("the plan is made", `["planned", "done", "nothing"].includes(document.querySelector("section#plan").dataset.state)`)
+	b.accessible("the plan of a sweep")
+	if b.has("#confirm") {
+		b.confirm()
+		b.accessible("the result of a sweep")
+	}
+}
+
+// signsIn signs in by the form: with a wrong token, as a viewer, and as an operator.
+func signsIn(t testing.TB, w world) {
+	b := openSignedOut(t, w, look{})
+	signIn := func(token string) {
+		b.do("open Now", chromedp.Navigate(w.url()+"/"))
+		if !b.has(`#login input[name=token][type=password]`) {
+			t.Fatalf("no login form (status %d):\n%s", b.lastStatus(), b.text("body"))
+		}
+		b.leaves("sign in", func() {
+			b.fill("#login [name=token]", token)
+			b.press(kb.Enter)
+		})
+	}
+	signIn("not-the-token-of-anybody")
+	if !b.has("#login") || b.text("[role=alert]") == "" {
+		t.Errorf("a wrong token is not refused:\n%s", b.text("body"))
+	}
+	b.accessible("a login that failed")
+	b.fits("a login that failed")
+	for role, token := range tokens {
+		signIn(token)
+		if !b.has(`main[data-page="now"]`) {
+			t.Errorf("the login of a %s does not lead to Now:\n%s", role, b.text("body"))
+		}
+		if cookies := eval[string](b, `document.cookie`); cookies != "" {
+			t.Errorf("scripts can read the cookie %s", cookies)
+		}
+		b.goTo("/replay")
+		if acts := b.has("[name=kind]"); acts != (role == "operator") {
+			t.Errorf("the page shows actions to a %s: %v", role, acts)
+		}
+		b.leaves("sign out", func() { b.click(`form[action$="/logout"] button`) })
+	}
+	b.do("open Now", chromedp.Navigate(w.url()+"/"))
+	if !b.has("#login") {
+		t.Errorf("the logout ends no session:\n%s", b.text("body"))
+	}
+}

@@ -1,0 +1,137 @@
+package consoletest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// checks are all checks of a console, by name.
+var checks = map[string]func(testing.TB, world){
+	"pages in English, light": pages(look{}),
+	"pages in English, dark":  pages(look{dark: true}),
+	"pages in Chinese, light": pages(look{lang: "zh-CN"}),
+	"pages in Chinese, still": pages(look{lang: "zh-CN", dark: true, still: true}),
+	"pages in Chinese, phone": pages(look{lang: "zh-CN", phone: true}),
+	"on a phone":              onAPhone,
+	"without scripts":         withoutScripts,
+	"language":                switchesLanguage,
+	"keyboard":                keyboard,
+	"live":                    updatesLive,
+	"many visits":             comesBack,
+	"order":                   findsAnOrder,
+	"dead letters":            listsDeadLetters,
+	"redrive":                 redrives,
+	"replay":                  replays,
+	"sweep":                   sweeps,
+	"another site":            refusesAnotherSite,
+}
+
+// serveChecks need what the stand-in does not have.
+var serveChecks = map[string]func(testing.TB, world){
+	"login": signsIn,
+}
+
+// hostileChecks are checks that fill the console with hostile texts.
+var hostileChecks = map[string]func(testing.TB, world){
+	"hostile orders":       showsHostileOrders,
+	"hostile dead letters": showsHostileLetters,
+}
+
+// atEnd is called after all tests.
+var atEnd = []func() error{stopChromium}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, do := range atEnd {
+		if err := do(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	startChromium(t)
+	s := startServe(t, serveTopics)
+	runChecks(t, checks, func(testing.TB) world { return s })
+	runChecks(t, serveChecks, func(testing.TB) world { return s })
+}
+
+func TestConsole_ShowsHostileTextsHarmless(t *testing.T) {
+	t.Parallel()
+	startChromium(t)
+	s := startServe(t, serveTopics)
+	runChecks(t, hostileChecks, func(testing.TB) world { return s })
+}
+
+// runChecks runs checks side by side, each on the console that of returns.
+func runChecks(t *testing.T, checks map[string]func(testing.TB, world), of func(testing.TB) world) {
+	for name, check := range checks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			check(t, of(t))
+		})
+	}
+}
+
+// maxScreenshot bounds a screenshot of the documents, in bytes.
+const maxScreenshot = 200_000
+
+// TestConsole_Screenshots takes the screenshots of the documents. UPDATE_SCREENSHOTS=1 writes them to
+// docs/images.
+func TestConsole_Screenshots(t *testing.T) {
+	t.Parallel()
+	startChromium(t)
+	s := startServe(t, "")
+	closed := "ORD-20260301-000017"
+	s.create(t, closed, "flash-sale")
+	for i := range 60 {
+		category := "physical"
+		if i%4 == 1 {
+			category = "virtual"
+		} else if i%3 == 1 {
+			category = "furniture"
+		}
+		s.create(t, fmt.Sprintf("ORD-20260301-%06d", 100+i), category)
+	}
+	s.awaitClose(t, closed)
+	pages := map[string]string{"now": "/", "order": "/order", "dead-letters": "/dead-letters"}
+	for i, l := range []letter{
+		{Cause: "not_found", Detail: "the database has no such order"}, {Cause: "failed", Detail: "sku \"ink\" has no row in the table of stock"},
+		{Cause: "bad_value", Detail: "due_at is missing", Value: `{"order_id":"ORD-20260301-000204"}`}, {Cause: "release_refused", Stage: "release", Source: "order-events", Detail: "the service answers 422"},
+	} {
+		l.Order = fmt.Sprintf("ORD-20260301-%06d", 201+i)
+		s.giveUp(t, l)
+	}
+	for _, l := range []look{{}, {dark: true}} {
+		b := open(t, s, l)
+		for page, path := range pages {
+			b.goTo(path)
+			if page == "order" {
+				b.searchOrder(closed)
+			}
+			if page == "dead-letters" {
+				b.waitReloading("all dead letters", `document.querySelectorAll("tr[data-at]").length === 4`)
+			}
+			screenshot := b.screenshot()
+			if len(screenshot) > maxScreenshot {
+				t.Errorf("the screenshot of %s has %d bytes, want at most %d", page, len(screenshot), maxScreenshot)
+			}
+			name := "console-" + page + ".png"
+			if l.dark {
+				name = "console-" + page + "-dark.png"
+			}
+			if os.Getenv("UPDATE_SCREENSHOTS") == "1" {
+				if err := os.MkdirAll("../../docs/images", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile("../../docs/images/"+name, screenshot, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package consoletest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// pagesOf maps each page in the navigation to its path.
+var pagesOf = map[string]string{
+	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays",
+}
+
+// pages returns a check of every page for a reader with this look.
+func pages(l look) func(testing.TB, world) {
+	return func(t testing.TB, w world) {
+		w.create(t, "pages-"+l.name(), "later")
+		b := open(t, w, l)
+		for name, path := range pagesOf {
+			b.goTo(path)
+			b.isPage(w, name, l)
+			if eval[int](b, `document.querySelectorAll('nav a[aria-current="page"]').length`) != 1 || !b.has(`#nav-`+name+`[aria-current="page"]`) {
+				t.Errorf("%s: the navigation does not show which page is open", path)
+			}
+		}
+		b.goTo("/order")
+		b.searchOrder("pages-" + l.name())
+		b.isPage(w, "order", l)
+		b.openLetter(w.giveUp(t, letter{Order: "pages-" + l.name()}))
+		b.isPage(w, "", l)
+	}
+}
+
+// isPage checks what holds for every page of the console. An empty name stands for any page.
+func (b *tab) isPage(w world, name string, l look) {
+	t := b.t
+	t.Helper()
+	where := fmt.Sprintf("page %s, %s", name, l.name())
+	if have := eval[string](b, `document.querySelector("main#main").dataset.page`); name != "" && have != name {
+		t.Errorf("%s: its main element is of the page %q", where, have)
+	}
+	if eval[string](b, `document.title`) == "" {
+		t.Errorf("%s: no title", where)
+	}
+	for page := range pagesOf {
+		if !b.has("nav[aria-label] a#nav-" + page) {
+			t.Errorf("%s: no link to the page %s", where, page)
+		}
+	}
+	if !b.has("form#search input#order-id") {
+		t.Errorf("%s: no search for an order", where)
+	}
+	b.isInLanguage(where, l)
+	if dark := eval[bool](b, isDark); dark != l.dark {
+		t.Errorf("%s: its background is dark: %v", where, dark)
+	}
+	if moving := eval[int](b, `document.getAnimations().length`); l.still && moving > 0 {
+		t.Errorf("%s: %d parts of it move, and the reader prefers reduced motion", where, moving)
+	}
+	if unnamed := eval[int](b, `document.querySelectorAll("table:not(:has(caption)), th:not([scope])").length`); unnamed > 0 {
+		t.Errorf("%s: %d tables or headers have no caption or scope", where, unnamed)
+	}
+	b.fits(where)
+	b.accessible(where)
+}
+
+func (b *tab) isInLanguage(where string, l look) {
+	t := b.t
+	t.Helper()
+	want, chinese := "en", strings.HasPrefix(l.lang, "zh")
+	if chinese {
+		want = "zh"
+	}
+	if have := eval[string](b, `document.documentElement.lang`); have != want {
+		t.Errorf("%s: its language is %q, want %q", where, have, want)
+	}
+	for _, selector := range []string{"nav[aria-label]", "main h1"} {
+		if text := b.text(selector); hasChinese(text) != chinese {
+			t.Errorf("%s: the text of %s is %q", where, selector, text)
+		}
+	}
+}
+
+func hasChinese(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r >= 0x4e00 && r <= 0x9fff })
+}
+
+// isDark says whether the background of the page is dark.
+const isDark = `(() => {
+	const canvas = document.createElement("canvas").getContext("2d");
+	for (const e of [document.body, document.documentElement]) {
+		canvas.clearRect(0, 0, 1, 1);
+		canvas.fillStyle = getComputedStyle(e).backgroundColor;
+		canvas.fillRect(0, 0, 1, 1);
+		const [r, g, b, alpha] = canvas.getImageData(0, 0, 1, 1).data;
+		if (alpha > 0) return 0.2126*r + 0.7152*g + 0.0722*b < 128;
+	}
+	return matchMedia("(prefers-color-scheme: dark)").matches && getComputedStyle(document.documentElement).colorScheme.includes("dark");
+})()`
+
+// fits checks that the body does not scroll sideways.
+func (b *tab) fits(where string) {
+	b.t.Helper()
+	if have, want := eval[int](b, `document.documentElement.scrollWidth`), eval[int](b, `window.innerWidth`); have > want {
+		b.t.Errorf("%s: it is %d pixels wide in a window of %d; wider are: %s", where, have, want, eval[string](b, `[...document.querySelectorAll("body *")]
+			.filter(e => e.getBoundingClientRect().right > innerWidth).slice(0, 5).map(e => e.cloneNode(false).outerHTML).join(" ")`))
+	}
+}
+
+// onAPhone checks that no page scrolls sideways on a phone, and that the window has the width of the
+// phone, and not that of a desktop which the phone makes small.
+func onAPhone(t testing.TB, w world) {
+	long := "phone-" + strings.Repeat("x", 58)
+	w.create(t, long, "later")
+	b := open(t, w, look{phone: true})
+	check := func(where string) {
+		if width := eval[int](b, `window.innerWidth`); width != 390 {
+			t.Errorf("%s: the window is %d pixels wide: is there a viewport for phones?", where, width)
+		}
+		b.fits(where)
+	}
+	for _, path := range pagesOf {
+		b.goTo(path)
+		check(path)
+	}
+	b.openLetter(w.giveUp(t, letter{Order: long}))
+	check("a dead letter")
+	b.searchOrder(long)
+	check("an order")
+	b.accessible("an order on a phone")
+}
+
+// withoutScripts reads Now, searches an order, and switches the language, with scripts disabled.
+func withoutScripts(t testing.TB, w world) {
+	w.create(t, "no-scripts", "later")
+	b := open(t, w, look{noScripts: true})
+	b.goTo("/")
+	if b.text("#verdict") == "" || !b.has(`#verdict[role=status]:is([data-state=well], [data-state=attention], [data-state=unknown])`) {
+		t.Error("Now does not say whether all is well")
+	}
+	if b.text(`main tr[data-topic="delay_6h"]`) == "" {
+		t.Error("Now does not show the buckets")
+	}
+	b.leaves("search", func() {
+		b.fill("#search #order-id", "no-scripts")
+		b.click("#search button")
+	})
+	if !strings.Contains(b.text(`main[data-page="order"]`), "no-scripts") {
+		t.Errorf("the search does not show the order:\n%s", b.text("body"))
+	}
+	b.goTo("/delays")
+	b.leaves("switch the language", func() { b.click(`#language button[value="zh"]`) })
+	b.isInLanguage("after the switch", look{lang: "zh"})
+	at := w.giveUp(t, letter{Order: "no-scripts-letter"})
+	b.goTo("/dead-letters")
+	b.waitReloading("the dead letter", `document.querySelector('tr[data-at="`+at+`"]') !== null`)
+}
+
+// switchesLanguage switches to Chinese and back. The choice holds on other pages, too.
+func switchesLanguage(t testing.TB, w world) {
+	b := open(t, w, look{})
+	b.goTo("/delays")
+	b.isInLanguage("before", look{})
+	b.leaves("switch to Chinese", func() { b.click(`#language button[value="zh"]`) })
+	b.isInLanguage("after the switch", look{lang: "zh"})
+	if !b.has(`main[data-page="delays"]`) {
+		t.Error("the switch of the language opens another page")
+	}
+	b.goTo("/order")
+	b.isInLanguage("the next page", look{lang: "zh"})
+	b.leaves("switch to English", func() { b.click(`#language button[value="en"]`) })
+	b.isInLanguage("after the switch back", look{})
+}
+
+// focused describes the element that has the keyboard's focus.
+type focused struct {
+	Name    string // of the element, with its id
+	Text    string
+	Visible bool // it is in the window, and looks other than without the focus
+}
+
+// placeOf is a function that returns where an element is in the document.
+const placeOf = `const placeOf = e => {
+	const path = [];
+	for (; e.parentElement; e = e.parentElement) path.unshift([...e.parentElement.children].indexOf(e));
+	return path.join("/");
+};`
+
+// readPlace returns where the focus is, or the place of body.
+const readPlace = `(() => {
+	` + placeOf + `
+	return placeOf(document.activeElement);
+})()`
+
+const readFocus = `(() => {
+	const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+	const ring = () => [style.outlineStyle === "none" || style.outlineWidth === "0px" ? "" : style.outline, style.boxShadow, style.border, style.backgroundColor].join();
+	const inside = box.width > 0 && box.height > 0 && box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
+	const on = ring();
+	e.blur();
+	const off = ring();
+	e.focus({preventScroll: true});
+	return {Name: e.localName + (e.id && "#" + e.id), Text: (e.innerText || e.value || "").slice(0, 40), Visible: inside && on !== off};
+})()`
+
+// findMissed returns what a person can use and did not visit. Of radio buttons Tab visits one.
+const findMissed = `(() => {
+	` + placeOf + `
+	return [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary")]
+		.filter(e => !e.disabled && e.type !== "radio" && e.checkVisibility({visibilityProperty: true}) && !visited.includes(placeOf(e)))
+		.map(e => e.cloneNode(true).outerHTML.slice(0, 200));
+})()`
+
+// keyboard walks through pages with the Tab key. It must reach the skip link first, then all that can be
+// used, and must show where it is. Without scripts, so that no update changes the page meanwhile.
+func keyboard(t testing.TB, w world) {
+	b := open(t, w, look{noScripts: true})
+	paths := []string{"/", "/order", "/delays"}
+	at := w.giveUp(t, letter{Order: "keyboard-letter"})
+	b.openLetter(at)
+	paths = append(paths, "/dead-letters", "/dead-letters/"+at)
+	paths = append(paths, "/replay")
+	for _, path := range paths {
+		b.goTo(path)
+		visited := []string{eval[string](b, readPlace)} // body
+		for range 500 {
+			b.press(kb.Tab)
+			place := eval[string](b, readPlace)
+			if place == visited[len(visited)-1] {
+				continue // the next part of a date
+			}
+			if slices.Contains(visited, place) {
+				break
+			}
+			if f := eval[focused](b, readFocus); !f.Visible {
+				t.Errorf("%s: it does not show that %s (%s) has the focus", path, f.Name, f.Text)
+			}
+			visited = append(visited, place)
+		}
+		for _, missed := range eval[[]string](b, strings.Replace(findMissed, "visited", literal(visited), 1)) {
+			t.Errorf("%s: Tab does not reach %s", path, missed)
+		}
+	}
+
+	// The skip link is the first, and leads past the navigation.
+	b.goTo("/")
+	b.press(kb.Tab)
+	if href := eval[string](b, `document.activeElement.getAttribute("href") ?? ""`); href != "#main" {
+		t.Errorf("Tab reaches %+v first, and not a link to #main", eval[focused](b, readFocus))
+	}
+	b.press(kb.Enter)
+	b.press(kb.Tab)
+	if !eval[bool](b, `(document.querySelector("main").compareDocumentPosition(document.activeElement) & (Node.DOCUMENT_POSITION_CONTAINED_BY | Node.DOCUMENT_POSITION_FOLLOWING)) !== 0`) {
+		t.Errorf("after the skip link Tab reaches %+v", eval[focused](b, readFocus))
+	}
+}

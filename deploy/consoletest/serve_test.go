@@ -1,0 +1,339 @@
+package consoletest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// world is an open console, and what checks do behind its back.
+type world interface {
+	url() string // of the console, without a slash at the end
+	// session returns the cookies of an operator.
+	session() []*http.Cookie
+	// create creates an unpaid order in the shop. It is due after the delay of its category.
+	create(t testing.TB, id, category string)
+	// awaitClose waits until the order is closed.
+	awaitClose(t testing.TB, id string)
+	// giveUp appends a dead letter, and returns its place: 0/17.
+	giveUp(t testing.TB, l letter) string
+	// resolutions returns how the dead letter of this place was resolved, each time that it was.
+	resolutions(t testing.TB, at string) []string
+	// replayed counts the records of an order that were sent again by hand.
+	replayed(t testing.TB, order string) int
+}
+
+// letter is a dead letter. The zero value of each field but Order has a default that fits it.
+type letter struct {
+	Order, Value                 string
+	Cause, Detail, Stage, Source string // Source is the topic of the record
+}
+
+// filled returns the dead letter with its defaults. due is when its order was due.
+func (l letter) filled(due time.Time) letter {
+	l.Value = cmp.Or(l.Value, fmt.Sprintf(`{"order_id":%s,"category":"later","created_at":%q,"due_at":%q}`,
+		literal(l.Order), due.Add(-time.Hour).UTC().Format(wireTime), due.UTC().Format(wireTime)))
+	l.Cause, l.Detail = cmp.Or(l.Cause, "failed"), cmp.Or(l.Detail, "the database refuses the order")
+	l.Stage, l.Source = cmp.Or(l.Stage, "closer"), cmp.Or(l.Source, "order-close")
+	return l
+}
+
+// record returns the dead letter as a record, as docs/wire.md describes it.
+func (l letter) record(now time.Time) kafka.Record {
+	due := now.Add(-time.Minute)
+	l = l.filled(due)
+	r := kafka.Record{Key: protocol.NewBytes([]byte(l.Order)), Value: protocol.NewBytes([]byte(l.Value)), Time: now}
+	for _, h := range [][2]string{
+		{"due", strconv.FormatInt(due.UnixMilli(), 10)}, {"v", "1"}, {"cause", l.Cause}, {"detail", l.Detail}, {"stage", l.Stage},
+		{"source-topic", l.Source}, {"source-partition", "0"}, {"source-offset", "17"},
+	} {
+		r.Headers = append(r.Headers, protocol.Header{Key: h[0], Value: []byte(h[1])})
+	}
+	return r
+}
+
+const wireTime = "2006-01-02T15:04:05.000Z"
+
+// serveTopics has a delay that tests wait for, and a bucket for each other delay, so that a check can
+// watch a bucket that no other check uses.
+const serveTopics = `partitions: 2
+buckets: [2s, 1m, 1h, 6h, 12h]
+delays:
+  default: 1h
+  categories: {soon: 2s, later: 6h, tomorrow: 12h}
+compensator:
+  period: 10s
+  grace: 5s
+  lock: {expiry: 2s, extend: 1s}
+`
+
+// serve is the command serve of orderclose-dev: a shop, the whole pipeline, and the console.
+type serve struct {
+	at      struct{ Shop, Kafka, Console string }
+	cookies []*http.Cookie
+}
+
+// tokens maps the roles of the console to tokens.
+var tokens = map[string]string{"viewer": "viewer-token-of-the-tests", "operator": "operator-token-of-the-tests"}
+
+// buildServe builds orderclose-dev, once.
+var buildServe = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "orderclose-consoletest.")
+	if err != nil {
+		return "", err
+	}
+	atEnd = append(atEnd, func() error { return os.RemoveAll(dir) })
+	program := filepath.Join(dir, "orderclose-dev")
+	build := exec.Command("go", "build", "-o", program, "./cmd/orderclose-dev")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// startServe starts serve on free ports of the loopback, with its data in a temporary folder, and
+// waits until it is ready. topics is its topics.yaml; empty: its default. It stops at the end of the
+// test.
+func startServe(t *testing.T, topics string) *serve {
+	t.Helper()
+	program, err := buildServe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	args := []string{"serve", "--dir", filepath.Join(dir, "data"), "--console-port", "0", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}
+	if topics != "" {
+		file := filepath.Join(dir, "topics.yaml")
+		if err := os.WriteFile(file, []byte(topics), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", file)
+	}
+	// A test that hangs must not leave serve behind: at the deadline go test ends without cleanups.
+	ctx, cancel := context.WithCancel(context.Background())
+	if deadline, ok := t.Deadline(); ok {
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-5*time.Second))
+	}
+	t.Cleanup(cancel)
+	var lines string
+	for role, token := range tokens {
+		lines += fmt.Sprintf("%s-1 %s sha256:%x\n", role, role, sha256.Sum256([]byte(token)))
+	}
+	tokensFile := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(tokensFile, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
+		"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_TOKENS_FILE="+tokensFile)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, readErr := bufio.NewReader(stdout).ReadBytes('\n')
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(stepTimeout, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		late.Stop()
+		if err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of serve:\n%s", stderr.Bytes())
+		}
+	})
+	s := &serve{}
+	if err := errors.Join(readErr, json.Unmarshal(line, &s.at)); err != nil {
+		t.Fatalf("serve prints %q: %v", line, err)
+	}
+	s.at.Console = strings.TrimSuffix(s.at.Console, "/")
+	for end := time.Now().Add(stepTimeout); ; time.Sleep(50 * time.Millisecond) {
+		status, body := s.call(t, "GET", s.at.Shop+"/-/ready", "")
+		if status == http.StatusOK {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not ready: %d %s", status, body)
+		}
+	}
+	s.signIn(t)
+	return s
+}
+
+// signIn gets the session that all tabs share. One check signs in with the form.
+func (s *serve) signIn(t testing.TB) {
+	t.Helper()
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: stepTimeout}
+	answer, err := client.PostForm(s.at.Console+"/login", url.Values{"token": {tokens["operator"]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if s.cookies = answer.Cookies(); len(s.cookies) == 0 {
+		t.Fatalf("the login gives no cookie: %s", answer.Status)
+	}
+}
+
+func (s *serve) session() []*http.Cookie { return s.cookies }
+
+func (s *serve) url() string { return s.at.Console }
+
+// call sends a request, and returns the status and the body of the answer.
+func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.cookies {
+		r.AddCookie(c)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, text
+}
+
+func (s *serve) create(t testing.TB, id, category string) {
+	t.Helper()
+	status, answer := s.call(t, "POST", s.at.Shop+"/orders",
+		fmt.Sprintf(`{"id":%s,"customer":"ann","category":%s,"items":[{"sku":"ink","quantity":1}]}`, literal(id), literal(category)))
+	if status != http.StatusCreated {
+		t.Fatalf("create order %q: %d %s", id, status, answer)
+	}
+}
+
+func (s *serve) awaitClose(t testing.TB, id string) {
+	t.Helper()
+	for end := time.Now().Add(stepTimeout); ; time.Sleep(50 * time.Millisecond) {
+		status, answer := s.call(t, "GET", s.at.Shop+"/orders/"+url.PathEscape(id), "")
+		if bytes.Contains(answer, []byte(`"status":"closed"`)) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("order %q is not closed: %d %s", id, status, answer)
+		}
+	}
+}
+
+const (
+	deadLetterTopic = "order-close-dead-letter"
+	replayTopic     = "order-close-replay"
+	partitions      = 2 // of the replay topic, as serveTopics says
+)
+
+func (s *serve) giveUp(t testing.TB, l letter) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	const partition = 0 // the topic has no other
+	client := &kafka.Client{Addr: kafka.TCP(s.at.Kafka)}
+	answer, err := client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: deadLetterTopic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(l.record(time.Now())),
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d/%d", partition, answer.BaseOffset)
+}
+
+// records returns the records of a partition from an offset on.
+func (s *serve) records(t testing.TB, topic string, partition int, from int64) (all []kafka.Message) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	conn, err := kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	err = conn.SetDeadline(time.Now().Add(stepTimeout))
+	end := from
+	if err == nil {
+		end, err = conn.ReadLastOffset()
+	}
+	for err == nil && from < end {
+		if _, err = conn.Seek(from, kafka.SeekAbsolute); err != nil {
+			break
+		}
+		batch := conn.ReadBatch(1, 1<<20)
+		for m, e := batch.ReadMessage(); e == nil; m, e = batch.ReadMessage() {
+			all, from = append(all, m), m.Offset+1
+		}
+		err = batch.Close()
+	}
+	if err != nil {
+		t.Fatalf("read %s/%d: %v", topic, partition, err)
+	}
+	return all
+}
+
+func (s *serve) resolutions(t testing.TB, at string) (found []string) {
+	t.Helper()
+	var partition int
+	var offset int64
+	if _, err := fmt.Sscanf(at, "%d/%d", &partition, &offset); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range s.records(t, deadLetterTopic, partition, offset+1) {
+		headers := map[string]string{}
+		for _, h := range m.Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		if headers["settles"] == at {
+			found = append(found, headers["settled"])
+		}
+	}
+	return found
+}
+
+func (s *serve) replayed(t testing.TB, order string) (n int) {
+	t.Helper()
+	for partition := range partitions {
+		for _, m := range s.records(t, replayTopic, partition, 0) {
+			if string(m.Key) == order {
+				n++
+			}
+		}
+	}
+	return n
+}

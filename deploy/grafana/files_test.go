@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/orderclose/orderclose/internal/testkit/runbook"
+)
+
+// file is a dashboard as it is in a file, with the keys that the tests read.
+type file struct {
+	UID           string
+	SchemaVersion int
+	Tags          []string
+	Templating    struct{ List []fileVariable }
+	Panels        []filePanel
+}
+
+type fileVariable struct{ Name, Type, Definition, AllValue string }
+
+type filePanel struct {
+	ID                       int
+	Type, Title, Description string
+	GridPos                  struct{ H, W, X, Y int }
+	Links                    []struct{ Title, URL string }
+	FieldConfig              struct{ Defaults struct{ Unit string } }
+	Targets                  []target
+}
+
+type target struct {
+	Expr, LegendFormat string
+	Instant            bool
+}
+
+// files returns all dashboards of this folder, by the names of their files.
+func files(t *testing.T) map[string]file {
+	t.Helper()
+	names, err := filepath.Glob("*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]file{}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f file
+		if err := json.Unmarshal(data, &f); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all[name] = f
+	}
+	return all
+}
+
+func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
+	var names []string
+	for _, d := range dashboards() {
+		names = append(names, d.file)
+		data, err := os.ReadFile(d.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(data, d.json()) {
+			t.Errorf("%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
+		}
+	}
+	slices.Sort(names)
+	if got := slices.Sorted(maps.Keys(files(t))); !slices.Equal(got, names) {
+		t.Errorf("the folder has the dashboards %v, want %v", got, names)
+	}
+}
+
+func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
+	sections, err := runbook.Read("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range files(t) {
+		for _, p := range f.Panels {
+			if p.Type == "row" {
+				continue
+			}
+			shows, good, ok := strings.Cut(p.Description, "\n\nGood: ")
+			if !ok || shows == "" || good == "" || !strings.HasSuffix(p.Description, ".") {
+				t.Errorf("%s: %s: the description %q does not say what the panel shows and what is good", name, p.Title, p.Description)
+			}
+			if p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 {
+				t.Errorf("%s: %s has no unit or no query", name, p.Title)
+			}
+			for _, link := range p.Links {
+				anchor, ok := strings.CutPrefix(link.URL, "${runbook:raw}#")
+				if _, there := sections[anchor]; !ok || !there {
+					t.Errorf("%s: %s links to %s, which does not exist", name, p.Title, link.URL)
+				}
+			}
+			if len(p.Links) == 0 {
+				t.Errorf("%s: %s has no link to the runbook", name, p.Title)
+			}
+			for _, target := range p.Targets {
+				if target.LegendFormat == "" {
+					t.Errorf("%s: %s: %s has no name", name, p.Title, target.Expr)
+				}
+			}
+		}
+	}
+}
+
+// screen is how many units of height a screen of 1080 pixels shows of a dashboard.
+const screen = 23
+
+func TestFiles_TheOverviewFitsOnOneScreen(t *testing.T) {
+	for _, p := range files(t)["overview.json"].Panels {
+		if below := p.GridPos.Y + p.GridPos.H; below > screen {
+			t.Errorf("%s ends at %d, want at most %d", p.Title, below, screen)
+		}
+	}
+}
+
+func TestFiles_PanelsHaveAPlaceAndAnIDOfTheirOwn(t *testing.T) {
+	uids := map[string]string{}
+	for name, f := range files(t) {
+		if other := uids[f.UID]; other != "" || f.UID == "" || len(f.UID) > 40 {
+			t.Errorf("%s has the uid %q; of %q, too", name, f.UID, other)
+		}
+		uids[f.UID] = name
+		ids, taken := map[int]bool{}, map[[2]int]string{}
+		for _, p := range f.Panels {
+			if ids[p.ID] {
+				t.Errorf("%s: %s has the id %d of another panel", name, p.Title, p.ID)
+			}
+			ids[p.ID] = true
+			if p.GridPos.W < 4 || p.GridPos.H < 1 || p.GridPos.X+p.GridPos.W > 24 {
+				t.Errorf("%s: %s is at %+v", name, p.Title, p.GridPos)
+			}
+			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+					if other := taken[[2]int{x, y}]; other != "" {
+						t.Fatalf("%s: %s covers %s", name, p.Title, other)
+					}
+					taken[[2]int{x, y}] = p.Title
+				}
+			}
+		}
+	}
+}
+
+// The examples have only keys that Grafana knows.
+func TestProvisioning_IsReadStrictly(t *testing.T) {
+	decode := func(name string, into any) {
+		t.Helper()
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		d := yaml.NewDecoder(f)
+		d.KnownFields(true)
+		if err := d.Decode(into); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	var providers struct {
+		APIVersion int `yaml:"apiVersion"`
+		Providers  []struct {
+			Name, Folder, Type string
+			AllowUIUpdates     bool `yaml:"allowUiUpdates"`
+			Options            struct{ Path string }
+		}
+	}
+	decode("provisioning/dashboards/orderclose.yaml", &providers)
+	if len(providers.Providers) != 1 || providers.Providers[0].Type != "file" || providers.Providers[0].Options.Path == "" {
+		t.Errorf("%+v", providers)
+	}
+	var sources struct {
+		APIVersion  int `yaml:"apiVersion"`
+		Datasources []struct {
+			Name, Type, UID, Access, URL string
+			IsDefault                    bool              `yaml:"isDefault"`
+			JSONData                     map[string]string `yaml:"jsonData"`
+		}
+	}
+	decode("provisioning/datasources/prometheus.yaml", &sources)
+	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || sources.Datasources[0].JSONData["timeInterval"] == "" {
+		t.Errorf("%+v", sources)
+	}
+}

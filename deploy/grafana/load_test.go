@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/release"
+)
+
+// topicsFile has delays that need hops, and a category that it does not list is used, too.
+const topicsFile = `
+delays: {default: 1m, categories: {flash-sale: 10s, virtual: 45s, physical: 3m}}
+buckets: [5s, 30s, 2m]
+partitions: 2
+compensator: {period: 5m, grace: 30s}
+`
+
+const (
+	scrapeInterval = 15 * time.Second
+	warmUp         = 2 * time.Minute // a compensator checks what waits after one minute
+)
+
+// run is what Prometheus scraped of a pipeline. First nothing is wrong, until calm; then some
+// orders are not published, one does not exist, and each stage gets what it cannot read.
+type run struct {
+	begin, calm, end time.Time
+	scrapes          []scrape
+}
+
+// scrape is the metrics of one process at one time.
+type scrape struct {
+	at       time.Time
+	instance string
+	samples  model.Vector
+}
+
+// stock is a service that takes back all stock.
+type stock struct{}
+
+func (stock) Release(context.Context, release.Request) error { return nil }
+
+// unpaid is a payment provider that knows no payment.
+func unpaid(_ context.Context, ids []string) ([]payment.Answer, error) {
+	return slices.Repeat([]payment.Answer{payment.Unpaid}, len(ids)), nil
+}
+
+// underLoad runs every role in a process of its own, on embedded servers in virtual time.
+func underLoad(t *testing.T) (r run) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer servers.Close()
+		cfg, err := pipeline.Parse("topics.yaml", []byte(topicsFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		apps := map[string]*pipeline.App{}
+		ran := make(chan error)
+		for _, role := range append(pipeline.AllRoles(), pipeline.Release, pipeline.Shadow) {
+			app, err := servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Releaser: stock{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			apps[string(role)+":9464"] = app
+			go func() { ran <- app.Run(ctx, role) }()
+		}
+		defer func() {
+			stop()
+			for range apps {
+				if err := <-ran; err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		scraped := make(chan []scrape)
+		scraping, endScraping := context.WithCancel(ctx)
+		go func() { scraped <- scrapeAll(scraping, t, apps) }()
+
+		r.begin = time.Now().Add(warmUp)
+		shop := newShop(t, servers, cfg)
+		shop.play(t, 1, func(s scenario.Step) bool { return s.Fate != scenario.Unpublished })
+		r.calm = time.Now()
+		shop.publishGarbage(t, cfg)
+		shop.play(t, 2, func(scenario.Step) bool { return true })
+		time.Sleep(10 * time.Minute) // the retries of an order take 7 minutes, the next sweep at most 5
+		endScraping()
+		r.scrapes, r.end = <-scraped, time.Now()
+	})
+	return r
+}
+
+// scrapeAll scrapes all processes until ctx ends.
+func scrapeAll(ctx context.Context, t *testing.T, apps map[string]*pipeline.App) (all []scrape) {
+	tick := time.NewTicker(scrapeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return all
+		case <-tick.C:
+		}
+		for instance, app := range apps {
+			answer := httptest.NewRecorder()
+			app.Handler(false).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+			parser := expfmt.NewTextParser(model.UTF8Validation)
+			families, err := parser.TextToMetricFamilies(answer.Body)
+			samples, err2 := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, slices.Collect(maps.Values(families))...)
+			if err = errors.Join(err, err2); err != nil {
+				t.Error(err)
+			}
+			all = append(all, scrape{time.Now(), instance, samples})
+		}
+	}
+}
+
+// shop creates orders, and publishes them directly and through the outbox.
+type shop struct {
+	*scenario.Shop
+	servers *pipelinetest.Servers
+	records *kafka.Coalescer
+}
+
+func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) shop {
+	t.Helper()
+	p, err := servers.Producer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := servers.Kafka("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(servers.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(client)}
+	t.Cleanup(func() {
+		s.records.Close()
+		client.Close()
+	})
+	if err := s.Stock(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// play plays those steps of a plan that are wanted, until the last order is due.
+func (s shop) play(t *testing.T, seed uint64, wanted func(scenario.Step) bool) {
+	t.Helper()
+	steps := scenario.Plan(scenario.Spec{
+		Seed: seed, Orders: 150, Over: 6 * time.Minute, SKUs: 10,
+		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"},
+	})
+	steps = slices.DeleteFunc(steps, func(step scenario.Step) bool { return !wanted(step) })
+	if err := s.Run(t.Context(), time.Now(), steps); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(s.LastDue()) + time.Minute)
+}
+
+// publishGarbage publishes an order that the database does not have, and records and a row that
+// cannot be read.
+func (s shop) publishGarbage(t *testing.T, cfg *pipeline.Config) {
+	t.Helper()
+	now := time.Now()
+	absent, err := wire.Record{Order: orderclose.Order{ID: "absent", CreatedAt: now, Due: now}, Release: now}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	garbage := wire.Message{Key: []byte("garbage"), Value: []byte("garbage")}
+	for topic, m := range map[string]wire.Message{cfg.Topics.Close: absent, cfg.Buckets[0].Topic: garbage, cfg.Topics.Events: garbage} {
+		if err := s.records.Append(t.Context(), topic, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.servers.DB().ExecContext(t.Context(), "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('garbage', 'garbage', 0)"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// prom is a Prometheus with the metrics of a run.
+type prom struct {
+	run
+	db     database
+	engine *promql.Engine
+	parser parser.Parser
+}
+
+// prometheusOf stores a run as Prometheus does.
+func prometheusOf(t *testing.T, r run) *prom {
+	t.Helper()
+	db := database{}
+	for _, s := range r.scrapes {
+		for _, sample := range s.samples {
+			b := labels.NewBuilder(labels.FromStrings("instance", s.instance, "job", "orderclose"))
+			for name, value := range sample.Metric {
+				b.Set(string(name), string(value))
+			}
+			if err := db.add(b.Labels(), s.at.UnixMilli(), float64(sample.Value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return &prom{run: r, db: db, engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute}), parser: parser.NewParser(parser.Options{})}
+}
+
+// values returns the values of a label of the series that a selector selects.
+func (p *prom) values(selector, label string) (values []string, err error) {
+	matchers, err := p.parser.ParseMetricSelector(selector)
+	if err != nil {
+		return nil, err
+	}
+	for _, series := range p.db.find(matchers) {
+		if v := series.Labels().Get(label); !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return values, nil
+}
+
+// unknownSelectors returns the selectors of a query that select no series.
+func (p *prom) unknownSelectors(expr string) (unknown []string, err error) {
+	e, err := p.parser.ParseExpr(expr)
+	if err != nil {
+		return nil, err
+	}
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok && len(p.db.find(s.LabelMatchers)) == 0 {
+			unknown = append(unknown, s.String())
+		}
+		return nil
+	})
+	return unknown, nil
+}
+
+// samples counts the samples of a query in a part of the run, and those that are numbers. A stat
+// has only samples of the end.
+func (p *prom) samples(ctx context.Context, expr string, instant bool, begin, end time.Time) (all, numbers int, err error) {
+	if instant {
+		begin = end
+	}
+	q, err := p.engine.NewRangeQuery(ctx, p.db.queryable(), nil, expr, begin, end, scrapeInterval)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer q.Close()
+	result := q.Exec(ctx)
+	matrix, err := result.Matrix()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, series := range matrix {
+		for _, f := range series.Floats {
+			if all++; !math.IsNaN(f.F) {
+				numbers++
+			}
+		}
+	}
+	return all, numbers, nil
+}
+
+// substituted returns a query as Grafana sends it to Prometheus for a part of the run, with all
+// values of each variable.
+func (p *prom) substituted(expr string, variables map[string]string, length time.Duration) (string, error) {
+	replace := map[string]string{"__rate_interval": (4 * scrapeInterval).String(), "__range": length.Round(time.Second).String()}
+	var unknown error
+	sent := regexp.MustCompile(`\$(\w+)`).ReplaceAllStringFunc(expr, func(name string) string {
+		if v, ok := replace[name[1:]]; ok {
+			return v
+		}
+		v, ok := variables[name[1:]]
+		if !ok {
+			unknown = fmt.Errorf("%s is no variable of the dashboard", name)
+		}
+		return v
+	})
+	return sent, unknown
+}
+
+var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+
+// choices returns what each variable of a dashboard stands for if All is chosen.
+func (p *prom) choices(f file) (map[string]string, error) {
+	choices := map[string]string{}
+	for _, v := range f.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		m := labelValues.FindStringSubmatch(v.Definition)
+		if m == nil {
+			return nil, fmt.Errorf("the variable %s: %q is not label_values(selector, label)", v.Name, v.Definition)
+		}
+		selector, err := p.substituted(m[1], choices, 0)
+		if err != nil {
+			return nil, fmt.Errorf("the variable %s: %w", v.Name, err)
+		}
+		values, err := p.values(selector, m[2])
+		if err != nil || len(values) == 0 || slices.Contains(values, "") {
+			return nil, fmt.Errorf("the variable %s has the values %q of %s: %v", v.Name, values, selector, err)
+		}
+		for i := range values {
+			values[i] = regexp.QuoteMeta(values[i])
+		}
+		choices[v.Name] = strings.ReplaceAll(strings.Join(values, "|"), `\`, `\\`) // in a string of PromQL
+		if v.AllValue != "" {
+			choices[v.Name] = v.AllValue
+		}
+	}
+	return choices, nil
+}
+
+// check evaluates a query of a panel under load. It returns how many samples it has while nothing is
+// wrong, or an error if the query is wrong or has no value under load.
+func (p *prom) check(ctx context.Context, t target, variables map[string]string) (calm int, err error) {
+	expr, err := p.substituted(t.Expr, variables, p.end.Sub(p.begin))
+	if err != nil {
+		return 0, err
+	}
+	unknown, err := p.unknownSelectors(expr)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", expr, err)
+	}
+	if len(unknown) > 0 {
+		return 0, fmt.Errorf("no process exports %s", strings.Join(unknown, ", nor "))
+	}
+	_, numbers, err := p.samples(ctx, expr, t.Instant, p.begin, p.end)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", expr, err)
+	}
+	if numbers == 0 {
+		return 0, fmt.Errorf("under load there is no value of %s", expr)
+	}
+	if expr, err = p.substituted(t.Expr, variables, p.calm.Sub(p.begin)); err != nil {
+		return 0, err
+	}
+	calm, _, err = p.samples(ctx, expr, t.Instant, p.begin, p.calm)
+	return calm, err
+}
+
+// problems returns what is wrong with the queries of a dashboard.
+func (p *prom) problems(ctx context.Context, f file) (problems []string) {
+	variables, err := p.choices(f)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, panel := range f.Panels {
+		empty := len(panel.Targets) > 0
+		for _, t := range panel.Targets {
+			calm, err := p.check(ctx, t, variables)
+			if err != nil {
+				problems = append(problems, panel.Title+": "+err.Error())
+			}
+			empty = empty && calm == 0 && err == nil
+		}
+		if empty {
+			problems = append(problems, panel.Title+": the panel is empty while nothing is wrong: count failures from 0")
+		}
+	}
+	return problems
+}
+
+// Each query can be parsed, uses only what a running pipeline exports, and is not empty under load.
+// A panel of failures is 0 without them, and not empty.
+func TestDashboards_ShowAPipelineUnderLoad(t *testing.T) {
+	p := prometheusOf(t, underLoad(t))
+	for name, f := range files(t) {
+		for _, problem := range p.problems(t.Context(), f) {
+			t.Errorf("%s: %s", name, problem)
+		}
+	}
+
+	// The checks above find these mistakes.
+	for expr, want := range map[string]string{
+		`sum(rate(orderclose_close_total[$__rate_interval])`:                            "unclosed left parenthesis",
+		`sum(rate(orderclose_close_total{job=~"$jobs"}[$__rate_interval]))`:             "$jobs is no variable",
+		`sum(orderclose_closed_total) or vector(0)`:                                     "no process exports orderclose_closed_total",
+		`sum(orderclose_close_total{result="close"}) or vector(0)`:                      `no process exports orderclose_close_total{result="close"}`,
+		`orderclose_close_total{result="closed"} > 1e9`:                                 "under load there is no value",
+		`orderclose_dead_letters_pending`:                                               "the panel is empty while nothing is wrong",
+		`orderclose_close_total * on (job) orderclose_close_total`:                      "many-to-many",
+		`histogram_quantile(0.5, sum(rate(orderclose_close_batch_seconds_bucket[1m])))`: "under load there is no value",
+	} {
+		wrong := file{Panels: []filePanel{{Title: "wrong", Targets: []target{{Expr: expr}}}}}
+		if got := strings.Join(p.problems(t.Context(), wrong), "\n"); !strings.Contains(got, want) {
+			t.Errorf("%s has the problems %q, want %q", expr, got, want)
+		}
+	}
+}

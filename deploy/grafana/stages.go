@@ -1,0 +1,439 @@
+package main
+
+// processes are the variables of a stage whose processes export a metric.
+func processes(metric string) []variable {
+	return []variable{jobs, {"instance", "Process", metric + "{" + everywhere + "}", ""}}
+}
+
+func relayDashboard() dashboard {
+	const topics = here + `,topic=~"$topic"`
+	return dashboard{
+		file: "relay.json", uid: "orderclose-relay", title: "orderclose: relay",
+		shows:     "The relays: records wait in the buckets, leave when they are due, or hop to another bucket.",
+		variables: partitions("relay", "Bucket"),
+		rows: append([]row{
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Overdue", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
+					shows:   "By how much the next record to leave a bucket is overdue, as the relays report it: the worst partition.",
+					good:    "below 1 s.",
+					queries: []query{{"{{topic}}", "max by (topic) (orderclose_delay_head_overdue_seconds{" + topics + "})"}},
+				},
+				{
+					title: "Lateness", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
+					shows:   "How long after its due time a record was in the close topic or the replay topic: half of the records, and 99 of 100, arrived sooner. All buckets.",
+					good:    "milliseconds. No line: no record was forwarded.",
+					queries: quantiles("orderclose_relay_lateness_seconds", here),
+				},
+				{
+					title: "Early", kind: "stat", unit: "short", red: anyAtAll, runbook: "Something was early",
+					shows:   "Records that were in the close topic before they were due, by the broker's clock, in the time range.",
+					good:    "0, always.",
+					queries: []query{{"Records", count("orderclose_relay_early_total", here)}},
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Forwarded per second", kind: "timeseries", unit: "short", runbook: "The relay is down",
+					shows:   "Due records that were appended to the close topic or the replay topic, by the bucket that they left.",
+					good:    "the rate at which orders become due.",
+					queries: []query{{"{{topic}}", perSecond("topic", "orderclose_relay_forwarded_total", topics)}},
+				},
+				{
+					title: "Hops per second", kind: "timeseries", unit: "short", runbook: "A producer picks the wrong bucket",
+					shows:   "Records that moved to another bucket, because they were not due at the end of theirs.",
+					good:    "at most a few for each order. A delay that equals a bucket's length needs none.",
+					queries: []query{{"{{from}} to {{to}}", perSecond("from, to", "orderclose_relay_hops_total", here+`,from=~"$topic"`)}},
+				},
+				{
+					title: "Partitions", kind: "timeseries", unit: "short", runbook: "The relay is down",
+					shows:   "Partitions of the buckets that each process serves.",
+					good:    "alike in all processes, and in sum all partitions of all buckets.",
+					queries: []query{{"{{instance}}", "count by (instance) (orderclose_delay_head_overdue_seconds{" + topics + "})"}},
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				waiting(`topic=~"$topic"`),
+				farthest(`topic=~"$topic"`),
+				{
+					title: "Read ahead", kind: "timeseries", unit: "short", runbook: "The window is full",
+					shows:   "Records that wait in memory, by bucket: those that may leave within seconds, and all of the shortest bucket.",
+					good:    "far below the number of waiting records.",
+					queries: []query{{"{{topic}}", "sum by (topic) (orderclose_relay_window_records{" + topics + "})"}},
+				},
+				{
+					title: "Memory of read-ahead records", kind: "timeseries", unit: "bytes", runbook: "The window is full",
+					shows:   "Memory of the records that wait in memory, by process.",
+					good:    "below the limit of 72 MB for each process.",
+					queries: []query{{"{{instance}}", "sum by (instance) (orderclose_relay_window_bytes{" + topics + "})"}},
+				},
+			}},
+			{title: "What makes records late", height: graphHeight, panels: []panel{
+				{
+					title: "Dropped from a full window", kind: "timeseries", unit: "short", runbook: "The window is full",
+					shows:   "Records that were dropped from memory because the window was full, by bucket. They are read again.",
+					good:    "0, apart from planned peaks.",
+					queries: []query{{"{{topic}}", events("topic", "orderclose_relay_window_dropped_total", topics)}},
+				},
+				{
+					title: "In the wrong bucket", kind: "timeseries", unit: "short", runbook: "A producer picks the wrong bucket",
+					shows:   "Records whose due time fits a much shorter bucket, by bucket. They may be late.",
+					good:    "0.",
+					queries: []query{{"{{topic}}", events("topic", "orderclose_mispicked_total", topics)}},
+				},
+				{
+					title: "Batches with a producer's time", kind: "timeseries", unit: "short", runbook: "Topics differ",
+					shows:   "Batches with a timestamp of their producer, by bucket: the topic is not set to LogAppendTime.",
+					good:    "0.",
+					queries: []query{{"{{topic}}", events("topic", "orderclose_producer_stamped_batches_total", topics)}},
+				},
+				{
+					title: "Clock offset", kind: "timeseries", unit: "s", runbook: "Clocks differ",
+					shows:   "By how much the clock of a process and that of the brokers differ.",
+					good:    "below 0.25 s.",
+					queries: []query{{"{{instance}}", "max by (instance) (abs(orderclose_clock_offset_seconds{" + here + "}))"}},
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				duplicates(),
+				{
+					title: "Runs that may be repeated", kind: "timeseries", unit: "short", runbook: "Records are duplicated",
+					shows:   "Runs of records that were forwarded and did not fit into a commit, by process. The next relay of the partition may forward them again, which is harmless.",
+					good:    "0, or a few while a topic accepts no records.",
+					queries: []query{{"{{instance}}", events("instance", "orderclose_relay_unrecorded_runs_total", here)}},
+				},
+			}},
+		}, append(stageFailures("relay"), process())...),
+	}
+}
+
+func closerDashboard() dashboard {
+	const endpoints = here + `,endpoint!="stock"`
+	return dashboard{
+		file: "closer.json", uid: "orderclose-closer", title: "orderclose: closer",
+		shows:     "The closers: due records of the close topic become closed orders, in batches.",
+		variables: partitions("closer", "Topic"),
+		rows: append([]row{
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Orders per second, by result", kind: "timeseries", unit: "short", runbook: "Orders are retried",
+					shows:   "Attempts to close an order, by result.",
+					good:    "closed and already_paid; already_closed counts duplicates; the others hardly rise.",
+					queries: []query{{"{{result}}", perSecond("result", "orderclose_close_total", here+`,path="pipeline"`)}},
+				},
+				{
+					title: "Lateness", kind: "timeseries", unit: "s", runbook: "The closer is behind",
+					shows:   "How long after its due time an order was closed, by the database's clock: half of the orders, and 99 of 100, are closed sooner.",
+					good:    "milliseconds. No line: no order was closed.",
+					queries: quantiles("orderclose_close_end_to_end_lateness_seconds", here+`,path="pipeline"`),
+				},
+				categories("Lateness by category", here),
+			}},
+			{height: graphHeight, panels: []panel{
+				waiting(`topic=~"$topic"`),
+				{
+					title: "Overdue in the close topic", kind: "timeseries", unit: "s", runbook: "The closer is behind",
+					shows:   "By how much the most overdue record of the close topic is overdue, as a compensator reads it from Kafka every minute.",
+					good:    "below 1 s.",
+					queries: []query{{"{{topic}}", "max by (topic) (orderclose_waiting_overdue_seconds{" + everywhere + `,topic=~"$topic"})`}},
+				},
+				{
+					title: "Early", kind: "stat", unit: "short", red: anyAtAll, runbook: "Something was early",
+					shows:   "Orders that were closed before they were due, by the database's clock, in the time range.",
+					good:    "0, always.",
+					queries: []query{{"Orders", count("orderclose_close_early_total", here)}},
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Duration of a batch", kind: "timeseries", unit: "s", runbook: "The database is down or slow",
+					shows:   "How long closing one batch takes: half of the batches, and 99 of 100, take less.",
+					good:    "below closer.target_latency, 0.25 s by default. No line: nothing was closed.",
+					queries: quantiles("orderclose_close_batch_seconds", here),
+				},
+				{
+					title: "Limit of orders in transactions", kind: "timeseries", unit: "short", runbook: "The backlog drains slowly",
+					shows:   "How many orders each process may have in transactions at once. It falls while the database is slow.",
+					good:    "not at its minimum for long.",
+					queries: []query{{"{{instance}}", "max by (instance) (orderclose_close_concurrency_limit_orders{" + here + "} > 0)"}},
+				},
+				{
+					title: "Retries", kind: "timeseries", unit: "short", runbook: "Orders are retried",
+					shows:   "Orders that could not be closed and will be retried, by cause.",
+					good:    "0, or hardly more.",
+					queries: []query{{"{{cause}}", events("cause", "orderclose_retry_total", here)}},
+				},
+				{
+					title: "Database refuses writes", kind: "timeseries", unit: "s", runbook: "The database takes no writes",
+					shows:   "For how long the database has refused the writes of a close, which each process tries every 15 s and rolls back.",
+					good:    "0.",
+					queries: []query{{"{{instance}}", "max by (instance) (orderclose_database_write_failing_seconds{" + here + "})"}},
+				},
+			}},
+		}, append(stageFailures("closer"), []row{
+			{title: "Services (with closer.kind: http, or a payment provider)", height: graphHeight, panels: []panel{
+				{
+					title: "Duration of a call", kind: "timeseries", unit: "s", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					shows: "How long 99 of 100 calls of a service take at most, and the timeout of the next call. No line without a service.",
+					good:  "well below the timeout.",
+					queries: []query{
+						{"{{endpoint}}", quantile("0.99", "endpoint", "orderclose_call_seconds", endpoints)},
+						{"{{endpoint}} timeout", "min by (endpoint) (orderclose_call_timeout_seconds{" + endpoints + "})"},
+					},
+				},
+				{
+					title: "Calls per second", kind: "timeseries", unit: "short", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					shows: "Calls of a service, by result, and calls that were not made because its circuit breaker is open.",
+					good:  "ok only.",
+					queries: []query{
+						{"{{endpoint}} {{result}}", perSecond("endpoint, result", "orderclose_call_seconds_count", endpoints)},
+						{"{{endpoint}} not made", perSecond("endpoint", "orderclose_calls_refused_total", endpoints)},
+					},
+				},
+				{
+					title: "Circuit breaker", kind: "timeseries", unit: "short", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					shows:   "State of a service's circuit breaker: 0 closed (calls are made), 1 half-open (one call tests the service), 2 open (no calls).",
+					good:    "0.",
+					queries: []query{{"{{endpoint}}", "max by (endpoint) (orderclose_breaker_state{" + endpoints + "})"}},
+				},
+				{
+					title: "Every call fails", kind: "timeseries", unit: "s", runbook: "The service that closes does not answer", also: "The payment provider does not answer",
+					shows:   "For how long every call of a service has failed, also if it answers with errors.",
+					good:    "0.",
+					queries: []query{{"{{endpoint}}", since("endpoint", "orderclose_calls_failing_since_timestamp_seconds", endpoints)}},
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Answers of the payment provider", kind: "timeseries", unit: "short", runbook: "The payment provider does not answer",
+					shows:   "Orders per second that the payment provider was asked about before their close, by its answer.",
+					good:    "no unknown.",
+					queries: []query{{"{{answer}}", perSecond("answer", "orderclose_payment_answers_total", here)}},
+				},
+				{
+					title: "Orders that wait for the payment provider", kind: "timeseries", unit: "short", runbook: "The payment provider does not answer",
+					shows: "Orders past due that stay open until the payment provider can answer. It is the difference of two counters, over all closers: choose all processes, and mistrust it after restarts.",
+					good:  "a few.",
+					queries: []query{{"Orders", "clamp_min(sum(orderclose_payment_pending_began_total{" + everywhere + "}) - " +
+						"sum(orderclose_payment_pending_ended_total{" + everywhere + "}), 0)"}},
+				},
+			}},
+			{title: "Shadow run (a trial beside the job that closes the orders today)", height: graphHeight, panels: []panel{{
+				title: "Verdicts per second", kind: "timeseries", unit: "short", runbook: "First look",
+				shows:   "What closes would do, by verdict, of all processes that run shadow. They close nothing. No line without a shadow run.",
+				good:    "closed, and the verdicts on orders that were paid or cancelled. orderclose shadow report compares them with what the job did.",
+				queries: []query{{"{{verdict}}", perSecond("verdict", "orderclose_shadow_verdicts_total", everywhere)}},
+			}}},
+			process(),
+		}...)...),
+	}
+}
+
+func compensatorDashboard() dashboard {
+	return dashboard{
+		file: "compensator.json", uid: "orderclose-compensator", title: "orderclose: compensator",
+		shows:     "The compensators: the hourly sweep of the database, its lock, what follows from lost records, and the check of what waits in Kafka.",
+		variables: processes("orderclose_compensator_period_seconds"),
+		rows: []row{
+			{height: statHeight, panels: []panel{
+				{
+					title: "Last sweep", kind: "stat", unit: "s", red: 7200, runbook: "No sweep has finished",
+					shows: "Time since any process finished a sweep, and two sweep periods, after which an alert fires.",
+					good:  "less than two periods. Decades: no sweep ever finished.",
+					queries: []query{
+						{"Ago", "time() - max(orderclose_compensator_last_success_timestamp_seconds{" + everywhere + "})"},
+						{"Two periods", "2 * max(orderclose_compensator_period_seconds{" + everywhere + "})"},
+					},
+				},
+				{
+					title: "Found", kind: "stat", unit: "short", red: 10, runbook: "The sweep finds orders",
+					shows:   "Overdue orders that sweeps found, in the time range: the pipeline missed them.",
+					good:    "0, or hardly more.",
+					queries: []query{{"Orders", count("orderclose_compensator_found_total", here)}},
+				},
+				{
+					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis is down", also: "The lock is stuck",
+					shows: "1 if Redis answers for the lock of the sweep, and 1 if the lock is not stuck. Sweeps also run without the lock.",
+					good:  "1.",
+					queries: []query{
+						{"Redis answers", "min(orderclose_compensator_lock_available{" + here + "})"},
+						{"Not stuck", "1 - max(orderclose_compensator_lock_stuck{" + here + "})"},
+					},
+				},
+				deadLettersPending("Dead letters"),
+			}},
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Found, by cause", kind: "timeseries", unit: "short", runbook: "The sweep finds orders",
+					shows:   "Overdue orders that sweeps found, by the reason why the pipeline missed them. not_closed: the sweep did not close them either.",
+					good:    "0, or hardly more.",
+					queries: []query{{"{{cause}}", events("cause", "orderclose_compensator_found_total", here)}},
+				},
+				{
+					title: "Closed by sweeps, by result", kind: "timeseries", unit: "short", runbook: "The sweep finds orders",
+					shows:   "Attempts of sweeps to close an order, by result.",
+					good:    "0, or hardly more.",
+					queries: []query{{"{{result}}", events("result", "orderclose_close_total", here+`,path="sweep"`)}},
+				},
+				{
+					title: "Lateness of orders that were missed", kind: "timeseries", unit: "s", runbook: "The sweep finds orders",
+					shows:   "How long after its due time an order was closed by a sweep: half of these orders, and 99 of 100, are closed sooner. A histogram counts up to two hours.",
+					good:    "up to a period, an hour by default. No line: no order was missed.",
+					queries: quantiles("orderclose_close_end_to_end_lateness_seconds", here+`,path="sweep"`),
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Sweeps", kind: "timeseries", unit: "short", runbook: "No sweep has finished",
+					shows: "Sweeps that finished, that failed, and that were due and not begun, because another process held the lock (held) or this process still swept (running).",
+					good:  "one in each period finishes, and none fails.",
+					queries: []query{
+						{"finished", "sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__rate_interval]))"},
+						{"failed", "sum(increase(orderclose_compensator_failed_total{" + here + "}[$__rate_interval]))"},
+						{"skipped: {{reason}}", events("reason", "orderclose_compensator_skipped_total", here)},
+					},
+				},
+				{
+					title: "Duration of a sweep", kind: "timeseries", unit: "s", runbook: "A sweep takes long",
+					shows: "How long a sweep took on average, in the time range, and how long the running sweep has run.",
+					good:  "below 30 s.",
+					queries: []query{
+						{"average", "sum(increase(orderclose_compensator_sweep_seconds_sum{" + here + "}[$__range])) / sum(increase(orderclose_compensator_sweep_seconds_count{" + here + "}[$__range]))"},
+						{"running on {{instance}}", since("instance", "orderclose_compensator_sweep_running_since_timestamp_seconds", here)},
+					},
+				},
+				{
+					title: "Scheduled again", kind: "timeseries", unit: "short", runbook: "The log has lost records",
+					shows:   "Orders that were scheduled again because records were lost.",
+					good:    "0, apart from the first start of new topics.",
+					queries: []query{{"{{instance}}", events("instance", "orderclose_compensator_scheduled_again_total", here)}},
+				},
+			}},
+			{title: "What waits in Kafka, read every minute", height: graphHeight, panels: []panel{
+				waiting(`topic=~".+"`),
+				{
+					title: "Overdue", kind: "timeseries", unit: "s", runbook: "Records do not leave a delay topic",
+					shows:   "By how much the most overdue record of each topic is overdue, whatever relays and closers report.",
+					good:    "below 1 s.",
+					queries: []query{{"{{topic}}", "max by (topic) (orderclose_waiting_overdue_seconds{" + everywhere + "})"}},
+				},
+				farthest(`topic=~".+"`),
+				{
+					title: "Not checked", kind: "timeseries", unit: "short", runbook: "First look",
+					shows:   "Topics and partitions that could not be checked, or whose log does not have the committed offset, by process.",
+					good:    "0.",
+					queries: []query{{"{{instance}}", "max by (instance) (orderclose_waiting_unseen{" + here + "})"}},
+				},
+			}},
+			{title: "Dead letters", height: graphHeight, panels: []panel{
+				{
+					title: "Pending, by cause", kind: "timeseries", unit: "short", runbook: "Dead letters",
+					shows: "Dead letters that are neither redriven nor discarded, by cause.",
+					good:  "0.",
+					queries: []query{
+						{"{{cause}}", "max by (cause) (orderclose_dead_letters_pending{" + everywhere + "})"},
+						{"all", "sum(max by (cause) (orderclose_dead_letters_pending{" + everywhere + "})) or 0 * max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"},
+					},
+				},
+				{
+					title: "Oldest pending", kind: "timeseries", unit: "s", runbook: "Dead letters",
+					shows: "Age of the oldest dead letter that is pending. The topic deletes records after 90 days.",
+					good:  "0: none is pending.",
+					queries: []query{{"Age", "time() - min(orderclose_dead_letters_oldest_pending_timestamp_seconds{" + everywhere + "}) or " +
+						"0 * max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"}},
+				},
+				{
+					title: "Last counted", kind: "timeseries", unit: "s", runbook: "Dead letters",
+					shows:   "Time since any process last read the dead-letter topic to its end.",
+					good:    "below 10 minutes. Otherwise nobody knows how many are pending.",
+					queries: []query{{"Ago", "time() - max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"}},
+				},
+			}},
+			process(),
+		},
+	}
+}
+
+func outboxDashboard() dashboard {
+	return dashboard{
+		file: "outbox.json", uid: "orderclose-outbox", title: "orderclose: outbox",
+		shows:     "The dispatchers: rows of schedules and of events become records in Kafka.",
+		variables: processes("orderclose_outbox_rows"),
+		rows: []row{
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Oldest row of schedules", kind: "timeseries", unit: "s", runbook: "Schedules are late",
+					shows:   "For how long the oldest row has waited whose order is to be scheduled.",
+					good:    "below 1 s. No line: no dispatcher runs.",
+					queries: []query{{"schedules", "max(orderclose_outbox_oldest_unpublished_seconds{" + everywhere + `,outbox="schedules"})`}},
+				},
+				{
+					title: "Oldest row of events", kind: "timeseries", unit: "s", runbook: "Events are late",
+					shows:   "For how long the oldest event of a closed order has waited to be published.",
+					good:    "below 1 s. No line: no dispatcher runs.",
+					queries: []query{{"events", "max(orderclose_outbox_oldest_unpublished_seconds{" + everywhere + `,outbox="events"})`}},
+				},
+				{
+					title: "Rows", kind: "timeseries", unit: "short", runbook: "Schedules are late", also: "Events are late",
+					shows:   "Rows that wait in each outbox, counted up to 10,000.",
+					good:    "near 0.",
+					queries: []query{{"{{outbox}}", "max by (outbox) (orderclose_outbox_rows{" + everywhere + "})"}},
+				},
+			}},
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Published per second", kind: "timeseries", unit: "short", runbook: "Schedules are late", also: "Events are late",
+					shows:   "Rows that were published and deleted, by outbox.",
+					good:    "the rate of new orders that use the outbox, and of closes.",
+					queries: []query{{"{{outbox}}", perSecond("outbox", "orderclose_outbox_dispatched_total", here)}},
+				},
+				{
+					title: "Published per second, by process", kind: "timeseries", unit: "short", runbook: "Schedules are late",
+					shows:   "Rows that each process published and deleted.",
+					good:    "each process publishes, while rows wait.",
+					queries: []query{{"{{instance}}", perSecond("instance", "orderclose_outbox_dispatched_total", here)}},
+				},
+				deadLetters("outbox"),
+				duplicates(),
+			}},
+			process(),
+		},
+	}
+}
+
+func releaseDashboard() dashboard {
+	const endpoint = here + `,endpoint="stock"`
+	return dashboard{
+		file: "release.json", uid: "orderclose-release", title: "orderclose: release",
+		shows:     "The release workers: they return the stock of closed orders to a service. Only shops whose stock is in a service run them.",
+		variables: partitions("release", "Topic"),
+		rows: append([]row{
+			{height: graphHeight, panels: []panel{
+				{
+					title: "Calls per second, by result", kind: "timeseries", unit: "short", runbook: "Stock is not released",
+					shows:   "Calls that return stock, by result. given_up counts releases that failed too often.",
+					good:    "released and already; no failed, refused or given_up.",
+					queries: []query{{"{{result}}", perSecond("result", "orderclose_stock_release_total", here)}},
+				},
+				{
+					title: "Duration of a call", kind: "timeseries", unit: "s", runbook: "Stock is not released",
+					shows:   "How long a call takes: half of the calls, and 99 of 100, take less.",
+					good:    "well below the timeout of 3 s. No line: no call was made.",
+					queries: quantiles("orderclose_stock_release_seconds", here),
+				},
+				{
+					title: "Events in hand", kind: "timeseries", unit: "short", runbook: "Stock is not released",
+					shows:   "Events that each process has read and not finished.",
+					good:    "near 0. A number that grows: the service is slow or down.",
+					queries: []query{{"{{instance}}", "sum by (instance) (orderclose_stock_release_waiting{" + here + "})"}},
+				},
+				{
+					title: "Every call fails", kind: "timeseries", unit: "s", runbook: "Stock is not released",
+					shows:   "For how long every call of the stock service has failed.",
+					good:    "0.",
+					queries: []query{{"{{endpoint}}", since("endpoint", "orderclose_calls_failing_since_timestamp_seconds", endpoint)}},
+				},
+			}},
+		}, append(stageFailures("release"), process())...),
+	}
+}

@@ -1,0 +1,250 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// These tests compare what the files of k8s and systemd say about orderclose with its code. The files
+// of k8s are generated from the Helm chart; kubetest tests both as objects of Kubernetes.
+
+// manifest is an object of Kubernetes, with the fields that these tests read.
+type manifest struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Spec     struct {
+		Template struct {
+			Spec struct {
+				Grace      int `yaml:"terminationGracePeriodSeconds"`
+				Containers []struct {
+					Args  []string
+					Ports []struct {
+						ContainerPort int `yaml:"containerPort"`
+					}
+					Liveness     *probe `yaml:"livenessProbe"`
+					Readiness    *probe `yaml:"readinessProbe"`
+					VolumeMounts []struct {
+						MountPath string `yaml:"mountPath"`
+					} `yaml:"volumeMounts"`
+				}
+			}
+		}
+		Triggers []struct{ Metadata map[string]string }
+	}
+}
+
+type probe struct {
+	HTTPGet struct{ Path string } `yaml:"httpGet"`
+}
+
+func manifests(t *testing.T, names ...string) []manifest {
+	t.Helper()
+	var all []manifest
+	for _, name := range names {
+		text, err := os.ReadFile("k8s/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := yaml.NewDecoder(bytes.NewReader(text))
+		for {
+			var m manifest
+			err := d.Decode(&m)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// environment reads the lines NAME=value of a file.
+func environment(t *testing.T, name string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// knownVariables returns the names of all variables that orderclose reads.
+func knownVariables(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	if _, err := config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }); err != nil {
+		t.Fatal(err)
+	}
+	return known
+}
+
+var notSet = regexp.MustCompile(`(ORDERCLOSE_[A-Z_]+) is not set`)
+
+// requiredVariables runs a command line without any variable, and returns those that it asks for. It
+// fails if the command line is wrong in another way.
+func requiredVariables(t *testing.T, topics string, args []string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var errs bytes.Buffer
+	none := func(string) (string, bool) { return "", false }
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "/etc/orderclose/topics.yaml", topics)
+	}
+	code := cli.Main(ctx, cli.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, LookupEnv: none}, args)
+	var names []string
+	for _, m := range notSet.FindAllStringSubmatch(errs.String(), -1) {
+		names = append(names, m[1])
+	}
+	if code != int(cli.Usage) || len(names) == 0 {
+		t.Errorf("orderclose %v exits with %d: %s", args, code, errs.String())
+	}
+	return names
+}
+
+// stopTimeout returns how long a process may take to stop.
+func stopTimeout(t *testing.T) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile("../internal/cli/run.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`const stopTimeout = (\d+) \* time\.Second`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("internal/cli/run.go has no stopTimeout")
+	}
+	d, err := time.ParseDuration(string(m[1]) + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// The command line accepts each container's arguments, and the pod has each variable that they
+// need: in the shared environment, or as a file of a Secret that is mounted.
+func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
+	env, known := environment(t, "k8s/base/orderclose.env"), knownVariables(t)
+	for name := range env {
+		if !known[name] {
+			t.Errorf("orderclose does not know the variable %s", name)
+		}
+	}
+	health, err := os.ReadFile("../pipeline/health.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := map[string]bool{}
+	for _, m := range manifests(t, "base/parts.yaml", "components/release/release.yaml", "components/notify/parts.yaml") {
+		pod := m.Spec.Template.Spec
+		for _, c := range pod.Containers {
+			ran[strings.Join(c.Args[:len(c.Args)-1], " ")] = true
+			var required []string
+			if !slices.Equal(c.Args, []string{"notify", "--notify-config=/etc/orderclose/notify.yaml"}) { // needs none
+				required = requiredVariables(t, "k8s/base/topics.yaml", c.Args)
+			}
+			for _, name := range required {
+				file := env[name+"_FILE"]
+				mounted := slices.ContainsFunc(c.VolumeMounts, func(v struct {
+					MountPath string `yaml:"mountPath"`
+				}) bool {
+					return strings.HasPrefix(file, v.MountPath+"/")
+				})
+				// The user adds the URL to the environment; the chart demands it.
+				if env[name] == "" && !mounted && name != config.EnvReleaseURL {
+					t.Errorf("%s: orderclose %v needs %s, which the pod does not have", m.Metadata.Name, c.Args, name)
+				}
+			}
+			if d := time.Duration(pod.Grace) * time.Second; d <= stopTimeout(t)+time.Second {
+				t.Errorf("%s is killed after %v, and may need %v and a second to stop", m.Metadata.Name, d, stopTimeout(t))
+			}
+			for _, p := range []*probe{c.Liveness, c.Readiness} {
+				if p != nil && !strings.Contains(string(health), `"GET `+p.HTTPGet.Path+`"`) {
+					t.Errorf("%s: no process serves %s", m.Metadata.Name, p.HTTPGet.Path)
+				}
+			}
+			for _, p := range c.Ports {
+				if _, port, _ := strings.Cut(env["ORDERCLOSE_LISTEN"], ":"); p.ContainerPort != 9464 || port != "9464" {
+					t.Errorf("%s: the port is %d, and orderclose listens on %s", m.Metadata.Name, p.ContainerPort, env["ORDERCLOSE_LISTEN"])
+				}
+			}
+		}
+	}
+	for _, want := range []string{"migrate", "topics apply", "run relay", "run closer", "run compensator", "run outbox", "run release", "notify"} {
+		if !ran[want] {
+			t.Errorf("no container runs orderclose %s: %v", want, slices.Sorted(maps.Keys(ran)))
+		}
+	}
+}
+
+// The files and documents that a user copies name variables that exist.
+func TestKubernetes_VariablesExist(t *testing.T) {
+	known := knownVariables(t)
+	for _, name := range []string{
+		"helm/orderclose/values.yaml", "k8s/example/kustomization.yaml", "kubetest/chart_test.go", "systemd/README.md", "../docs/kubernetes.md",
+	} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
+			if !known[variable] {
+				t.Errorf("%s: orderclose does not know the variable %s", name, variable)
+			}
+		}
+	}
+}
+
+func TestKubernetes_FilesAreValid(t *testing.T) {
+	if _, err := config.LoadNotify("k8s/components/notify/notify.yaml"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"k8s/base/topics.yaml", "k8s/example/topics.yaml"} {
+		if _, err := config.Load(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Closers and relays are scaled by metrics that processes register.
+func TestKubernetes_ScalesByExistingMetrics(t *testing.T) {
+	t.Chdir("alerts") // described reads topics.yaml relative to it
+	have := described(t)
+	t.Chdir("..")
+	var names []string
+	for _, m := range manifests(t, "components/autoscaling/scaledobjects.yaml") {
+		for _, trigger := range m.Spec.Triggers {
+			names = append(names, metricName.FindAllString(trigger.Metadata["query"], -1)...)
+		}
+	}
+	if len(names) == 0 {
+		t.Error("no query names a metric")
+	}
+	for _, name := range names {
+		if !have[name] {
+			t.Errorf("a query uses %s, which no process exports", name)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package kubetest
+
+import (
+	"errors"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"sigs.k8s.io/yaml"
+)
+
+const chartDir = "../helm/orderclose"
+
+// values are values of the chart.
+type values = map[string]any
+
+// small are the fewest values with which the chart can be installed.
+const small = `env: {ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"}`
+
+// whole sets every switch and list of the chart.
+const whole = `
+image: {repository: registry.example/orderclose, tag: 1.2.3, pullPolicy: Always}
+topics:
+  delays: {default: 15m, categories: {virtual: 5m}, max: 7d}
+  buckets: [10s, 1m, {length: 5m, draining: true}, 15m]
+  topics: {prefix: staging-, close: closing}
+  partitions: 4
+  replication: 3
+  compensator: {rate: 1000000}
+  closer: {payment: {url: "https://shop.example/payments"}}
+notify:
+  receivers:
+    team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret, at: ["13800000000"]}}
+    sms: {http: {url: "https://sms.example/v1", secret_file: /run/secrets/notify/sms-token, body: '{"text": {{ json .Text }}}', limit: 300}}
+env:
+  ORDERCLOSE_KAFKA_BROKERS: kafka-1:9093,kafka-2:9093
+  ORDERCLOSE_KAFKA_TLS_CA_FILE: /run/secrets/kafka/ca.crt
+  ORDERCLOSE_KAFKA_TLS_CERT_FILE: /run/secrets/kafka/tls.crt
+  ORDERCLOSE_KAFKA_TLS_KEY_FILE: /run/secrets/kafka/tls.key
+  ORDERCLOSE_KAFKA_SASL_MECHANISM: SCRAM-SHA-512
+  ORDERCLOSE_KAFKA_SASL_USER_FILE: /run/secrets/kafka/user
+  ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE: /run/secrets/kafka/password
+  ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
+  ORDERCLOSE_RELEASE_URL: https://stock.example/release
+  ORDERCLOSE_RELEASE_TOKEN_FILE: /run/secrets/services/release-token
+secrets: {database: shop-database}
+roles:
+  relay: {secrets: {kafka: orderclose-kafka-relay}}
+  release: {enabled: true, replicas: 3}
+  notify: {enabled: true, secrets: {notify: alerts}}
+jobs:
+  migrate: {secrets: {database: orderclose-database-admin}}
+pod:
+  imagePullSecrets: [{name: registry}]
+  nodeSelector: {kubernetes.io/os: linux}
+  tolerations: [{key: shop, operator: Exists}]
+networkPolicy: {prometheusNamespace: observability, ports: {kafka: [9093, 9094]}}
+monitoring: {enabled: true, labels: {release: prometheus}, interval: 30s}
+autoscaling: {enabled: true}
+`
+
+func parse(t *testing.T, text string) values {
+	t.Helper()
+	v := values{}
+	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	log.SetOutput(io.Discard) // the loader tells that the folder alerts is a link
+	defer log.SetOutput(os.Stderr)
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// template renders the chart, as helm template does.
+func template(t *testing.T, release, namespace string, v values) (map[string]string, error) {
+	t.Helper()
+	c := load(t)
+	given, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}, nil)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, given)
+	if err != nil {
+		return nil, err
+	}
+	texts := map[string]string{}
+	for name, text := range files {
+		if base := path.Base(name); strings.TrimSpace(text) != "" && !strings.HasPrefix(base, "_") && base != "NOTES.txt" {
+			texts[base] = text
+		}
+	}
+	return texts, nil
+}
+
+// rendered returns the objects of the chart.
+func rendered(t *testing.T, text string) objects {
+	t.Helper()
+	files, err := template(t, "orderclose", "orderclose", parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		all.add(t, name, files[name])
+	}
+	return all
+}
+
+func TestChart_PassesLint(t *testing.T) {
+	log.SetOutput(io.Discard)
+	defer log.SetOutput(os.Stderr)
+	for name, text := range map[string]string{"small": small, "whole": whole} {
+		for _, m := range lint.AllWithKubeVersion(chartDir, parse(t, text), "orderclose", nil).Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", name, m)
+			}
+		}
+	}
+}
+
+// Each object of the chart is one that its API accepts, whatever the values say.
+func TestChart_IsAcceptedByTheAPITypes(t *testing.T) {
+	for name, text := range map[string]string{"small": small, "whole": whole} {
+		t.Run(name, func(t *testing.T) {
+			for _, o := range rendered(t, text) {
+				o.decode(t)
+			}
+		})
+	}
+}
+
+func TestChart_RefusesWrongValues(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: "set it to the brokers",
+		small + "\nroles: {release: {enabled: true}}":                             "env.ORDERCLOSE_RELEASE_URL is not set",
+		small + "\nroles: {notify: {enabled: true}}":                              "notify.receivers is empty",
+		small + "\nroles: {relays: {replicas: 3}}":                                "relays",
+		small + "\nroles: {relay: {replicas: many}}":                              "replicas",
+		small + "\nautoscaling: {closer: {max: 0}}":                               "max",
+		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                      "kafka",
+		small + "\ntopics: {partitions: 0}":                                       "partitions",
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_LISTEN: "0.0.0.0:80"}`: "ORDERCLOSE_LISTEN",
+	} {
+		if _, err := template(t, "orderclose", "shop", parse(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", text, err, want)
+		}
+	}
+}
+
+// Two releases in one namespace share no object, and select no pod of the other.
+func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
+	all := map[string]bool{}
+	for _, release := range []string{"orderclose", "orderclose-staging", "shop", strings.Repeat("long", 13)} {
+		files, err := template(t, release, "shop", parse(t, whole))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := objects{}
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			o.add(t, name, files[name])
+		}
+		for id, one := range o {
+			if all[id] {
+				t.Errorf("two releases have %s", id)
+			}
+			all[id] = true
+			if len(one.Name) > 63 {
+				t.Errorf("%s is longer than 63 characters", id)
+			}
+		}
+		for _, d := range o.deployments(t) {
+			if d.Spec.Selector.MatchLabels["app.kubernetes.io/instance"] != release {
+				t.Errorf("%s of release %s selects %v", d.Name, release, d.Spec.Selector.MatchLabels)
+			}
+		}
+	}
+}
+
+// A Job cannot be changed, so another image, environment or topics.yaml makes another Job.
+// A rollout that changes none of them leaves the finished Job alone.
+func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
+	names := func(text string) string {
+		var all []string
+		for _, j := range rendered(t, text).jobs(t) {
+			all = append(all, j.Name)
+		}
+		return strings.Join(all, " ")
+	}
+	was := names(small)
+	if again := names(small + "\nroles: {relay: {replicas: 7}}"); again != was {
+		t.Errorf("more relays: %s, then %s", was, again)
+	}
+	for _, change := range []string{"image: {tag: 9.9.9}", "topics: {partitions: 24}", `env: {ORDERCLOSE_KAFKA_BROKERS: "other:9092"}`} {
+		text := small + "\n" + change
+		if strings.HasPrefix(change, "env") {
+			text = change
+		}
+		if now := names(text); now == was {
+			t.Errorf("%s: the Jobs are still %s", change, now)
+		}
+	}
+}
+
+// The packaged chart contains the rules, which are a link in the repository.
+func TestChart_PackagesTheRules(t *testing.T) {
+	c := load(t)
+	file, err := chartutil.Save(c, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	packaged, err := loader.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, f := range packaged.Files {
+		if strings.HasSuffix(f.Name, ".test.yml") {
+			t.Errorf("the package contains %s", f.Name)
+		}
+		have = append(have, f.Name)
+	}
+	rules, err := filepath.Glob("../alerts/*.rules.yml")
+	if err != nil || len(rules) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	for _, r := range rules {
+		if name := "alerts/" + filepath.Base(r); !slices.Contains(have, name) {
+			t.Errorf("the package contains no %s", name)
+		}
+	}
+}
+
+// topics.yaml and notify.yaml are passed on as they are, also their numbers.
+func TestChart_PassesFilesOn(t *testing.T) {
+	for _, file := range []string{"topics", "notify"} {
+		o := rendered(t, whole)["ConfigMap orderclose-"+file]
+		text, _ := o.content["data"].(values)[file+".yaml"].(string)
+		want := parse(t, whole)[file].(values)
+		if have := parse(t, text); !reflect.DeepEqual(have, want) || strings.Contains(text, "e+") {
+			t.Errorf("%s.yaml is\n%s\nwant %v", file, text, want)
+		}
+	}
+}
+
+// notify does not read notify.yaml again, so a change restarts it, and nothing else.
+func TestChart_AChangeOfNotifyRestartsNotify(t *testing.T) {
+	annotations := func(text string) map[string]string {
+		all := map[string]string{}
+		for _, p := range rendered(t, text).pods(t) {
+			all[p.of] = p.Annotations["checksum/env"]
+		}
+		return all
+	}
+	was, now := annotations(whole), annotations(strings.Replace(whole, "limit: 300", "limit: 200", 1))
+	for of := range was {
+		if changed := was[of] != now[of]; changed != (of == "Deployment orderclose-notify") {
+			t.Errorf("%s: changed is %v", of, changed)
+		}
+	}
+}
+
+// The chart shows a value's mistake before anything is installed: its schema lists every value.
+func TestChart_TheSchemaListsEveryValue(t *testing.T) {
+	var schema map[string]any
+	text, err := os.ReadFile(path.Join(chartDir, "values.schema.json"))
+	if err == nil {
+		err = yaml.Unmarshal(text, &schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listed(schema, schema, load(t).Values, "values"); err != nil {
+		t.Error(err)
+	}
+}
+
+// listed returns an error for each key that the schema does not list.
+func listed(root, schema map[string]any, v any, at string) error {
+	if ref, ok := schema["$ref"].(string); ok {
+		return listed(root, root["definitions"].(values)[strings.TrimPrefix(ref, "#/definitions/")].(values), v, at)
+	}
+	properties, ok := schema["properties"].(values)
+	if !ok || schema["additionalProperties"] != false {
+		return nil
+	}
+	var errs []error
+	for key, value := range v.(values) {
+		p, ok := properties[key].(values)
+		if !ok {
+			errs = append(errs, errors.New(at+"."+key+" is not in values.schema.json"))
+			continue
+		}
+		errs = append(errs, listed(root, p, value, at+"."+key))
+	}
+	return errors.Join(errs...)
+}

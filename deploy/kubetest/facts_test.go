@@ -1,0 +1,300 @@
+package kubetest
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// eachSet runs a test for each set of objects that somebody may install.
+func eachSet(t *testing.T, test func(t *testing.T, all objects)) {
+	t.Helper()
+	for name, set := range map[string]func() objects{
+		"chart":        func() objects { return rendered(t, small) },
+		"chart, whole": func() objects { return rendered(t, whole) },
+		"k8s/base":     func() objects { return built(t, filepath.Join(kustomizeDir, "base")) },
+		"k8s/example":  func() objects { return built(t, filepath.Join(kustomizeDir, "example")) },
+		"k8s, whole":   func() objects { return everything(t) },
+	} {
+		t.Run(name, func(t *testing.T) { test(t, set()) })
+	}
+}
+
+func TestObjects_AreAcceptedByTheAPITypes(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		for _, o := range all {
+			o.decode(t)
+		}
+	})
+	one := objects{}
+	text, err := os.ReadFile(filepath.Join(kustomizeDir, "checkout-hpa.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.add(t, "checkout-hpa.yaml", string(text))
+	h := of[autoscaling.HorizontalPodAutoscaler](t, one)[0].Spec
+	if *h.MinReplicas != 2 || h.MaxReplicas != 6 || *h.Metrics[0].Resource.Target.AverageUtilization != 70 {
+		t.Errorf("the checkout scales %+v, want CPU 70 %%, 2 to 6", h)
+	}
+}
+
+// The check of types refuses what the API server would refuse or ignore.
+func TestObjects_ATypoIsAnError(t *testing.T) {
+	for from, to := range map[string]string{"automountServiceAccountToken": "automountServiceAccounttoken", "minReplicaCount": "minReplicas", "relabelings": "relabelConfigs", "maxUnavailable: 1": "maxUnavailable: [1]"} {
+		found := false
+		for _, doc := range documents(t, allOn) {
+			if !strings.Contains(doc, from) {
+				continue
+			}
+			found = true
+			one := objects{}
+			one.add(t, "changed", strings.Replace(doc, from, to, 1))
+			for _, o := range one {
+				if _, err := o.check(t); err == nil {
+					t.Errorf("%s is accepted in place of %s in %s %s", to, from, o.Kind, o.Name)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("no object has %s", from)
+		}
+	}
+}
+
+// What the Pod Security Standard "restricted" demands, and more.
+func TestPods_HaveNoRightsThatTheyDoNotNeed(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		for _, p := range all.pods(t) {
+			s := p.Spec.SecurityContext
+			if s == nil || !is(s.RunAsNonRoot) || s.RunAsUser == nil || *s.RunAsUser == 0 || s.SeccompProfile == nil || s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("%s: the pod runs as root, or without the default seccomp profile", p.of)
+			}
+			if p.Spec.AutomountServiceAccountToken == nil || *p.Spec.AutomountServiceAccountToken || p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC {
+				t.Errorf("%s: the pod has a token, or a namespace of the node", p.of)
+			}
+			if all["ServiceAccount "+p.Spec.ServiceAccountName].Kind == "" {
+				t.Errorf("%s: there is no ServiceAccount %q", p.of, p.Spec.ServiceAccountName)
+			}
+			for _, c := range p.Spec.Containers {
+				s := c.SecurityContext
+				if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || !is(s.ReadOnlyRootFilesystem) ||
+					s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 || is(s.Privileged) {
+					t.Errorf("%s: the container has too many rights: %+v", p.of, s)
+				}
+				if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+					t.Errorf("%s: the container requests %v, and is limited to %v", p.of, c.Resources.Requests, c.Resources.Limits)
+				}
+			}
+		}
+	})
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+// Secrets are files, and only in the pods that need them. A mounted ConfigMap changes in a running
+// pod only if no subPath is mounted.
+func TestPods_MountWhatExistsReadOnly(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		for _, p := range all.pods(t) {
+			volumes := map[string]core.VolumeSource{}
+			for _, v := range p.Spec.Volumes {
+				volumes[v.Name] = v.VolumeSource
+			}
+			for _, c := range p.Spec.Containers {
+				for _, v := range c.Env {
+					t.Errorf("%s: the variable %s is not in the shared environment", p.of, v.Name)
+				}
+				for _, from := range c.EnvFrom {
+					if from.ConfigMapRef == nil || all["ConfigMap "+from.ConfigMapRef.Name].Kind == "" {
+						t.Errorf("%s: the environment is of %+v", p.of, from)
+					}
+				}
+				for _, m := range c.VolumeMounts {
+					v, ok := volumes[m.Name]
+					delete(volumes, m.Name)
+					switch {
+					case !ok || !m.ReadOnly || m.SubPath != "":
+						t.Errorf("%s: the mount %+v has no volume, may be written, or does not change", p.of, m)
+					case v.ConfigMap != nil && (all["ConfigMap "+v.ConfigMap.Name].Kind == "" || m.MountPath != "/etc/orderclose"):
+						t.Errorf("%s: %s is mounted at %s", p.of, v.ConfigMap.Name, m.MountPath)
+					case v.Secret != nil && (m.MountPath != "/run/secrets/"+m.Name || !is(v.Secret.Optional) || *v.Secret.DefaultMode != 0o440):
+						t.Errorf("%s: the Secret %+v is mounted at %s", p.of, v.Secret, m.MountPath)
+					case v.ConfigMap == nil && v.Secret == nil:
+						t.Errorf("%s: the volume %s is neither a ConfigMap nor a Secret", p.of, m.Name)
+					}
+				}
+			}
+			for name := range volumes {
+				t.Errorf("%s: the volume %s is not mounted", p.of, name)
+			}
+		}
+	})
+}
+
+func TestPods_OfPartsAreProbedAndSpread(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		for _, d := range all.deployments(t) {
+			c := d.Spec.Template.Spec.Containers[0]
+			for name, p := range map[string]*core.Probe{"/-/healthy": c.LivenessProbe, "/-/ready": c.ReadinessProbe} {
+				if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != name || p.HTTPGet.Port.StrVal != c.Ports[0].Name {
+					t.Errorf("%s: the probe is %+v, want %s", d.Name, p, name)
+				}
+			}
+			spread := d.Spec.Template.Spec.TopologySpreadConstraints
+			if len(spread) != 2 {
+				t.Errorf("%s is spread over %v", d.Name, spread)
+			}
+			for _, s := range spread {
+				if !maps.Equal(s.LabelSelector.MatchLabels, d.Spec.Selector.MatchLabels) {
+					t.Errorf("%s: the spread counts the pods of %v", d.Name, s.LabelSelector.MatchLabels)
+				}
+			}
+			for key, value := range d.Spec.Selector.MatchLabels {
+				if d.Spec.Template.Labels[key] != value {
+					t.Errorf("%s does not select its own pods", d.Name)
+				}
+			}
+		}
+	})
+}
+
+// Each Deployment has one budget, each pod a policy that denies what is not listed, and each
+// policy, budget and Service selects pods that exist.
+func TestSelectors_SelectExistingPods(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		pods := all.pods(t)
+		budgets := map[string]int{}
+		for _, b := range of[policy.PodDisruptionBudget](t, all) {
+			chosen := selected(t, pods, b.Spec.Selector.MatchLabels, nil)
+			if len(chosen) != 1 || b.Spec.MaxUnavailable.IntValue() != 1 {
+				t.Errorf("the budget %s is for %v", b.Name, chosen)
+			}
+			for _, of := range chosen {
+				budgets[of]++
+			}
+		}
+		policies := map[string][]string{}
+		for _, n := range of[networking.NetworkPolicy](t, all) {
+			chosen := selected(t, pods, n.Spec.PodSelector.MatchLabels, n.Spec.PodSelector.MatchExpressions)
+			if len(chosen) == 0 {
+				t.Errorf("the policy %s is for no pod", n.Name)
+			}
+			for _, of := range chosen {
+				policies[of] = append(policies[of], n.Name)
+			}
+			if len(n.Spec.Egress) == 0 || slices.ContainsFunc(n.Spec.Egress, func(e networking.NetworkPolicyEgressRule) bool { return len(e.Ports) == 0 }) {
+				t.Errorf("the policy %s allows any port, or none", n.Name)
+			}
+		}
+		for _, p := range pods {
+			if strings.HasPrefix(p.of, "Deployment") && budgets[p.of] != 1 {
+				t.Errorf("%s has %d budgets", p.of, budgets[p.of])
+			}
+			// Each server whose Secret the pod mounts has a policy that lets the pod reach it, and the
+			// pod may reach no other.
+			want := []string{""}
+			for _, v := range p.Spec.Volumes {
+				if v.Secret != nil {
+					want = append(want, "-"+v.Name)
+				}
+			}
+			var have []string
+			for _, name := range policies[p.of] {
+				have = append(have, strings.TrimPrefix(name, "orderclose"))
+			}
+			slices.Sort(want)
+			slices.Sort(have)
+			if !slices.Equal(want, have) {
+				t.Errorf("%s has the policies %q, want %q", p.of, have, want)
+			}
+		}
+		for _, s := range of[core.Service](t, all) {
+			chosen := selected(t, pods, s.Spec.Selector, nil)
+			if s.Name == "orderclose-notify" && !slices.Equal(chosen, []string{"Deployment orderclose-notify"}) || s.Name == "orderclose" && len(chosen) != len(pods) {
+				t.Errorf("the Service %s selects %v", s.Name, chosen)
+			}
+		}
+	})
+}
+
+// selected returns the owners of the pods that a selector selects.
+func selected(t *testing.T, pods []pod, labels map[string]string, expressions []meta.LabelSelectorRequirement) []string {
+	t.Helper()
+	var chosen []string
+	for _, p := range pods {
+		matches := true
+		for key, value := range labels {
+			matches = matches && p.Labels[key] == value
+		}
+		for _, e := range expressions {
+			if e.Operator != meta.LabelSelectorOpIn {
+				t.Errorf("this test does not know the operator %s", e.Operator)
+			}
+			matches = matches && slices.Contains(e.Values, p.Labels[e.Key])
+		}
+		if matches {
+			chosen = append(chosen, p.of)
+		}
+	}
+	return chosen
+}
+
+// The rules are those of deploy/alerts, every file and nothing else.
+func TestRules_AreThoseOfAlerts(t *testing.T) {
+	for name, all := range map[string]objects{"chart": rendered(t, whole), "k8s/example": built(t, filepath.Join(kustomizeDir, "example"))} {
+		files, err := filepath.Glob("../alerts/*.rules.yml")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no rules: %v", err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := values{}
+			if err := yaml.Unmarshal(text, &want); err != nil {
+				t.Fatal(err)
+			}
+			id := "PrometheusRule orderclose-" + strings.TrimSuffix(filepath.Base(file), ".rules.yml")
+			if have := all[id].content["spec"]; !reflect.DeepEqual(have, want) {
+				t.Errorf("%s: %s is not %s", name, id, file)
+			}
+		}
+		if have := len(of[monitoring.PrometheusRule](t, all)); have != len(files) {
+			t.Errorf("%s: there are %d PrometheusRules and %d files", name, have, len(files))
+		}
+	}
+}
+
+func TestServiceMonitor_ScrapesEveryPart(t *testing.T) {
+	all := rendered(t, whole)
+	m := of[monitoring.ServiceMonitor](t, all)[0]
+	services := of[core.Service](t, all)
+	s := services[0]
+	if len(services) != 2 || services[1].Name != "orderclose-notify" || services[1].Spec.Ports[0].Name == m.Spec.Endpoints[0].Port {
+		t.Errorf("notify is scraped by a Service of its own too: %+v", services[1:])
+	}
+	for key, value := range m.Spec.Selector.MatchLabels {
+		if s.Labels[key] != value {
+			t.Errorf("the ServiceMonitor does not select the Service %s", s.Name)
+		}
+	}
+	if m.Spec.Endpoints[0].Port != s.Spec.Ports[0].Name || m.Labels["release"] != "prometheus" {
+		t.Errorf("the ServiceMonitor scrapes %s, has %v", m.Spec.Endpoints[0].Port, m.Labels)
+	}
+	if s.Spec.Ports[0].TargetPort.StrVal != all.deployments(t)[0].Spec.Template.Spec.Containers[0].Ports[0].Name {
+		t.Errorf("the Service sends to the port %s", s.Spec.Ports[0].TargetPort.StrVal)
+	}
+}

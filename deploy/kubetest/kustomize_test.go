@@ -1,0 +1,225 @@
+package kubetest
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+const kustomizeDir = "../k8s"
+
+// built builds a kustomization.
+func built(t *testing.T, dir string) objects {
+	t.Helper()
+	m, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := m.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	all.add(t, dir, string(text))
+	return all
+}
+
+// everything builds the base with all components.
+func everything(t *testing.T) objects {
+	t.Helper()
+	root, err := filepath.Abs(kustomizeDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := t.TempDir()
+	relative, err := filepath.Rel(overlay, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [ROOT/base]\ncomponents: [ROOT/components/monitoring, ROOT/components/autoscaling, ROOT/components/release, ROOT/components/notify]\n" +
+		"configMapGenerator: [{name: orderclose-env, behavior: merge, literals: [\"ORDERCLOSE_RELEASE_URL=https://stock.example/release\"]}]\n"
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "ROOT", relative)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return built(t, overlay)
+}
+
+// allOn are values for everything that the chart can install, with the defaults of the rest.
+const allOn = `
+env: {ORDERCLOSE_KAFKA_BROKERS: "kafka:9092", ORDERCLOSE_RELEASE_URL: "https://stock.example/release"}
+notify: {receivers: {team: {dingtalk: {url_file: /run/secrets/notify/team-url, secret_file: /run/secrets/notify/team-secret}}}}
+roles: {release: {enabled: true}, notify: {enabled: true}}
+monitoring: {enabled: true}
+autoscaling: {enabled: true}
+`
+
+// A release's hashes: kustomize has its own for the environment and notify.yaml, and none for Jobs.
+var (
+	jobHash  = regexp.MustCompile(`(-(?:migrate|topics))-[0-9a-f]{8}\b`)
+	fileHash = regexp.MustCompile(`(-env|-notify)-[0-9a-z]{10}\b`)
+	checksum = regexp.MustCompile(`(?m)^ *annotations:\n +checksum/env: .*\n`)
+)
+
+// documents returns the text of each object of the chart, without hashes.
+func documents(t *testing.T, text string) []string {
+	t.Helper()
+	files, err := template(t, "orderclose", "orderclose", parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		text := checksum.ReplaceAllString(jobHash.ReplaceAllString(files[name], "$1"), "")
+		for _, doc := range separator.Split(text, -1) {
+			if doc = strings.TrimSpace(doc); doc != "" {
+				docs = append(docs, doc)
+			}
+		}
+	}
+	return docs
+}
+
+// generated returns the content of the files of the folder k8s that are generated.
+func generated(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	add := func(name, text string) {
+		if files[name] == "" {
+			files[name] = "# Generated from the Helm chart: UPDATE_GOLDEN=1 make kubetest ARGS='-run Generated'\n"
+		} else {
+			files[name] += "---\n"
+		}
+		files[name] += strings.TrimSpace(text) + "\n"
+	}
+	type named struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name string }
+		Data             map[string]string
+	}
+	decode := func(doc string) (o named) {
+		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for _, doc := range documents(t, small) {
+		switch o := decode(doc); {
+		case o.Metadata.Name == "orderclose-topics" && o.Kind == "ConfigMap":
+			add("base/topics.yaml", o.Data["topics.yaml"])
+		case o.Kind == "ConfigMap":
+			var lines []string
+			for _, name := range slices.Sorted(maps.Keys(o.Data)) {
+				lines = append(lines, name+"="+o.Data[name])
+			}
+			add("base/orderclose.env", strings.Join(lines, "\n"))
+		default:
+			add("base/parts.yaml", doc)
+		}
+	}
+	for _, doc := range documents(t, allOn) {
+		switch o := decode(doc); {
+		case strings.HasPrefix(o.APIVersion, "keda.sh/"):
+			add("components/autoscaling/scaledobjects.yaml", doc)
+		case strings.HasPrefix(o.APIVersion, "monitoring.coreos.com/"):
+			add("components/monitoring/monitoring.yaml", doc)
+		case o.Metadata.Name == "orderclose-release":
+			add("components/release/release.yaml", doc)
+		case o.Metadata.Name == "orderclose-notify" && o.Kind == "ConfigMap":
+			add("components/notify/notify.yaml", o.Data["notify.yaml"])
+		case o.Metadata.Name == "orderclose-notify":
+			add("components/notify/parts.yaml", doc)
+		}
+	}
+	return files
+}
+
+// The folder k8s has no objects of its own. UPDATE_GOLDEN=1 writes its files.
+func TestKustomize_FilesAreGeneratedFromTheChart(t *testing.T) {
+	for name, want := range generated(t) {
+		name = filepath.Join(kustomizeDir, name)
+		if os.Getenv("UPDATE_GOLDEN") == "1" {
+			if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if have, err := os.ReadFile(name); err != nil || string(have) != want {
+			t.Errorf("%s is not what the chart renders (%v): its first line says how to write it again", name, err)
+		}
+	}
+}
+
+// Everything that kustomize builds is what Helm installs.
+func TestKustomize_BuildsWhatHelmInstalls(t *testing.T) {
+	helm := objects{}
+	helm.add(t, "chart", strings.Join(documents(t, allOn), "\n---\n"))
+	kustomize := everything(t)
+	for id, o := range kustomize {
+		delete(kustomize, id)
+		text, err := yaml.Marshal(o.content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kustomize.add(t, o.from, fileHash.ReplaceAllString(string(text), "$1"))
+	}
+	for id, o := range helm {
+		other, ok := kustomize[id]
+		if !ok {
+			t.Errorf("kustomize builds no %s", id)
+			continue
+		}
+		if o.Kind == "ConfigMap" { // the generated files begin with a comment
+			data := other.content["data"].(values)
+			for key, value := range data {
+				data[key] = comment.ReplaceAllString(value.(string), "")
+			}
+		}
+		if !reflect.DeepEqual(o.content, other.content) {
+			h, _ := yaml.Marshal(o.content)
+			k, _ := yaml.Marshal(other.content)
+			t.Errorf("%s differs; Helm:\n%s\nkustomize:\n%s", id, h, k)
+		}
+	}
+	for id := range kustomize {
+		if _, ok := helm[id]; !ok {
+			t.Errorf("Helm installs no %s", id)
+		}
+	}
+}
+
+var comment = regexp.MustCompile(`^#.*\n`)
+
+// The example overrides what a cluster must, and keeps the name of the ConfigMap that parts reload.
+func TestKustomize_TheExampleOverridesTheBase(t *testing.T) {
+	o, version := built(t, filepath.Join(kustomizeDir, "example")), load(t).Metadata.AppVersion
+	for _, p := range o.pods(t) {
+		c := p.Spec.Containers[0]
+		if c.Image != "registry.example/orderclose:"+version {
+			t.Errorf("%s: the image is %s", p.of, c.Image)
+		}
+		env := o["ConfigMap "+c.EnvFrom[0].ConfigMapRef.Name]
+		if data, _ := env.content["data"].(values); data["ORDERCLOSE_KAFKA_BROKERS"] == "kafka:9092" || data["ORDERCLOSE_LISTEN"] != "0.0.0.0:9464" {
+			t.Errorf("%s: the environment is %v", p.of, data)
+		}
+	}
+	data, _ := o["ConfigMap orderclose-topics"].content["data"].(values)
+	topics := parse(t, data["topics.yaml"].(string))
+	for name, s := range o.scaledObjects(t) {
+		if most := int(topics["partitions"].(float64)); s.Spec.MaxReplicaCount > most || strings.HasSuffix(name, "-relay") && s.Spec.MaxReplicaCount != most {
+			t.Errorf("%s has at most %d replicas, and topics.yaml %d partitions", name, s.Spec.MaxReplicaCount, most)
+		}
+	}
+	for id, other := range o {
+		if meta := other.content["metadata"].(values); meta["namespace"] != "orderclose" {
+			t.Errorf("%s is in the namespace %v", id, meta["namespace"])
+		}
+	}
+}

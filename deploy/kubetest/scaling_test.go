@@ -1,0 +1,179 @@
+package kubetest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// queries returns what scales closers and relays.
+func queries(t *testing.T, text string) (closer, relay scaledObject) {
+	t.Helper()
+	all := rendered(t, text).scaledObjects(t)
+	for name, s := range all {
+		switch {
+		case strings.HasSuffix(name, "-closer"):
+			closer = s
+		case strings.HasSuffix(name, "-relay"):
+			relay = s
+		default:
+			t.Errorf("%s is scaled too", name)
+		}
+	}
+	if len(all) != 2 || len(closer.Spec.Triggers) != 2 || len(relay.Spec.Triggers) != 1 {
+		t.Fatalf("%+v, want closers with two triggers and relays with one", all)
+	}
+	return closer, relay
+}
+
+func TestScaling_ScalesWithinItsBounds(t *testing.T) {
+	for _, c := range []struct {
+		values                                   string
+		closerMin, closerMax, relayMin, relayMax int
+	}{
+		{allOn, 2, 6, 2, 12},
+		{whole, 2, 4, 2, 4}, // 4 partitions
+		{allOn + "topics: {partitions: 1}\n", 1, 1, 1, 1},
+		{allOn + "topics: {partitions: 48}\n", 2, 6, 2, 48},
+	} {
+		closer, relay := queries(t, c.values)
+		have := []int{closer.Spec.MinReplicaCount, closer.Spec.MaxReplicaCount, relay.Spec.MinReplicaCount, relay.Spec.MaxReplicaCount}
+		want := []int{c.closerMin, c.closerMax, c.relayMin, c.relayMax}
+		if fmt.Sprint(have) != fmt.Sprint(want) {
+			t.Errorf("%s: closers and relays scale within %v, want %v", c.values, have, want)
+		}
+		if cpu := closer.Spec.Triggers[0]; cpu.Type != "cpu" || cpu.MetricType != "Utilization" || cpu.Metadata["value"] != "70" {
+			t.Errorf("closers scale on %+v, want CPU 70 %%", cpu)
+		}
+	}
+}
+
+// The autoscaler owns the replicas of what it scales. A Deployment that names them as well resets
+// them with each update.
+func TestScaling_OwnsTheReplicas(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		scaled := map[string]bool{}
+		for _, s := range all.scaledObjects(t) {
+			scaled[s.Spec.ScaleTargetRef.Name] = true
+		}
+		for _, d := range all.deployments(t) {
+			if (d.Spec.Replicas == nil) != scaled[d.Name] {
+				t.Errorf("%s has replicas: %v, is scaled: %v", d.Name, d.Spec.Replicas != nil, scaled[d.Name])
+			}
+			delete(scaled, d.Name)
+		}
+		for name := range scaled {
+			t.Errorf("%s is scaled, and is no Deployment", name)
+		}
+	})
+}
+
+// A delay topic holds orders that wait, so its lag says nothing about the work of relays.
+// Fallback replicas would end the hold of a pause.
+func TestScaling_NeverReadsTheLagOfADelayTopic(t *testing.T) {
+	eachSet(t, func(t *testing.T, all objects) {
+		for name, s := range all.scaledObjects(t) {
+			if s.Spec.Fallback != nil {
+				t.Errorf("%s has a fallback", name)
+			}
+			for _, trigger := range s.Spec.Triggers {
+				query := trigger.Metadata["query"]
+				switch {
+				case trigger.Type == "cpu":
+				case trigger.Type != "prometheus":
+					t.Errorf("%s scales by %s", name, trigger.Type)
+				case regexp.MustCompile(`delay_\d|lag|topic=~|topic!`).MatchString(query):
+					t.Errorf("%s may read the lag of a delay topic: %s", name, query)
+				case strings.Contains(query, "orderclose_waiting_") && !regexp.MustCompile(`topic="(order-close|staging-closing)"`).MatchString(query):
+					t.Errorf("%s reads more than the close topic: %s", name, query)
+				case trigger.MetricType != "Value" || trigger.Metadata["ignoreNullValues"] != "false":
+					t.Errorf("%s: the trigger is %+v", name, trigger)
+				}
+			}
+		}
+	})
+}
+
+// The queries of a kustomization are for the namespace in which its objects are.
+func TestScaling_ReadsItsOwnNamespace(t *testing.T) {
+	all := built(t, filepath.Join(kustomizeDir, "example")).scaledObjects(t)
+	for name, s := range all {
+		want := fmt.Sprintf("namespace=%q", s.Metadata.Namespace)
+		for _, trigger := range s.Spec.Triggers {
+			if query := trigger.Metadata["query"]; trigger.Type == "prometheus" && strings.Count(query, want) != strings.Count(query, "namespace=") {
+				t.Errorf("%s is in the namespace %s, and its query is %s", name, s.Metadata.Namespace, query)
+			}
+		}
+	}
+}
+
+// promtool evaluates the queries: what they return while something is overdue, and that they return
+// nothing, which holds the replicas, while something is paused or nothing is measured.
+func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		if os.Getenv("REQUIRE_REAL") == "1" {
+			t.Fatal("promtool is not there: run deploy/native/install.sh promtool")
+		}
+		t.Skip("promtool is not there")
+	}
+	const own, other = `namespace="orderclose",job="orderclose"`, `namespace="other",job="orderclose"`
+	overdue := []string{
+		`orderclose_waiting_overdue_seconds{` + own + `,instance="a",topic="order-close"}: 40`,
+		`orderclose_waiting_overdue_seconds{` + own + `,instance="b",topic="order-close"}: 30`,
+		`orderclose_waiting_overdue_seconds{` + own + `,instance="a",topic="delay_5m"}: 9000`,
+		`orderclose_waiting_overdue_seconds{` + other + `,instance="c",topic="order-close"}: 8000`,
+		`orderclose_delay_head_overdue_seconds{` + own + `,instance="d",topic="delay_5m",partition="0"}: 0`,
+		`orderclose_delay_head_overdue_seconds{` + own + `,instance="d",topic="delay_5m",partition="1"}: 7`,
+		`orderclose_delay_head_overdue_seconds{` + other + `,instance="e",topic="delay_5m",partition="1"}: 7000`,
+	}
+	paused := func(labels, path, value string) string {
+		return `orderclose_paused{` + labels + `,instance="a",path="` + path + `"}: ` + value
+	}
+	var tests []values
+	for _, c := range []struct {
+		name          string
+		series        []string
+		closer, relay string // the value; "": the query has no result
+	}{
+		{"no process reports pauses", overdue, "40", "7"},
+		{"nothing is paused", append([]string{paused(own, "pipeline", "0"), paused(own, "sweep", "0")}, overdue...), "40", "7"},
+		{"the pipeline is paused", append([]string{paused(own, "pipeline", "1"), paused(own, "sweep", "0")}, overdue...), "", ""},
+		{"only sweeps are paused", append([]string{paused(own, "pipeline", "0"), paused(own, "sweep", "1")}, overdue...), "40", "7"},
+		{"another pipeline is paused", append([]string{paused(other, "pipeline", "1")}, overdue...), "40", "7"},
+		{"nothing is measured", nil, "", ""},
+	} {
+		closer, relay := queries(t, allOn)
+		var input []values
+		for _, s := range c.series {
+			series, value, _ := strings.Cut(s, ": ")
+			input = append(input, values{"series": series, "values": value + "x5"})
+		}
+		var checks []values
+		for query, want := range map[string]string{closer.Spec.Triggers[1].Metadata["query"]: c.closer, relay.Spec.Triggers[0].Metadata["query"]: c.relay} {
+			check := values{"expr": query, "eval_time": "2m"}
+			if want != "" {
+				check["exp_samples"] = []values{{"labels": "{}", "value": want}}
+			}
+			checks = append(checks, check)
+		}
+		tests = append(tests, values{"name": c.name, "interval": "1m", "input_series": input, "promql_expr_test": checks})
+	}
+	text, err := yaml.Marshal(values{"rule_files": []string{}, "evaluation_interval": "1m", "tests": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "queries.test.yml")
+	if err := os.WriteFile(file, []byte(regexp.MustCompile(`value: "(\d+)"`).ReplaceAllString(string(text), "value: $1")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

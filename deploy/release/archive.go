@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/orderclose/orderclose/internal/cli"
+)
+
+// archived are the files of the repository that an archive contains, at the same paths, as patterns
+// of git ls-files. A pattern may match nothing.
+var archived = []string{
+	"LICENSE", "README.md", "CHANGELOG.md", "topics.yaml", "docs", "deploy/alerts", "deploy/helm",
+	"deploy/grafana/*.json", "deploy/grafana/README.md", "deploy/grafana/provisioning",
+}
+
+// archiveName returns the name of an archive without .tar.gz, which is also the folder in it.
+func (r *release) archiveName(t target) string {
+	return fmt.Sprintf("orderclose_%s_%s_%s", r.version, t.os, t.arch)
+}
+
+// writeArchive writes the archive of a program, as a compressed tar file.
+func (r *release) writeArchive(w io.Writer, p program, documents []file) error {
+	folder := r.archiveName(p.target) + "/"
+	files := []file{{name: folder + "orderclose", data: p.data, executable: true}}
+	for _, f := range documents {
+		f.name = folder + f.name
+		files = append(files, f)
+	}
+	compressed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if err := writeTar(compressed, files, r.time); err != nil {
+		return err
+	}
+	return compressed.Close()
+}
+
+// documents returns what an archive contains for every target: files of the repository,
+// completions of shells, and man pages.
+func (r *release) documents() ([]file, error) {
+	files, err := r.tracked(archived...)
+	if err != nil {
+		return nil, err
+	}
+	root := cli.Root()
+	root.InitDefaultCompletionCmd()
+	completions, err := completions(root)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := r.manPages(root)
+	return append(append(files, completions...), pages...), err
+}
+
+// tracked returns the files of the repository that match the patterns, without the tests of alerts. It
+// follows links to folders: the chart has a link to the alerts, and works without it.
+func (r *release) tracked(patterns ...string) ([]file, error) {
+	list, err := run(r.source, nil, "git", append([]string{"ls-files", "-z", "--"}, patterns...)...)
+	if err != nil {
+		return nil, err
+	}
+	var files []file
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		if strings.HasSuffix(name, ".test.yml") {
+			continue
+		}
+		if folder, err := os.Readlink(filepath.Join(r.source, name)); err == nil {
+			folder = path.Join(path.Dir(name), folder)
+			linked, err := r.tracked(folder)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range linked {
+				f.name = name + strings.TrimPrefix(f.name, folder)
+				files = append(files, f)
+			}
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(r.source, name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: name, data: data})
+	}
+	return files, nil
+}
+
+// completions returns a script for each shell, under the name by which the shell finds it.
+func completions(root *cobra.Command) ([]file, error) {
+	var files []file
+	for name, write := range map[string]func(io.Writer) error{
+		"orderclose.bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) },
+		"orderclose.fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
+		"_orderclose":     root.GenZshCompletion,
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: "completions/" + name, data: b.Bytes()})
+	}
+	return files, nil
+}
+
+// manPages returns a man page for the command and each of its subcommands.
+func (r *release) manPages(command *cobra.Command) ([]file, error) {
+	command.DisableAutoGenTag = true // it contains the date
+	var b bytes.Buffer
+	header := &doc.GenManHeader{Section: "1", Date: &r.time, Source: r.version, Manual: "orderclose"}
+	if err := doc.GenMan(command, header, &b); err != nil {
+		return nil, err
+	}
+	files := []file{{name: "man/man1/" + strings.ReplaceAll(command.CommandPath(), " ", "-") + ".1", data: b.Bytes()}}
+	for _, sub := range command.Commands() {
+		if !sub.IsAvailableCommand() {
+			continue
+		}
+		pages, err := r.manPages(sub)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, pages...)
+	}
+	return files, nil
+}

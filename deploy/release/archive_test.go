@@ -1,0 +1,154 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"debug/buildinfo"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/internal/cli"
+)
+
+// unpacked returns the files of a tar archive, by name. The archive must be free of everything that
+// depends on the machine.
+func unpacked(t *testing.T, from io.Reader) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	var modified *tar.Header
+	for archive := tar.NewReader(from); ; {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if modified == nil {
+			modified = h
+		}
+		if h.Uid+h.Gid != 0 || h.Uname+h.Gname != "" || !h.ModTime.Equal(modified.ModTime) {
+			t.Errorf("%s: owner %d:%d %s:%s, time %v; want root without a name, and the time of the commit", h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.ModTime)
+		}
+		if want := h.Typeflag == tar.TypeDir || filepath.Base(h.Name) == "orderclose"; h.Mode != 0o644 && !want || h.Mode != 0o755 && want {
+			t.Errorf("%s has mode %o", h.Name, h.Mode)
+		}
+		if h.Typeflag == tar.TypeDir {
+			continue
+		}
+		if files[h.Name], err = io.ReadAll(archive); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// archive returns the files in the archive of a target.
+func archive(t *testing.T, x target) map[string][]byte {
+	t.Helper()
+	name := "orderclose_" + tag + "_" + x.os + "_" + x.arch
+	compressed, err := gzip.NewReader(bytes.NewReader(released(t)[name+".tar.gz"]))
+	if err != nil {
+		t.Fatalf("%s.tar.gz: %v", name, err)
+	}
+	files := map[string][]byte{}
+	for path, data := range unpacked(t, compressed) {
+		inner, ok := strings.CutPrefix(path, name+"/")
+		if !ok {
+			t.Errorf("%s.tar.gz: %s is outside of the folder", name, path)
+		}
+		files[inner] = data
+	}
+	return files
+}
+
+// requireVersion runs the binary, if this machine can, and requires that it names tag and revision.
+func requireVersion(t *testing.T, x target, binary []byte) {
+	t.Helper()
+	if x.os != runtime.GOOS || x.arch != runtime.GOARCH {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "orderclose")
+	if err := os.WriteFile(path, binary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(path, "version", "-o", "json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Version, Revision string }
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got.Version != tag || got.Revision != revision(t) {
+		t.Errorf("%s/%s: the version is %+v, want %s %s", x.os, x.arch, got, tag, revision(t))
+	}
+}
+
+func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
+	folders, err := run(".", nil, "go", "env", "GOROOT", "GOMODCACHE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range chosenTargets() {
+		files := archive(t, x)
+		for _, name := range []string{
+			"README.md", "CHANGELOG.md", "topics.yaml", "THIRD-PARTY-LICENSES", "docs/runbook.md", "deploy/alerts/pipeline.rules.yml",
+			"completions/orderclose.bash", "completions/orderclose.fish", "completions/_orderclose",
+			"deploy/helm/orderclose/Chart.yaml", "deploy/helm/orderclose/.helmignore", "deploy/helm/orderclose/templates/_helpers.tpl",
+			"deploy/grafana/overview.json", "deploy/grafana/provisioning/dashboards/orderclose.yaml",
+		} {
+			if len(files[name]) == 0 {
+				t.Errorf("%v: %s is missing", x, name)
+			}
+		}
+		// The chart has the rules itself, where the repository has a link.
+		if name := "deploy/helm/orderclose/alerts/pipeline.rules.yml"; !bytes.Equal(files[name], files["deploy/alerts/pipeline.rules.yml"]) {
+			t.Errorf("%v: %s is not the file in deploy/alerts", x, name)
+		}
+		for name := range files {
+			if strings.HasSuffix(name, ".test.yml") || strings.HasSuffix(name, ".go") {
+				t.Errorf("%v: %s is in the archive", x, name)
+			}
+		}
+		binary := files["orderclose"]
+		requireVersion(t, x, binary)
+		for _, path := range append(strings.Fields(string(folders)), "orderclose-release") {
+			if bytes.Contains(binary, []byte(path)) {
+				t.Errorf("%v: the binary contains the path %s", x, path)
+			}
+		}
+		info, err := buildinfo.Read(bytes.NewReader(binary))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range info.Deps {
+			if !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")) {
+				t.Errorf("%v: there is no license of %s", x, m.Path)
+			}
+		}
+	}
+}
+
+func TestArchive_HasAManPageForEachCommand(t *testing.T) {
+	files := archive(t, chosenTargets()[0])
+	var visit func(*cobra.Command)
+	visit = func(c *cobra.Command) {
+		name := "man/man1/" + strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1"
+		if page := string(files[name]); !strings.Contains(page, c.Name()) || !strings.Contains(page, tag) {
+			t.Errorf("%s: %q", name, page)
+		}
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(cli.Root())
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// images returns the images of the release, by processor.
+func images(t *testing.T) map[string]v1.Image {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range unpacked(t, bytes.NewReader(released(t)["orderclose_"+tag+"_image.tar"])) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outer, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(outer); err != nil {
+		t.Error(err)
+	}
+	list, err := outer.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
+		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
+	}
+	inner, err := outer.ImageIndex(list.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err = inner.IndexManifest(); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]v1.Image{}
+	for _, m := range list.Manifests {
+		if m.Platform.OS != "linux" {
+			t.Errorf("there is an image for %s", m.Platform)
+		}
+		if all[m.Platform.Architecture], err = inner.Image(m.Digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
+	all := images(t)
+	for _, x := range chosenTargets() {
+		if x.os != "linux" {
+			continue
+		}
+		if all[x.arch] == nil {
+			t.Fatalf("no image for %s", x.arch)
+		}
+		files := unpacked(t, mutate.Extract(all[x.arch]))
+		if binary := files["usr/local/bin/orderclose"]; !bytes.Equal(binary, archive(t, x)["orderclose"]) {
+			t.Errorf("%s: the binary is not that of the archive", x.arch)
+		} else {
+			requireVersion(t, x, binary)
+		}
+		if roots := x509.NewCertPool(); !roots.AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]) {
+			t.Errorf("%s: no root certificates", x.arch)
+		}
+		path := filepath.Join(t.TempDir(), "topics.yaml")
+		if err := os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Load(path); err != nil {
+			t.Errorf("%s: %v", x.arch, err)
+		}
+		if len(files) != 4 {
+			t.Errorf("%s: the image has %v", x.arch, slices.Sorted(maps.Keys(files)))
+		}
+		delete(all, x.arch)
+	}
+	if len(all) > 0 {
+		t.Errorf("there are images for %v, too", slices.Collect(maps.Keys(all)))
+	}
+}
+
+// So a user can replace one image by the other.
+func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
+	for arch, image := range images(t) {
+		config, err := image.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := config.Config
+		if l := got.Labels; l["org.opencontainers.image.revision"] != revision(t) || l["org.opencontainers.image.version"] != tag {
+			t.Errorf("%s: labels %v", arch, l)
+		}
+		got.Labels = nil
+		if diff := cmp.Diff(dockerfile(t), got); diff != "" {
+			t.Errorf("%s: the image differs from the Dockerfile (-):\n%s", arch, diff)
+		}
+	}
+}
+
+// dockerfile returns the settings in the last stage of deploy/compose/Dockerfile, and requires that
+// it builds the same binary and has the same files.
+func dockerfile(t *testing.T) v1.Config {
+	t.Helper()
+	text, err := os.ReadFile("../compose/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
+	if !found {
+		t.Fatal("the base of the Dockerfile is not empty")
+	}
+	if !strings.Contains(build, "CGO_ENABLED=0 go build -trimpath -ldflags='-s -w'") {
+		t.Error("the Dockerfile has other flags of go build")
+	}
+	for _, path := range []string{"/usr/local/bin/orderclose", "/etc/orderclose/topics.yaml", "/etc/ssl/certs/ca-certificates.crt"} {
+		if !regexp.MustCompile(`(?m)^COPY .* ` + path + `$`).MatchString(final) {
+			t.Errorf("the Dockerfile copies no %s", path)
+		}
+	}
+	var c v1.Config
+	for _, line := range regexp.MustCompile(`(?m)^([A-Z]+) (.*)$`).FindAllStringSubmatch(final, -1) {
+		switch value := line[2]; line[1] {
+		case "USER":
+			c.User = value
+		case "WORKDIR":
+			c.WorkingDir = value
+		case "ENV":
+			c.Env = append(c.Env, value)
+		case "EXPOSE":
+			c.ExposedPorts = map[string]struct{}{value + "/tcp": {}}
+		case "STOPSIGNAL":
+			c.StopSignal = value
+		case "ENTRYPOINT":
+			c.Entrypoint = list(t, value)
+		case "CMD":
+			c.Cmd = list(t, value)
+		case "HEALTHCHECK":
+			c.Healthcheck = health(t, value)
+		case "COPY":
+		default:
+			t.Errorf("the image of the release has no %s", line[0])
+		}
+	}
+	return c
+}
+
+func list(t *testing.T, value string) []string {
+	t.Helper()
+	var all []string
+	if err := json.Unmarshal([]byte(value), &all); err != nil {
+		t.Fatalf("%s: %v", value, err)
+	}
+	return all
+}
+
+func health(t *testing.T, value string) *v1.HealthConfig {
+	t.Helper()
+	flags, command, _ := strings.Cut(value, " CMD ")
+	h := &v1.HealthConfig{Test: append([]string{"CMD"}, list(t, command)...)}
+	for _, f := range strings.Fields(flags) {
+		name, value, _ := strings.Cut(f, "=")
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch name {
+		case "--interval":
+			h.Interval = d
+		case "--timeout":
+			h.Timeout = d
+		case "--start-period":
+			h.StartPeriod = d
+		default:
+			t.Errorf("the image of the release has no %s", f)
+		}
+	}
+	return h
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/CycloneDX/cyclonedx-go"
+)
+
+const tag = "v1.2.3"
+
+// everything is set by make release-check: all targets are built, and for the second release
+// everything is compiled again.
+var everything = os.Getenv("RELEASE_EVERYTHING") == "1"
+
+// folder holds the clones and the releases of all tests.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "orderclose-release-test"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// chosenTargets returns the targets that the tests build: the machine that runs them, and always one
+// with Linux, because only Linux has an image.
+func chosenTargets() []target {
+	host := target{runtime.GOOS, runtime.GOARCH}
+	switch {
+	case everything:
+		return targets
+	case host.os == "linux":
+		return []target{host}
+	}
+	return []target{host, {"linux", host.arch}}
+}
+
+// commit copies the files of this repository, with all changes, to a repository of its own, and
+// commits and tags them. It returns the folder.
+var commit = sync.OnceValues(func() (dir string, err error) {
+	dir = filepath.Join(folder, "first")
+	list, err := run("../..", nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	if err != nil {
+		return "", err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		if err := copyFile(filepath.Join("../..", name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	for _, args := range [][]string{
+		{"init", "--quiet", "--template="}, {"add", "--all"}, {"commit", "--quiet", "--message=all"}, {"tag", tag},
+	} {
+		if _, err := run(dir, author, "git", args...); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+})
+
+// author lets git commit without the configuration of the person who runs the tests.
+var author = []string{
+	"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+	"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com", "GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com",
+}
+
+func copyFile(from, to string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, info.Mode())
+}
+
+// firstRelease makes the release that most tests read.
+var firstRelease = sync.OnceValues(func() (dir string, err error) {
+	source, err := commit()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(folder, "release")
+	return dir, makeRelease(source, dir, chosenTargets())
+})
+
+// released returns the files of the release, by name.
+func released(t *testing.T) map[string][]byte {
+	t.Helper()
+	dir, err := firstRelease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readAll(t, dir)
+}
+
+func readAll(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, e := range entries {
+		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// revision returns the commit from which the release was made.
+func revision(t *testing.T) string {
+	t.Helper()
+	dir, err := commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(dir, nil, "git", "rev-parse", "HEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// The second build is from a linked worktree in another folder. With RELEASE_EVERYTHING nothing
+// compiled is reused either.
+func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
+	one := released(t)
+	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
+	first, err := commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source); err != nil {
+		t.Fatal(err)
+	}
+	if everything {
+		t.Setenv("GOCACHE", t.TempDir())
+	}
+	t.Setenv("TZ", "Asia/Tokyo")
+	if err := makeRelease(source, out, chosenTargets()); err != nil {
+		t.Fatal(err)
+	}
+	two := readAll(t, out)
+	if want := len(chosenTargets()) + 3; len(one) != want || len(two) != want {
+		t.Errorf("%d and %d files, want %d", len(one), len(two), want)
+	}
+	for name, data := range one {
+		if !bytes.Equal(data, two[name]) {
+			t.Errorf("%s differs: %d and %d bytes", name, len(data), len(two[name]))
+		}
+	}
+}
+
+func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
+	files := released(t)
+	dir, _ := firstRelease()
+	if _, err := exec.LookPath("sha256sum"); err == nil {
+		if _, err := run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS"); err != nil {
+			t.Error(err)
+		}
+	}
+	for name := range files {
+		if name != "SHA256SUMS" && !bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")) {
+			t.Errorf("SHA256SUMS does not name %s", name)
+		}
+	}
+}
+
+func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
+	var bom cyclonedx.BOM
+	data := released(t)["orderclose_"+tag+".sbom.json"]
+	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	purls := map[string]bool{}
+	for _, c := range *bom.Components {
+		purls[c.PackageURL] = true
+	}
+	for _, x := range chosenTargets() {
+		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
+		for _, m := range info.Deps {
+			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
+		}
+		for _, purl := range want {
+			if !purls[purl] {
+				t.Errorf("%v: %s is missing", x, purl)
+			}
+		}
+	}
+	main := bom.Metadata.Component
+	if main.Version != tag || !strings.Contains(string(data), revision(t)) {
+		t.Errorf("the SBOM is of %s, want version and revision", main.PackageURL)
+	}
+}
+
+func TestRelease_RefusesUncommittedChanges(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "source")
+	first, err := commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(first, nil, "git", "clone", "--quiet", ".", source); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = makeRelease(source, t.TempDir(), targets)
+	if err == nil || !strings.Contains(err.Error(), "commit or stash them:\n?? new.go") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {
+	out := t.TempDir()
+	if err := os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeRelease("../..", out, targets); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/console"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// The API of the console says the same of one state as the commands, and the pages show it.
+func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	r.send("delay_1h", "waits", time.Now().Add(time.Hour))
+	r.send(r.cfg.Topics.Close, "late", time.Now().Add(-time.Minute))
+	r.addDeadLetter("given-up", "failed", time.Now())
+	sweep, err := wire.Sweep{StartedAt: time.Now().Add(-time.Minute), Lock: "held", Holder: "host/1", Why: wire.SweepOnce, Found: 2, Closed: 2, Causes: map[string]int{"absent": 2}}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{sweep}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := console.New(console.Options{
+		Config: func() *config.Config { return r.cfg }, Kafka: r.kafka, Settings: config.Console{Listen: config.DefaultConsoleListen},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(c.Handler())
+	t.Cleanup(func() {
+		c.Close()
+		server.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	ask := func(method, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		data, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for i := 0; !strings.Contains(ask("GET", "/api/v1/dead-letters", ""), `"complete":true`); i++ {
+		if i > 500 {
+			t.Fatal("the console does not read the dead letters")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, row := range []struct {
+		command            []string
+		method, path, body string
+		at                 []string // where the value of the command is in the answer
+		page, shows        string
+	}{
+		{[]string{"status"}, "GET", "/api/v1/status", "", []string{"kafka", "value"}, "/", "delay_1h"},
+		{[]string{"order", "waits"}, "POST", "/api/v1/order", `{"order_id":"waits"}`, nil, "", ""},
+		{[]string{"sweeps", "--limit", "0"}, "GET", "/api/v1/sweeps", "", []string{"value"}, "/sweeps", "host/1"},
+		{[]string{"lateness"}, "GET", "/api/v1/lateness", "", []string{"value"}, "/", `data-stage="relay"`},
+		{[]string{"topics", "plan"}, "GET", "/api/v1/topics", "", []string{"value"}, "/delays", "match topics.yaml"},
+		{[]string{"dlq", "ls"}, "GET", "/api/v1/dead-letters", "", nil, "/dead-letters", "given-up"},
+		{[]string{"dlq", "show", "0/0"}, "GET", "/api/v1/dead-letters/0/0", "", nil, "/dead-letters/0/0", "given-up"},
+		{[]string{"topics", "plan", "--delay", "30m"}, "POST", "/api/v1/delays", `{"category":"any"}`, []string{"path"}, "", ""},
+	} {
+		out, _, _ := r.cli(append(row.command, "-o", "json")...)
+		var command, api any
+		if err := json.Unmarshal([]byte(out), &command); err != nil {
+			t.Fatalf("%v: %v", row.command, err)
+		}
+		if err := json.Unmarshal([]byte(ask(row.method, row.path, row.body)), &api); err != nil {
+			t.Fatalf("%s: %v", row.path, err)
+		}
+		for _, key := range row.at {
+			api = api.(map[string]any)[key]
+		}
+		if diff := cmp.Diff(sameAt(command), sameAt(api)); diff != "" {
+			t.Errorf("orderclose %v and %s differ (-command +API):\n%s", row.command, row.path, diff)
+		}
+		if row.page != "" && !strings.Contains(ask("GET", row.page, ""), row.shows) {
+			t.Errorf("%s does not show %q", row.page, row.shows)
+		}
+	}
+}
+
+// sameAt removes what differs from one moment to the next, and what only one side has: the numbers
+// of all dead letters stand beside a list of them, in other words in the API.
+func sameAt(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			switch key {
+			case "at":
+				if _, position := inner.(string); position && !strings.Contains(inner.(string), "T") {
+					continue // of a dead letter
+				}
+				delete(v, key)
+			case "overdue_seconds", "from", "to", "state", "topic", "pending", "more", "gone", "next":
+				delete(v, key)
+			default:
+				v[key] = sameAt(inner)
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = sameAt(v[i])
+		}
+	}
+	return value
+}

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// pauseFlags are the flags of pause and resume.
+type pauseFlags struct {
+	path, category, lasting, reason, via string
+}
+
+// Values of the flag --via.
+const (
+	viaDatabase = "database"
+	viaKafka    = "kafka"
+)
+
+func (f *pauseFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().StringVar(&f.path, "path", "all", what+" these closes: pipeline, sweep, on-read, or all")
+	cmd.Flags().StringVar(&f.category, "category", "", what+" orders of one category only")
+	cmd.Flags().StringVar(&f.via, "via", "", "where the pauses are: database or kafka; default: kafka if closer.kind is http, else database")
+}
+
+func newPause(c *common) *cobra.Command {
+	var f pauseFlags
+	cmd := &cobra.Command{
+		Use:   "pause --for DURATION --reason TEXT [--path PATH] [--category CATEGORY]",
+		Short: "Close no orders for a while",
+		Long: `Close no orders for a while, at most a day. Every closer, sweep and program that
+closes on read obeys within 2 s; a transaction that has begun may finish. Nothing is lost: records
+wait in the close topic, orders stay unpaid and can be paid. The pause ends by itself, or by
+orderclose resume. Then the backlog is closed as fast as the database allows.
+
+With --category only orders of that category wait. It needs a column (orders.category in
+topics.yaml). Each closer keeps as many of their records in memory as the limit allows; the others
+go back into the delay topics and return after a minute.
+
+Where the pause is kept: in the database if orders are closed there, which each close reads in its
+transaction; otherwise in the control topic. A program that closes with a Store of its own obeys the
+control topic: --via kafka.
+
+A second pause of the same path and category replaces the first. orderclose status shows what is
+paused.`,
+		Example: `  orderclose pause --for 30m --reason "payment provider is down, INC-1234"
+  orderclose pause --path sweep --for 2h --reason "migration of the orders' table"`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.pause(cmd.Context(), f) },
+	}
+	f.add(cmd, "pause")
+	cmd.Flags().StringVar(&f.lasting, "for", "", "how long, at most 24h")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the others on call; up to 500 characters")
+	return cmd
+}
+
+func newResume(c *common) *cobra.Command {
+	var f pauseFlags
+	cmd := &cobra.Command{
+		Use:   "resume [--path PATH] [--category CATEGORY]",
+		Short: "End a pause",
+		Long: `End the pauses of all orders and of all categories, or with --category of one
+category. Exits 4 if nothing was paused.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.resume(cmd.Context(), f) },
+	}
+	f.add(cmd, "resume")
+	return cmd
+}
+
+// openPauses opens what the pauses are kept in. It returns a session with the database, or with
+// Kafka.
+func (c *common) openPauses(ctx context.Context, f pauseFlags) (*session, error) {
+	if f.via != "" && f.via != viaDatabase && f.via != viaKafka {
+		return nil, Exit(Usage, fmt.Errorf("--via is %q, want %s or %s", f.via, viaDatabase, viaKafka))
+	}
+	s, err := c.openFor(func(cfg *config.Config) []string {
+		if f.via == viaKafka || f.via == "" && cfg.Closer.Kind == config.KindHTTP {
+			return []string{config.EnvBrokers}
+		}
+		return []string{config.EnvDSN}
+	})
+	if err != nil || s.Kafka == nil {
+		return s, err
+	}
+	if err := s.Kafka.Ping(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// pauses returns what the pauses are kept in, of a session that openPauses returned.
+func (s *session) pauses() ops.Pauser {
+	if s.Kafka == nil {
+		return s.Store
+	}
+	return s.pipeline().Control
+}
+
+// flagErrors joins errors that begin with the name of a flag.
+func flagErrors(errs ...error) error {
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("--%w", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *common) pause(ctx context.Context, f pauseFlags) error {
+	paths, err1 := ops.ParsePaths(f.path)
+	lasting, err2 := ops.ParsePause(f.lasting)
+	if err := flagErrors(err1, err2, ops.CheckReason(f.reason)); err != nil {
+		return Exit(Usage, err)
+	}
+	s, err := c.openPauses(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	err = s.pauses().Pause(ctx, paths, f.category, lasting, f.reason)
+	if errors.Is(err, store.ErrNoCategory) {
+		return Exit(Refused, err)
+	}
+	if err != nil {
+		return err
+	}
+	return c.showPauses(ctx, s)
+}
+
+func (c *common) resume(ctx context.Context, f pauseFlags) error {
+	paths, err := ops.ParsePaths(f.path)
+	if err := flagErrors(err); err != nil {
+		return Exit(Usage, err)
+	}
+	s, err := c.openPauses(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ended, err := s.pauses().Resume(ctx, paths, f.category)
+	if err != nil {
+		return err
+	}
+	if ended == 0 {
+		return Exit(NotFound, errors.New("nothing was paused"))
+	}
+	return c.showPauses(ctx, s)
+}
+
+// showPauses prints what is paused now.
+func (c *common) showPauses(ctx context.Context, s *session) error {
+	on, err := s.pauses().Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	return c.print(struct {
+		Pauses []wire.Pause `json:"pauses"`
+	}{append([]wire.Pause{}, on...)}, func(w io.Writer) { printPauses(w, on) })
+}
+
+func printPauses(w io.Writer, on []wire.Pause) {
+	if len(on) == 0 {
+		fmt.Fprintln(w, "nothing is paused")
+	}
+	for _, p := range on {
+		what := "all orders"
+		if p.Category != "" {
+			what = "orders of " + oneLine(p.Category, 60)
+		}
+		fmt.Fprintf(w, "paused: closes by %s of %s until %s: %s\n", ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
+	}
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// sampleSweeps has all kinds of sweeps and losses.
+func sampleSweeps() ops.ControlState {
+	sweep := func(hours int, why wire.SweepReason) wire.Sweep {
+		started := at.Add(time.Duration(-hours) * time.Hour)
+		return wire.Sweep{StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 12, Lock: "held", Holder: "shop-1/17", Why: why}
+	}
+	late, lost, failed := sweep(1, wire.SweepPeriod), sweep(2, wire.SweepLosses), sweep(4, wire.SweepOnce)
+	late.Found, late.Closed, late.AlreadyPaid, late.AlreadyClosed, late.Paused, late.Failed, late.TookMillis = 1234, 1200, 20, 3, 10, 1, 61_420
+	late.Causes, late.OldestDue = map[string]int{"relay_behind": 1180, "absent": 20}, at.Add(-90*time.Minute)
+	lost.Found, lost.Closed, lost.Lost, lost.Causes, lost.OldestDue = 3, 3, 2, map[string]int{"absent": 3}, at.Add(-150*time.Minute)
+	failed.Found, failed.Lock, failed.Holder, failed.Error = 2, "unavailable", "laptop/4711", "500 orders up to \"o-17\" have no verdict,\nthe sweep is given up: dial tcp 10.0.0.3:3306: connect: connection refused"
+	return ops.ControlState{
+		Sweeps: []wire.Sweep{sweep(0, wire.SweepPeriod), late, lost, sweep(3, wire.SweepPeriod), failed},
+		Losses: []ops.Loss{
+			{Lost: wire.Lost{Topic: "delay_30m", Partition: 3, First: 17, Last: 90, Reason: "the log begins at 91"}, Offsets: 74, At: at.Add(-2 * time.Hour)},
+			{Lost: wire.Lost{Topic: "order-close", Partition: 1, Last: -1, Reason: "nothing was committed: this is the first start, or the topic was deleted"}, At: at.Add(-100 * time.Hour)},
+			{Lost: wire.Lost{Topic: "order-close", Last: -1, Reason: "nothing was committed: this is the first start, or the topic was deleted"}, At: at.Add(-101 * time.Hour)},
+		},
+	}
+}
+
+func TestSweeps_Tables(t *testing.T) {
+	golden(t, "sweeps", sweepsOutput{ops.NewSweeps(sampleSweeps(), 0), 0}.table)
+	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(ops.ControlState{}, 24), 24}.table)
+}
+
+// The causes are those of the sweeps that are shown. Notices without offsets are one line in any case.
+func TestSweeps_Limit(t *testing.T) {
+	state := sampleSweeps()
+	for range 5 {
+		state.Losses = append(state.Losses, state.Losses[0])
+	}
+	out := sweepsOutput{ops.NewSweeps(state, 2), 2}
+	if len(out.Sweeps.Sweeps) != 2 || len(out.Losses) != 8 || cmp.Diff(map[string]int{"relay_behind": 1180, "absent": 20}, out.Causes) != "" {
+		t.Errorf("%+v", out)
+	}
+	golden(t, "sweeps_limit", out.table)
+}
+
+func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
+	r := newRig(t)
+	if _, stderr, code := r.cli("sweeps"); code != 1 || !strings.Contains(stderr, "order-close-control") {
+		t.Errorf("without the topic: exit %d, %q", code, stderr)
+	}
+	r.cli("topics", "apply")
+	var out ops.Sweeps
+	if r.json(&out, 0, "sweeps"); out.Sweeps == nil || len(out.Sweeps) > 0 || out.Causes == nil || out.Losses == nil {
+		t.Errorf("an empty topic: %+v", out)
+	}
+	want := sampleSweeps()
+	for i := range want.Sweeps {
+		m, err := want.Sweeps[len(want.Sweeps)-1-i].Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.append(r.cfg.Topics.Control, m, wire.Message{Value: []byte(`{"probe":1}`)})
+	}
+	r.append(r.cfg.Topics.Control, want.Losses[0].Encode())
+	r.json(&out, 0, "sweeps")
+	if diff := cmp.Diff(want.Sweeps, out.Sweeps); diff != "" || len(out.Losses) != 1 || out.Losses[0].Offsets != 74 || time.Since(out.Losses[0].At).Abs() > time.Hour {
+		t.Errorf("losses %+v, sweeps (-want +got):\n%s", out.Losses, diff)
+	}
+	if table, _, code := r.cli("sweeps", "--limit", "1"); code != 0 || strings.Count(table, "shop-1/17") != 1 {
+		t.Errorf("exit %d, %s", code, table)
+	}
+}
+
+// append appends messages to the first partition of a topic.
+func (r *rig) append(topic string, messages ...wire.Message) {
+	r.t.Helper()
+	if _, err := r.kafka.Append(r.t.Context(), topic, 0, messages); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestLateness_Table(t *testing.T) {
+	l := ops.Lateness{From: at.Add(-time.Hour), To: at, Stages: []ops.StageLateness{
+		{Stage: "relay", Topic: "order-close", Appended: 120_000, Records: 1800, P50: 3, P99: 17, Max: 1400, Early: 1},
+		{Stage: "closer", Topic: "order-events", Problem: "topic order-events does not exist"},
+	}}
+	golden(t, "lateness", func(w io.Writer) { printLateness(w, l) })
+	l.Stages[0].Complete, l.Stages[0].Appended = true, 1800
+	l.Stages[1] = ops.StageLateness{Stage: "closer", Topic: "order-events", Complete: true}
+	golden(t, "lateness_all", func(w io.Writer) { printLateness(w, l) })
+}
+
+func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
+	r := newRig(t)
+	var l ops.Lateness
+	if r.json(&l, 6, "lateness"); l.Problems() != 2 {
+		t.Errorf("without topics: %+v", l)
+	}
+	r.cli("topics", "apply")
+	now := time.Now().Truncate(time.Millisecond)
+	r.put(r.cfg.Topics.Close, 0, now.Add(-2*time.Hour), now.Add(-3*time.Hour)) // too old
+	r.put(r.cfg.Topics.Close, 0, now.Add(-time.Minute), now.Add(-time.Minute-7*time.Millisecond))
+	r.put(r.cfg.Topics.Close, 1, now.Add(-time.Minute), now.Add(-time.Minute-9*time.Millisecond))
+	event, err := orderclose.OrderClosed{OrderID: "o", Due: now, ClosedAt: now.Add(4 * time.Millisecond), Path: orderclose.PathPipeline}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.append(r.cfg.Topics.Events, wire.Message{Key: []byte("o"), Value: event})
+	l = ops.Lateness{}
+	r.json(&l, 0, "lateness")
+	relay, closer := l.Stages[0], l.Stages[1]
+	if relay.Appended != 2 || relay.Records != 2 || !relay.Complete || relay.P50 != 7 || relay.Max != 9 {
+		t.Errorf("%+v", relay)
+	}
+	if closer.Records != 1 || !closer.Complete || closer.P99 != 4 {
+		t.Errorf("%+v", closer)
+	}
+	if table, _, code := r.cli("lateness", "--within", "30s"); code != 0 || !strings.Contains(table, "0, all") {
+		t.Errorf("exit %d, %s", code, table)
+	}
+}

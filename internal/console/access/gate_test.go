@@ -1,0 +1,417 @@
+package access_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/console/access"
+)
+
+func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
+	for _, row := range []struct {
+		listen   string
+		hosts    []string
+		accepted []string
+		refused  []string
+	}{
+		{"127.0.0.1:9465", nil,
+			[]string{"127.0.0.1:9465", "127.0.0.1", "localhost:9465", "localhost", "LocalHost:8080", "localhost.:1", "[::1]:9465", "[::1]", "[0:0::1]:2", "[::ffff:127.0.0.1]:9465"},
+			[]string{"evil.example", "evil.example:9465", "127.0.0.1.evil.example", "localhost.evil.example:9465", "127.0.0.2:9465", "0.0.0.0:9465", "10.0.0.5", "[::]:9465",
+				"[::2]:9465", "[fe80::1%25eth0]:9465", "localhost:9465:9465", "a@localhost", "localhost@evil.example", "localhost,evil.example", "evil.example:@localhost", "[localhost", ":9465", "[]", " "}},
+		{"127.0.0.1:9465", []string{"console.example", "10.0.0.5", "fd00::5"},
+			[]string{"console.example", "CONSOLE.example:443", "console.example.", "10.0.0.5:80", "[fd00:0::5]", "localhost"},
+			[]string{"example", "a.console.example", "console.example.evil.example", "xconsole.example"}},
+		{"10.0.0.5:9465", []string{"console.example"}, []string{"10.0.0.5:9465", "10.0.0.5", "localhost:9465"}, []string{"10.0.0.6:9465"}},
+		{"[fd00::5]:9465", nil, []string{"[fd00::5]:9465", "[fd00:0:0::5]"}, []string{"[fd00::6]:9465"}},
+		{"0.0.0.0:9465", nil, []string{"localhost:9465"}, []string{"0.0.0.0:9465", "10.0.0.5:9465"}},
+		{":9465", nil, []string{"127.0.0.1:9465"}, []string{":9465"}},
+		{"Shop-1:9465", nil, []string{"shop-1:9465"}, []string{"shop-2:9465"}},
+	} {
+		r := newRig(t, func(r *rig, s *config.Console) {
+			withTokens(r, s)
+			s.Listen, s.Hosts = row.listen, row.hosts
+			s.Proxies = prefixes("10.9.9.9/32")
+		})
+		u := map[string]string{"Authorization": "Bearer " + vicsToken}
+		for _, host := range row.accepted {
+			if resp := r.do(request{host: host, header: u}); resp.StatusCode != 200 {
+				t.Errorf("listen %s, hosts %v: Host %q answers %s", row.listen, row.hosts, host, resp.Status)
+			}
+		}
+		for _, host := range row.refused {
+			for _, path := range []string{"/", "/login", "/static/style.css", "/api/v1/status"} {
+				if resp := r.do(request{host: host, path: path, header: u}); resp.StatusCode != 421 || r.reached != "" {
+					t.Errorf("listen %s, hosts %v: Host %q of %s answers %s", row.listen, row.hosts, host, path, resp.Status)
+				}
+			}
+		}
+	}
+}
+
+func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
+	for name, as := range users() {
+		t.Run(name, func(t *testing.T) {
+			r, u := as(t)
+			csrf := r.csrf(u)
+			if r.identity.Role != u.role || r.identity.MayAct != (u.role == access.Operator) {
+				t.Errorf("the identity is %+v, want role %s", r.identity, u.role)
+			}
+			wanted := access.NotOperator
+			if name == "anonymous" {
+				wanted = access.ActionsOff
+			}
+			for _, action := range []request{
+				{method: "POST", path: "/plans", form: url.Values{"csrf": {csrf}}},
+				{method: "POST", path: "/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json", "X-CSRF-Token": csrf}},
+			} {
+				resp := r.do(u.request(action))
+				if u.role == access.Operator {
+					if resp.StatusCode != 200 || !strings.HasSuffix(r.reached, "action") {
+						t.Errorf("%s answers %s", action.path, resp.Status)
+					}
+					continue
+				}
+				if resp.StatusCode != 403 || r.reached != "" || !strings.Contains(r.log.String(), "reason="+string(wanted)) {
+					t.Errorf("%s answers %s, reached %q, log:\n%s", action.path, resp.Status, r.reached, r.log)
+				}
+			}
+			for _, read := range []request{
+				{path: "/"}, {path: "/dead-letters?cause=x"}, {path: "/static/style.css"}, {path: "/api/v1/status"}, {method: "HEAD"},
+				{method: "POST", path: "/order", form: url.Values{"csrf": {csrf}, "id": {"1"}}},
+				{method: "POST", path: "/api/v1/order", body: "{}", header: map[string]string{"Content-Type": "application/json", "X-CSRF-Token": csrf}},
+			} {
+				if resp := r.do(u.request(read)); resp.StatusCode != 200 || r.reached == "" {
+					t.Errorf("%s %s answers %s", read.method, read.path, resp.Status)
+				}
+			}
+			if resp := r.do(u.request(request{path: "/plans"})); resp.StatusCode != 405 || r.reached != "" {
+				t.Errorf("an action by GET answers %s", resp.Status)
+			}
+		})
+	}
+}
+
+func TestGate_WithoutActionsNobodyStartsOne(t *testing.T) {
+	r := newRig(t, func(r *rig, s *config.Console) { withTokens(r, s); s.Actions = false })
+	u := user{cookies: r.login(annsToken)}
+	csrf := r.csrf(u)
+	if r.identity.MayAct || r.identity.Role != access.Operator {
+		t.Errorf("the identity is %+v", r.identity)
+	}
+	resp := r.do(u.request(request{method: "POST", path: "/plans", form: url.Values{"csrf": {csrf}}}))
+	if text := body(t, resp); resp.StatusCode != 403 || r.reached != "" || text != "the console is read-only; ORDERCLOSE_CONSOLE_ACTIONS=1 allows actions\n" {
+		t.Errorf("answers %s %s", resp.Status, text)
+	}
+}
+
+func TestGate_AnActionOutsideOfWrapIsRefused(t *testing.T) {
+	r := newRig(t, withTokens)
+	r.handler = r.gate.Action(r.handle("action"))
+	if resp := r.do(request{method: "POST", path: "/plans", header: map[string]string{"Authorization": "Bearer " + annsToken}}); resp.StatusCode != 403 || r.reached != "" {
+		t.Errorf("answers %s", resp.Status)
+	}
+}
+
+// Requests without identity reach nothing but public paths.
+func TestGate_WithoutIdentityNothingIsShown(t *testing.T) {
+	for name, row := range map[string]struct {
+		identity  func(*rig, *config.Console)
+		from      string
+		status    int // of pages and of the API
+		challenge string
+	}{
+		"passwords":            {withPasswords, "", 401, `Basic realm="orderclose", charset="UTF-8"`},
+		"proxy without user":   {withProxy, "10.0.0.7:1", 403, ""},
+		"proxy from elsewhere": {withProxy, "127.0.0.1:1", 403, ""},
+	} {
+		r := newRig(t, row.identity)
+		for _, q := range []request{
+			{path: "/"}, {path: "/dead-letters/0/1"}, {path: "/api/v1/status"}, {path: "/live?page=now"}, {path: "/no-such-page"}, {path: "/logout"},
+			{method: "POST", path: "/plans"}, {method: "POST", path: "/api/v1/actions"}, {method: "POST", path: "/logout"},
+			{path: "/static"}, {path: "/staticx/"}, {path: "/language/x"}, {path: "/login/"},
+		} {
+			q.from = row.from
+			resp := r.do(q)
+			if resp.StatusCode != row.status || r.reached != "" || resp.Header.Get("WWW-Authenticate") != row.challenge {
+				t.Errorf("%s: %s %s answers %s %q, reached %q", name, q.method, q.path, resp.Status, resp.Header.Get("WWW-Authenticate"), r.reached)
+			}
+		}
+		for _, q := range []request{{path: "/static/style.css"}, {path: "/static/"}, {method: "POST", path: "/language", form: url.Values{"lang": {"zh"}}}} {
+			q.from = row.from
+			if resp := r.do(q); resp.StatusCode != 200 || r.reached == "" || r.identity != (access.Identity{}) {
+				t.Errorf("%s: %s answers %s to %+v", name, q.path, resp.Status, r.identity)
+			}
+		}
+	}
+}
+
+func TestGate_RefusesPathsThatARouterReadsDifferently(t *testing.T) {
+	r := newRig(t, withTokens)
+	u := user{cookies: r.login(annsToken)}
+	for _, path := range []string{
+		"//", "//static/", "/static/../", "/static/../dead-letters", "/static/%2e%2e/", "/x/%2e%2e/static/y", "/static%2f..%2f", "/static/%2F", "/./static/", "/static//x", "/%73tatic/x", "/a/..",
+	} {
+		for _, q := range []request{{path: path}, u.request(request{path: path})} {
+			if resp := r.do(q); resp.StatusCode != 400 || r.reached != "" {
+				t.Errorf("%s answers %s, reached %q", path, resp.Status, r.reached)
+			}
+		}
+	}
+	for _, path := range []string{"/dead-letters/", "/dead-letters?x=/../", "/a%20b", "/%E8%AE%A2"} {
+		if resp := r.do(u.request(request{path: path})); resp.StatusCode != 200 || r.reached == "" {
+			t.Errorf("%s answers %s", path, resp.Status)
+		}
+	}
+}
+
+func TestGate_RefusesOtherMethods(t *testing.T) {
+	r := newRig(t, withTokens)
+	for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE", "get", "X"} {
+		for _, path := range []string{"/", "/static/", "/login", "/plans"} {
+			resp := r.do(request{method: method, path: path, header: map[string]string{"Authorization": "Bearer " + annsToken}})
+			if resp.StatusCode != 405 || r.reached != "" || resp.Header.Get("Allow") != "GET, HEAD, POST" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s %s answers %s", method, path, resp.Status)
+			}
+		}
+	}
+}
+
+func TestGate_EveryResponseHasTheHeadersOfSafety(t *testing.T) {
+	want := map[string]string{
+		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; " +
+			"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+		"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Strict-Transport-Security": "", "Access-Control-Allow-Origin": "",
+	}
+	r := newRig(t, withTokens)
+	u := user{cookies: r.login(annsToken)}
+	for _, q := range []request{
+		u.request(request{}), u.request(request{path: "/api/v1/status"}), u.request(request{method: "POST", path: "/plans"}), {}, {path: "/login"}, {path: "/api/v1/status"},
+		{host: "evil.example"}, {method: "PUT"}, {path: "//"}, {method: "POST", path: "/login"}, {from: "10.0.0.1:1"}, {path: "/static/x"},
+	} {
+		resp := r.do(q)
+		for name, value := range want {
+			if got := resp.Header.Get(name); got != value {
+				t.Errorf("%s %s of %q from %q answers %s with %s: %s, want %s", q.method, q.path, q.host, q.from, resp.Status, name, got, value)
+			}
+		}
+	}
+}
+
+func TestGate_StrictTransportSecurityNeedsTLSAndAName(t *testing.T) {
+	r := newRig(t, func(r *rig, s *config.Console) {
+		withTokens(r, s)
+		s.Hosts, s.Proxies = []string{"console.example"}, prefixes("10.0.0.7/32")
+	})
+	for _, row := range []struct {
+		q    request
+		want string
+	}{
+		{request{host: "console.example"}, ""},
+		{request{host: "console.example", tls: true}, "max-age=86400"},
+		{request{host: "console.example", from: "10.0.0.7:1"}, "max-age=86400"},
+		{request{host: "localhost:9465", tls: true}, ""},
+		{request{host: "[::1]:9465", tls: true}, ""},
+		{request{host: "127.0.0.1", tls: true}, ""},
+	} {
+		if got := r.do(row.q).Header.Get("Strict-Transport-Security"); got != row.want {
+			t.Errorf("%+v: got %q, want %q", row.q, got, row.want)
+		}
+	}
+}
+
+func TestGate_OffTheLoopbackRequestsNeedTLS(t *testing.T) {
+	r := newRig(t, func(r *rig, s *config.Console) {
+		withTokens(r, s)
+		s.Listen, s.Hosts, s.Proxies = "0.0.0.0:9465", []string{"console.example"}, prefixes("10.0.0.0/30", "fd00::/64")
+	})
+	for _, row := range []struct {
+		from      string
+		tls       bool
+		forwarded string // X-Forwarded-Proto
+		status    int
+	}{
+		{"127.0.0.1:1", false, "", 200},
+		{"127.8.8.8:1", false, "", 200},
+		{"[::1]:1", false, "", 200},
+		{"[::ffff:127.0.0.1]:1", false, "", 200},
+		{"10.0.0.1:1", false, "", 200},
+		{"10.0.0.1:1", false, "https", 200},
+		{"10.0.0.1:1", false, "HTTP", 403},
+		{"10.0.0.1:1", true, "http", 403},
+		{"[::ffff:10.0.0.1]:1", false, "", 200},
+		{"[fd00::9]:1", false, "", 200},
+		{"10.0.0.4:1", false, "", 403},
+		{"10.0.0.4:1", false, "https", 403},
+		{"10.0.0.4:1", true, "", 200},
+		{"10.0.0.4:1", true, "http", 200}, // TLS reached this process, whatever the client says
+		{"[fd01::9]:1", false, "", 403},
+		{"not an address", false, "", 403},
+		{"@", false, "", 403}, // a unix socket
+	} {
+		header := map[string]string{"Authorization": "Bearer " + vicsToken, "X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1;proto=https", "X-Real-Ip": "127.0.0.1"}
+		if row.forwarded != "" {
+			header["X-Forwarded-Proto"] = row.forwarded
+		}
+		resp := r.do(request{host: "console.example", from: row.from, tls: row.tls, header: header})
+		if resp.StatusCode != row.status || (r.reached != "") != (row.status == 200) {
+			t.Errorf("%+v answers %s", row, resp.Status)
+		}
+	}
+}
+
+func TestGate_IdentityHasTheAddressOfTheConnection(t *testing.T) {
+	r := newRig(t, withTokens)
+	r.do(request{from: "127.0.0.5:1", header: map[string]string{"Authorization": "Bearer " + annsToken, "X-Forwarded-For": "203.0.113.9", "X-Real-Ip": "203.0.113.9"}})
+	want := access.Identity{Name: "ann", Role: access.Operator, Address: netip.MustParseAddr("127.0.0.5"), MayAct: true}
+	r.identity.CSRF = ""
+	if r.identity != want {
+		t.Errorf("got %+v, want %+v", r.identity, want)
+	}
+}
+
+func TestGate_WorksBelowABasePath(t *testing.T) {
+	r := newRig(t, func(r *rig, s *config.Console) { withTokens(r, s); s.BasePath = "/shop/orderclose" })
+	for path, want := range map[string]string{
+		"/shop/orderclose/":               "/shop/orderclose/login",
+		"/shop/orderclose":                "/shop/orderclose/login",
+		"/shop/orderclose/dead-letters":   "/shop/orderclose/login?next=%2Fshop%2Forderclose%2Fdead-letters",
+		"/":                               "/shop/orderclose/login",
+		"/static/style.css":               "/shop/orderclose/login",
+		"/login":                          "/shop/orderclose/login",
+		"/shop/orderclosex/static/":       "/shop/orderclose/login",
+		"/shop/orderclose/static/x":       "",
+		"/shop/orderclose/static/../../x": "",
+	} {
+		resp := r.do(request{path: path})
+		if got := resp.Header.Get("Location"); got != want || want != "" && r.reached != "" {
+			t.Errorf("%s answers %s to %q, want %q", path, resp.Status, got, want)
+		}
+	}
+	if resp := r.do(request{path: "/shop/orderclose/api/v1/status"}); resp.StatusCode != 401 {
+		t.Errorf("the API answers %s", resp.Status)
+	}
+	if resp := r.do(request{path: "/shop/orderclose/login"}); resp.StatusCode != 200 || body(t, resp) != "the login form" {
+		t.Errorf("the form answers %s", resp.Status)
+	}
+	resp := r.do(request{method: "POST", path: "/shop/orderclose/login", form: url.Values{"token": {annsToken}}})
+	if got := resp.Header.Get("Location"); got != "/shop/orderclose/" {
+		t.Errorf("the login leads to %s", got)
+	}
+	if c := resp.Cookies(); len(c) != 1 || c[0].Path != "/shop/orderclose/" {
+		t.Errorf("the cookies are %v", c)
+	}
+	if r.do(request{path: "/shop/orderclose/dead-letters", cookies: resp.Cookies()}); r.reached != "page" {
+		t.Error("the session does not open the page")
+	}
+	viewer := map[string]string{"Authorization": "Bearer " + vicsToken, "Content-Type": "application/json"}
+	resp = r.do(request{method: "POST", path: "/shop/orderclose/api/v1/actions", body: "{}", header: viewer})
+	if text := body(t, resp); resp.StatusCode != 403 || text != `{"error":{"reason":"not_operator","message":"you are a viewer; actions need an operator"}}` {
+		t.Errorf("an action of the API answers %s %s", resp.Status, text)
+	}
+}
+
+func TestGate_RefusesInTheFormatOfTheReader(t *testing.T) {
+	r := newRig(t, withTokens)
+	resp := r.do(request{path: "/api/v1/status"})
+	var got map[string]map[string]string
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]map[string]string{"error": {"reason": "not_signed_in", "message": "sign in, or send the header Authorization"}}
+	if diff := cmp.Diff(want, got); diff != "" || resp.StatusCode != 401 || resp.Header.Get("Content-Type") != "application/json" ||
+		resp.Header.Get("WWW-Authenticate") != `Bearer realm="orderclose"` {
+		t.Errorf("answers %s %v (-want +got):\n%s", resp.Status, resp.Header, diff)
+	}
+	resp = r.do(request{method: "PUT"})
+	if text := body(t, resp); text != "this method is not allowed here\n" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+		t.Errorf("answers %q %v", text, resp.Header)
+	}
+}
+
+func TestGate_TheConsoleWritesRefusals(t *testing.T) {
+	var got []access.Refusal
+	g, err := access.New(access.Options{
+		Settings: config.Console{Listen: "127.0.0.1:9465"},
+		Refuse:   func(_ http.ResponseWriter, _ *http.Request, refusal access.Refusal) { got = append(got, refusal) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, gate: g, handler: g.Wrap(http.NotFoundHandler())}
+	r.do(request{host: "evil.example"})
+	r.do(request{host: "evil.example", path: "/api/v1/status"})
+	text := "the console does not serve this host name; list it in ORDERCLOSE_CONSOLE_HOSTS"
+	want := []access.Refusal{{Status: 421, Reason: "wrong_host", Text: text}, {Status: 421, Reason: "wrong_host", Text: text, API: true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestReasons_AreComplete(t *testing.T) {
+	reasons := access.Reasons()
+	slices.Sort(reasons)
+	if unique := slices.Compact(slices.Clone(reasons)); len(unique) != 17 || len(unique) != len(reasons) {
+		t.Errorf("got %v", reasons)
+	}
+}
+
+func TestNew_RefusesUnsafeOptions(t *testing.T) {
+	dir := t.TempDir()
+	r := &rig{t: t, dir: dir}
+	tokens := r.write("tokens", line("ann", "operator", annsToken))
+	broken := r.write("broken", "ann\n")
+	login := func(http.ResponseWriter, *http.Request, access.LoginPage) {}
+	for want, o := range map[string]access.Options{
+		"ORDERCLOSE_CONSOLE_LISTEN is not on the loopback, and everybody could open the console": {Settings: config.Console{Listen: "0.0.0.0:9465", Proxies: prefixes("10.0.0.7/32")}},
+		"ORDERCLOSE_CONSOLE_ACTIONS is 1, but nobody can be an operator without an identity":     {Settings: config.Console{Listen: "127.0.0.1:9465", Actions: true}},
+		"access: Options need Login for a file of tokens":                                        {Settings: config.Console{Listen: "127.0.0.1:9465", TokensFile: tokens}},
+		"ORDERCLOSE_CONSOLE_TOKENS_FILE: line 1: the line is not: name role sha256:HASH":         {Settings: config.Console{Listen: "127.0.0.1:9465", TokensFile: broken}, Login: login},
+		"ORDERCLOSE_CONSOLE_PASSWORDS_FILE: line 1: the line is not: name:hash":                  {Settings: config.Console{Listen: "127.0.0.1:9465", PasswordsFile: broken}},
+		"ORDERCLOSE_CONSOLE_TOKENS_FILE names a file that cannot be read: no such file or directory; mount the file there or unset the variable": {
+			Settings: config.Console{Listen: "127.0.0.1:9465", TokensFile: dir + "/none"}, Login: login},
+	} {
+		if _, err := access.New(o); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	for _, s := range []config.Console{
+		{Listen: "127.0.0.1:9465"}, {Listen: "localhost:0", TokensFile: tokens, Actions: true}, {Listen: "0.0.0.0:9465", TokensFile: tokens, Proxies: prefixes("10.0.0.7/32")},
+	} {
+		if _, err := access.New(access.Options{Settings: s, Login: login}); err != nil {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// A console without identity serves the machine itself, whatever it listens on.
+func TestGate_WithoutIdentityOnlyTheLoopbackIsServed(t *testing.T) {
+	r := newRig(t, anonymous)
+	if resp := r.do(request{from: "10.0.0.1:1", tls: true}); resp.StatusCode != 403 || r.reached != "" {
+		t.Errorf("answers %s", resp.Status)
+	}
+	for _, path := range []string{"/login", "/logout"} {
+		csrf := r.csrf(user{})
+		if resp := r.do(request{method: "POST", path: path, form: url.Values{"csrf": {csrf}}}); resp.StatusCode != 303 || resp.Header.Get("Location") != "/" || len(resp.Cookies()) > 0 {
+			t.Errorf("%s answers %s to %q", path, resp.Status, resp.Header.Get("Location"))
+		}
+	}
+}
+
+func body(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,79 @@
+package access
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+// MaxBody is the largest body of a request, in bytes.
+const MaxBody = 1 << 20
+
+// bodyTimeout limits how long the body of a request may take to arrive.
+const bodyTimeout = 30 * time.Second
+
+// maxStream is when the context of a request for server-sent events ends. The browser then sends
+// the request again, and its identity is checked again: a session may have ended.
+const maxStream = 5 * time.Minute
+
+// readBody reads the body of a POST, of at most limit bytes. Wrap has limited the time.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) *Refusal {
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		w.Header().Set("Connection", "close") // otherwise the server would wait for the rest before it answers
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			return refused(TooLarge)
+		}
+		return refused(BadForm)
+	}
+	// Otherwise a handler that takes longer would lose its client.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// canonical reports whether the path has no empty segment, no dots and no needless escapes. Then
+// the Gate and every router agree about the page that the path means.
+func canonical(r *http.Request) bool {
+	clean := path.Clean(r.URL.Path)
+	return r.URL.RawPath == "" && (r.URL.Path == clean || clean != "/" && r.URL.Path == clean+"/")
+}
+
+// below returns the path below the base path; "": the path is outside of it.
+func (g *Gate) below(r *http.Request) string {
+	at, ok := strings.CutPrefix(r.URL.Path, g.o.Settings.BasePath)
+	if !ok || at != "" && at[0] != '/' {
+		return ""
+	}
+	return at
+}
+
+// isAPI reports whether the request is one of the JSON API. After Wrap the path may have lost the
+// base path: then the context knows it.
+func (g *Gate) isAPI(r *http.Request) bool {
+	if v, ok := r.Context().Value(visitKey{}).(visit); ok {
+		return v.api
+	}
+	return strings.HasPrefix(g.below(r), "/api/")
+}
+
+func (g *Gate) public(at string) bool {
+	for _, p := range g.o.Public {
+		if at == p || strings.HasSuffix(p, "/") && strings.HasPrefix(at, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// wantsEvents reports whether a script waits for server-sent events. It cannot show a form.
+func wantsEvents(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
+}

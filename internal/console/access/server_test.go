@@ -1,0 +1,185 @@
+package access_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// serve serves a rig on a real listener.
+func serve(t *testing.T, r *rig) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(r.handler)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// raw sends the bytes of a request and returns the status of the response.
+func raw(t *testing.T, server *httptest.Server, text string) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// A request target may have a host too. It counts, and the header Host does not.
+func TestServer_ChecksTheHostOfTheRequestTarget(t *testing.T) {
+	server := serve(t, newRig(t, anonymous))
+	for _, row := range []struct {
+		request string
+		status  int
+	}{
+		{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 200},
+		{"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421},
+		{"GET / HTTP/1.1\r\nHost: \r\n\r\n", 421},
+		{"GET / HTTP/1.0\r\n\r\n", 421},
+		{"GET / HTTP/1.1\r\n\r\n", 400},
+		{"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 400},
+		{"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
+		{"GET http://localhost:1/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 200},
+		{"GET http://localhost@evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
+		{"GET http://evil.example/login HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
+		{"GET //evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
+		{"CONNECT localhost:9465 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405},
+		{"GET /static/../ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
+		{"GET /%2e%2e/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
+	} {
+		if status := raw(t, server, row.request); status != row.status {
+			t.Errorf("%q answers %d, want %d", row.request, status, row.status)
+		}
+	}
+}
+
+// A form that is announced larger than the limit is refused before it has arrived.
+func TestServer_RefusesAHugeLogin(t *testing.T) {
+	server := serve(t, newRig(t, withTokens))
+	head := "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+	for _, text := range []string{
+		head + "Content-Length: 1000000000\r\n\r\ntoken=" + strings.Repeat("x", 20<<10),
+		head + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat("x", 0x5000) + "\r\n",
+	} {
+		if status := raw(t, server, text); status != 413 {
+			t.Errorf("answers %d", status)
+		}
+	}
+}
+
+// deadlines keeps the read deadlines of a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.set = append(d.set, at)
+	return nil
+}
+
+// A body must arrive within 30 s. A handler may take longer, and so may server-sent events.
+func TestServer_ASlowBodyIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, anonymous)
+		csrf := r.csrf(user{})
+		limit := time.Now().Add(30 * time.Second)
+		for _, row := range []struct {
+			method, site string
+			want         []time.Time
+		}{
+			{"GET", "", nil}, {"POST", "cross-site", []time.Time{limit}}, {"POST", "same-origin", []time.Time{limit, {}}},
+		} {
+			h := httptest.NewRequest(row.method, "/order", strings.NewReader("csrf="+csrf))
+			h.Host, h.RemoteAddr = "localhost", "127.0.0.1:1"
+			h.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			h.Header.Set("Sec-Fetch-Site", row.site)
+			d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+			r.handler.ServeHTTP(d, h)
+			if diff := cmp.Diff(row.want, d.set); diff != "" {
+				t.Errorf("%s from %q: deadlines (-want +got):\n%s", row.method, row.site, diff)
+			}
+		}
+	})
+}
+
+// Server-sent events arrive while the handler runs, through the log of requests too.
+func TestServer_EventsAreFlushed(t *testing.T) {
+	r := newRig(t, anonymous)
+	end := make(chan struct{})
+	r.handler = r.gate.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: 1\n\n")
+		w.(http.Flusher).Flush()
+		<-end
+	}))
+	resp, err := http.Get(serve(t, r).URL + "/live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	close(end)
+	if err != nil || line != "data: 1\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+}
+
+// A stream of events does not outlive its session for long: the browser must ask again.
+func TestGate_AStreamOfEventsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, withTokens)
+		u := user{cookies: r.login(annsToken)}
+		r.handler = r.gate.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
+		began := time.Now()
+		r.do(u.request(request{path: "/live", header: map[string]string{"Accept": "text/event-stream"}}))
+		if lasted := time.Since(began); lasted != 5*time.Minute {
+			t.Errorf("the stream lasts %v", lasted)
+		}
+	})
+}
+
+// With TLS the console serves other machines, with cookies that never leave TLS.
+func TestServer_ServesTLS(t *testing.T) {
+	r := newRig(t, func(r *rig, s *config.Console) { withTokens(r, s); s.Hosts = []string{"example.com"} })
+	server := httptest.NewUnstartedServer(r.handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	req, err := http.NewRequest("POST", server.URL+"/login", strings.NewReader("token="+annsToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "example.com"
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	client := server.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	c := resp.Cookies()
+	if resp.ProtoMajor != 2 || resp.StatusCode != 303 || len(c) != 1 || !c[0].Secure || resp.Header.Get("Strict-Transport-Security") == "" {
+		t.Errorf("answers %s %s with %v", resp.Proto, resp.Status, c)
+	}
+}

@@ -1,0 +1,249 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// The kinds of plans.
+const (
+	kindRedrive = "redrive"
+	kindDiscard = "discard"
+	kindReplay  = "replay"
+	kindSweep   = "sweep" // its plan is a dry run
+	kindPause   = "pause"
+	kindResume  = "resume"
+)
+
+// plannerOf returns the planner of a kind, or an error that names each wrong field.
+func (c *Console) plannerOf(kind string, fields url.Values) (planner, error) {
+	known := map[string]func(url.Values) (planner, error){
+		kindRedrive: c.planRedrive, kindDiscard: c.planDiscard, kindReplay: c.planReplay, kindSweep: c.planSweep,
+		kindPause: c.planPause, kindResume: c.planResume,
+	}
+	make, ok := known[kind]
+	if !ok {
+		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, replay, sweep, pause or resume", kind)
+	}
+	p, err := make(fields)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be planned: %w", err)
+	}
+	return p, nil
+}
+
+func (c *Console) planRedrive(f url.Values) (planner, error) {
+	return c.planResolution(f, wire.Redriven)
+}
+func (c *Console) planDiscard(f url.Values) (planner, error) {
+	return c.planResolution(f, wire.Discarded)
+}
+
+// planResolution plans to redrive or to discard dead letters. The fields cause, stage, topic, order and
+// since select them. The field at names one by its position, and may be repeated.
+func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (planner, error) {
+	if c.o.Kafka == nil {
+		return nil, ops.ErrNoKafka
+	}
+	f := deadletters.Filter{Cause: fields.Get("cause"), Stage: fields.Get("stage"), Source: fields.Get("topic"), Order: fields.Get("order")}
+	since, err := moment("since", fields.Get("since"), true)
+	f.Since = since
+	errs := []error{err}
+	for _, at := range fields["at"] {
+		position, err := deadletters.ParsePartitionOffset(at)
+		f.Positions, errs = append(f.Positions, position), append(errs, err)
+	}
+	if how == wire.Discarded && f.Cause == "" && f.Stage == "" && f.Source == "" && f.Order == "" && f.Since.IsZero() && len(f.Positions) == 0 {
+		errs = append(errs, errors.New("select dead letters: give at, cause, stage, topic, order or since"))
+	}
+	for _, name := range []string{f.Cause, f.Stage, f.Source} {
+		if name == deadletters.Other {
+			errs = append(errs, fmt.Errorf("%q stands for many causes, stages or topics: select dead letters by their positions", name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, report progress) (prepared, error) {
+		cfg := c.o.Config()
+		log, err := c.o.Kafka.TopicID(ctx, cfg.Topics.DeadLetter)
+		if err != nil {
+			return prepared{}, err
+		}
+		topic := deadletters.Topic{Log: c.o.Kafka, Name: cfg.Topics.DeadLetter, Progress: report}
+		o := deadletters.Options{Filter: f, How: how, Rules: deadletters.RulesFor(cfg.Buckets, cfg.Topics.Replay, cfg.Topics.Events)}
+		plan, err := topic.MakePlan(ctx, o)
+		if err != nil {
+			return prepared{}, err
+		}
+		o.Filter.Through = plan.Snapshot()
+		return prepared{summary: plan, nothing: plan.Doable() == 0, run: func(ctx context.Context, report progress) (any, error) {
+			if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
+				return nil, err
+			} else if now != log {
+				return nil, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
+			}
+			topic := deadletters.Topic{Log: c.o.Kafka, Name: plan.Topic}
+			return topic.Run(ctx, o, report)
+		}}, nil
+	}, nil
+}
+
+// planReplay plans to send the records of a window of the close topic again. The fields from and to are
+// required. The fields order, category and partition are optional, and may be repeated.
+func (c *Console) planReplay(fields url.Values) (planner, error) {
+	if c.o.Kafka == nil {
+		return nil, ops.ErrNoKafka
+	}
+	from, err1 := moment("from", fields.Get("from"), false)
+	to, err2 := moment("to", fields.Get("to"), false)
+	errs := []error{err1, err2}
+	if err1 == nil && err2 == nil && !from.Before(to) {
+		errs = append(errs, errors.New("from is not before to"))
+	}
+	cfg := c.o.Config()
+	w := ops.ReplayWindow{
+		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: from.Truncate(time.Millisecond), To: orderclose.CeilMilli(to),
+		Orders: given(fields["order"]), Categories: given(fields["category"]), Groups: cfg.ReplayProgressGroups(),
+	}
+	for _, id := range w.Orders {
+		if err := orderclose.ValidateID(id); err != nil {
+			errs = append(errs, fmt.Errorf("order: %w", err))
+		}
+	}
+	for _, partition := range given(fields["partition"]) {
+		n, err := strconv.Atoi(partition)
+		if err != nil {
+			err = fmt.Errorf("partition is %q, want a number", partition)
+		}
+		w.OnlyPartitions, errs = append(w.OnlyPartitions, n), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, report progress) (prepared, error) {
+		plan, err := ops.NewReplayPlan(ctx, c.o.Kafka, w)
+		if err != nil {
+			return prepared{}, err
+		}
+		counted := func(done int64) { report(done, plan.Records) }
+		var database ops.ReplayDatabase
+		if c.o.Store != nil {
+			database = c.o.Store
+		}
+		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
+			return prepared{}, err
+		}
+		return prepared{summary: plan, nothing: plan.Preview.Records == 0, run: func(ctx context.Context, report progress) (any, error) {
+			return ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
+		}}, nil
+	}, nil
+}
+
+// planSweep plans a sweep now: the plan is a dry run.
+func (c *Console) planSweep(url.Values) (planner, error) {
+	if c.o.Sweep == nil {
+		return nil, errors.New("a sweep needs the database and Redis: set the variables that orderclose compensate needs")
+	}
+	return func(ctx context.Context, _ progress) (prepared, error) {
+		found, err := c.o.Sweep(ctx, true, nil)
+		if err != nil {
+			return prepared{}, err
+		}
+		return prepared{summary: found, nothing: found.Found == 0, run: func(ctx context.Context, report progress) (any, error) {
+			return c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
+		}}, nil
+	}, nil
+}
+
+// pausePlan is a plan to pause or to resume, and its result.
+type pausePlan struct {
+	Paths    []orderclose.Path `json:"paths"`
+	Category string            `json:"category,omitempty"`
+	For      string            `json:"for,omitempty"`
+	Reason   string            `json:"reason,omitempty"`
+	On       []wire.Pause      `json:"on"` // that are on now
+}
+
+// planPause plans to close no orders for a while: path, for, reason, and perhaps category.
+func (c *Console) planPause(fields url.Values) (planner, error) {
+	paths, err1 := ops.ParsePaths(fields.Get("path"))
+	lasting, err2 := ops.ParsePause(fields.Get("for"))
+	if err := errors.Join(err1, err2, ops.CheckReason(fields.Get("reason"))); err != nil {
+		return nil, err
+	}
+	p := pausePlan{Paths: paths, Category: fields.Get("category"), For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
+	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) error {
+		return kept.Pause(ctx, paths, p.Category, lasting, p.Reason)
+	})
+}
+
+// planResume plans to end pauses: path, and perhaps category.
+func (c *Console) planResume(fields url.Values) (planner, error) {
+	paths, err := ops.ParsePaths(fields.Get("path"))
+	if err != nil {
+		return nil, err
+	}
+	p := pausePlan{Paths: paths, Category: fields.Get("category")}
+	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) error {
+		_, err := kept.Resume(ctx, paths, p.Category)
+		return err
+	})
+}
+
+func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pauser) error) (planner, error) {
+	kept, err := c.pipeline().Pauser()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, _ progress) (prepared, error) {
+		if p.On, err = kept.Pauses(ctx); err != nil {
+			return prepared{}, err
+		}
+		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, error) {
+			after := p
+			if err := change(ctx, kept); err != nil {
+				return nil, err
+			}
+			c.pauses.forget()
+			after.On, err = kept.Pauses(ctx)
+			return after, err
+		}}, nil
+	}, nil
+}
+
+// given returns the values that are not empty: a form sends empty fields too.
+func given(values []string) (some []string) {
+	for _, v := range values {
+		if v = strings.TrimSpace(v); v != "" && !slices.Contains(some, v) {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+// moment parses a moment of a form or of the API: RFC 3339, or without a zone, in UTC.
+func moment(field, value string, optional bool) (time.Time, error) {
+	if value == "" && optional {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if t, err := time.Parse(layout, value); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s is %.40q, want a moment such as 2026-11-20T12:30:00Z", field, value)
+}

@@ -1,0 +1,206 @@
+// Package console serves the web console: what waits, what is due when, and why an order was missed.
+//
+//	c, err := console.New(console.Options{Pipeline: pipeline, …})
+//	http.Serve(listener, c.Handler())
+//
+// Pages are HTML that the server renders, and work without scripts. With scripts, the open page is
+// kept up to date by server-sent events. The JSON API below /api/v1/ has the same data. Both show
+// what internal/ops returns, as the commands do; this package only renders it.
+//
+// A page never waits long for a server. If a server does not answer, the page shows the last answer and
+// its age, the error, and when the error began.
+//
+//	console.go    the routes
+//	source.go     values that are fetched when a page needs them, and shared by all pages
+//	page.go       rendering a page, in the language of the browser
+//	texts.go      the catalogue of all texts, texts.yaml
+//	chart.go      charts, as SVG
+//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
+//	plans.go      plans that a person confirms; actions.go makes them, planpages.go shows them
+//	live.go       server-sent events
+//	api.go        the JSON API
+//	templates, static    HTML, style and script
+package console
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// DefaultRunbook is the address of the runbook. That of a section is this with # and its name.
+const DefaultRunbook = "https://github.com/orderclose/orderclose/blob/main/docs/runbook.md"
+
+// Options of a Console. Config and Settings are required.
+type Options struct {
+	Config func() *config.Config // the configuration in effect
+	Kafka  *kafka.Cluster        // nil: no Kafka is named
+	Store  *store.Store          // nil: no database is named
+	// ConfigBroken, if not nil, returns the error of the present topics.yaml; nil: it is in effect.
+	ConfigBroken func() error
+
+	// Sweep sweeps the database now, as orderclose compensate does. A dry run only counts. progress may
+	// be nil. Nil: no sweep can be started.
+	Sweep func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
+
+	Settings config.Console // who may open the console; Settings.Listen must be set
+	Runbook  string         // default DefaultRunbook
+	Version  string         // of the program, shown in the footer
+	Logger   *slog.Logger
+}
+
+// Console serves the console. Make it with New.
+type Console struct {
+	o      Options
+	ctx    context.Context // of fetches and live updates; ends with Close
+	cancel context.CancelFunc
+	assets map[string]asset
+
+	gate *access.Gate
+
+	status   source[ops.Status]
+	forecast source[ops.Forecast]
+	lateness source[ops.Lateness]
+	sweeps   source[ops.Sweeps]
+	topics   source[ops.TopicsPlan]
+	appended source[ops.Appended]
+	pauses   source[[]wire.Pause]
+	database source[time.Time] // the database's clock
+	broken   source[struct{}]  // its error is that of topics.yaml
+
+	control   *ops.Control         // nil: no Kafka
+	letters   *deadletters.Catalog // nil: no Kafka
+	following sync.WaitGroup       // of letters
+	plans     *plans
+	live      atomic.Int64 // the number of open live updates
+}
+
+//go:embed templates static
+var files embed.FS
+
+// New returns a Console. It follows the dead letters, and asks nothing else until a page needs it. Call
+// Close in the end.
+func New(o Options) (*Console, error) {
+	if o.Config == nil {
+		return nil, errors.New("console: Options.Config is missing")
+	}
+	if o.Runbook == "" {
+		o.Runbook = DefaultRunbook
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Console{o: o, assets: map[string]asset{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if err := c.loadAssets(); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.gate, err = access.New(access.Options{
+		Settings: o.Settings, Login: c.serveLogin, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
+	}); err != nil {
+		c.cancel()
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.makeSources()
+	if o.Kafka != nil {
+		c.control = ops.NewControl(o.Kafka, o.Config().Topics.Control)
+		c.letters = deadletters.NewCatalog(deadletters.CatalogOptions{Log: o.Kafka, Topic: o.Config().Topics.DeadLetter, Logger: o.Logger})
+		c.following.Go(func() { c.letters.Run(c.ctx) })
+	}
+	c.plans = &plans{ctx: c.ctx, now: time.Now, onEnd: c.planEnded, byID: map[string]*plan{}}
+	return c, nil
+}
+
+// Close ends live updates, requests to the servers, and plans that are being carried out; what these
+// have done stays done. It returns when the plans have ended.
+func (c *Console) Close() {
+	c.cancel()
+	c.plans.running.Wait()
+	c.following.Wait()
+}
+
+// pipeline returns what the pages ask.
+func (c *Console) pipeline() ops.Pipeline {
+	return ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Control: c.control}
+}
+
+// Handler serves pages, live updates and the API below the base path.
+func (c *Console) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]http.HandlerFunc{
+		"GET /{$}":                               c.serveNow,
+		"GET /order":                             c.serveOrderForm,
+		"POST /order":                            c.serveOrder,
+		"GET /delays":                            c.serveDelays,
+		"POST /delays":                           c.serveDelays,
+		"GET /dead-letters":                      c.serveLetters,
+		"POST /dead-letters":                     c.serveLetters,
+		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
+		"GET /sweeps":                            c.serveSweeps,
+		"GET /replay":                            c.serveReplay,
+		"GET /plans/{id}":                        c.servePlan,
+		"POST /language":                         c.serveLanguage,
+		"GET /live":                              c.serveLive,
+		"GET /static/{name}":                     c.serveStatic,
+		"/":                                      c.serveNotFound,
+	} {
+		mux.HandleFunc(pattern, serve)
+	}
+	for pattern, serve := range map[string]http.HandlerFunc{
+		"POST /plans":              c.serveAddPlan,
+		"POST /plans/{id}/confirm": c.serveConfirmPlan,
+	} {
+		mux.Handle(pattern, c.gate.Action(serve))
+	}
+	for _, e := range c.endpoints() {
+		var serve http.Handler = e.serve
+		if e.action {
+			serve = c.gate.Action(serve)
+		}
+		mux.Handle(e.pattern, serve)
+	}
+	mux.HandleFunc("GET "+apiPrefix+"openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openAPI)
+	})
+	if c.o.Settings.BasePath == "" {
+		return c.gate.Wrap(mux)
+	}
+	outer := http.NewServeMux()
+	outer.Handle(c.o.Settings.BasePath+"/", http.StripPrefix(c.o.Settings.BasePath, mux))
+	return c.gate.Wrap(outer)
+}
+
+// loadAssets reads the files of static.
+func (c *Console) loadAssets() error {
+	names, err := fs.Glob(files, "static/*")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		data, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		c.assets[strings.TrimPrefix(name, "static/")] = newAsset(name, data)
+	}
+	return nil
+}

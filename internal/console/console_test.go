@@ -1,0 +1,354 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a console beside an embedded Kafka and a database.
+type rig struct {
+	t      *testing.T
+	cfg    *config.Config
+	broker *kfake.Cluster
+	kafka  *kafka.Cluster
+	store  *store.Store
+	c      *Console
+	url    string
+	user   string // who sends the requests
+}
+
+func newRig(t *testing.T, change ...func(*Options)) *rig {
+	t.Helper()
+	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	r := &rig{t: t, broker: broker}
+	if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if r.kafka, err = kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kafka.Close)
+	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)); err != nil {
+		t.Fatal(err)
+	}
+	if r.store, err = sqlite.Open(sqlite.Memory, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.store.Close() })
+	if err := r.store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{
+		Config: func() *config.Config { return r.cfg }, Kafka: r.kafka, Store: r.store, Version: "v0",
+		Settings: config.Console{
+			Listen: config.DefaultConsoleListen, Actions: true, UserHeader: "X-User", Operators: []string{"ann"},
+			Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+		},
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	if r.c, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(r.c.Handler())
+	t.Cleanup(func() {
+		r.c.Close()
+		server.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	r.url, r.user = server.URL+r.c.o.Settings.BasePath, "ann"
+	return r
+}
+
+// do sends a request and returns the answer with its body.
+func (r *rig) do(method, path, language string, form url.Values) (*http.Response, string) {
+	r.t.Helper()
+	var body io.Reader
+	if form != nil {
+		form = maps.Clone(form)
+		form.Set("csrf", r.csrf())
+		body = strings.NewReader(form.Encode())
+	}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Accept-Language", language)
+	req.Header.Set("X-User", r.user)
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	res, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return res, string(data)
+}
+
+var csrfField = regexp.MustCompile(`name="csrf" value="([^"]*)"`)
+
+// csrf returns the token of the user's forms.
+func (r *rig) csrf() string {
+	r.t.Helper()
+	return csrfField.FindStringSubmatch(r.open("/order"))[1]
+}
+
+// open returns a page, which must exist.
+func (r *rig) open(path string) string {
+	r.t.Helper()
+	res, body := r.do(http.MethodGet, path, "en", nil)
+	if res.StatusCode != http.StatusOK {
+		r.t.Fatalf("%s: %s\n%s", path, res.Status, body)
+	}
+	return body
+}
+
+// json decodes the answer of an endpoint of the API.
+func (r *rig) json(method, path, body string, into any) int {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("X-User", r.user)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
+		r.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return res.StatusCode
+}
+
+// addOrder creates an order in the database and puts its record into a topic.
+func (r *rig) addOrder(id, topic string, due time.Time) {
+	r.t.Helper()
+	o := orderclose.Order{ID: id, Category: "ticket", CreatedAt: due.Add(-time.Hour), Due: due}
+	if err := scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}); err != nil {
+		r.t.Fatal(err)
+	}
+	m, err := wire.Record{Order: o, Release: due}.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) putStock(sku string) {
+	r.t.Helper()
+	if err := scenario.OrdersOf(r.store).PutStock(r.t.Context(), sku, 1000); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func contains(t *testing.T, body string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q:\n%s", want, body)
+		}
+	}
+}
+
+func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
+	r := newRig(t)
+	r.putStock("ink")
+	r.addOrder("a", "delay_1h", time.Now().Add(5*time.Minute))
+	page := r.open("/")
+	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`, `data-live="/live?page=now"`, "What falls due")
+
+	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
+	r.c.status.forget()
+	page = r.open("/")
+	contains(t, page, `data-state="attention"`, `data-kind="records_overdue"`, "start one with orderclose run relay", DefaultRunbook+"#records-do-not-leave-a-delay-topic")
+
+	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
+	contains(t, page, `<html lang="zh">`, "有问题需要处理")
+	if got := res.Header.Get("Content-Language"); got != "zh" {
+		t.Errorf("Content-Language %q", got)
+	}
+	var status statusAnswer
+	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.Attention || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
+		t.Errorf("%d: %+v", code, status)
+	}
+}
+
+func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
+	r := newRig(t)
+	r.open("/")
+	r.broker.Close()
+	_ = r.store.Close()
+	r.c.status.forget()
+	r.c.database.forget()
+	for range 50 { // a fetch that fails takes longer than a page waits
+		if strings.Contains(r.open("/"), "Kafka has not answered since") {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	contains(t, r.open("/"), `data-state="unknown"`, "Kafka has not answered since", "The database has not answered since", "What is shown here was read at", `<tr data-topic="delay_1h"`)
+}
+
+func TestOrder_ShowsTheTimeline(t *testing.T) {
+	r := newRig(t)
+	r.putStock("ink")
+	due := time.Now().Add(-time.Minute)
+	r.addOrder("closed", "order-close", due)
+	if _, err := r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
+		t.Fatal(err)
+	}
+	res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"closed"}})
+	contains(t, page, "handed to the closer", "closed by pipeline", "2 of ink came back", `id="timeline"`)
+	if res.StatusCode != http.StatusOK {
+		t.Error(res.Status)
+	}
+	res, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nobody"}})
+	contains(t, page, "This order was found nowhere", "order-close/")
+	if res.StatusCode != http.StatusNotFound {
+		t.Error(res.Status)
+	}
+	var h ops.History
+	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"closed"}`, &h); code != http.StatusOK || h.Database.Receipt == nil || len(h.Timeline) < 4 {
+		t.Errorf("%d: %+v", code, h)
+	}
+	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h); code != http.StatusNotFound {
+		t.Error(code)
+	}
+}
+
+func TestPages_ShowHostileTextHarmless(t *testing.T) {
+	r := newRig(t)
+	for _, id := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a\u202eb", "a\x1b[31m\r\nSet-Cookie: x", strings.Repeat("x", 60_000), "\xff\xfe", "{{.}}"} {
+		res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {id}})
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || strings.Contains(page, "\u202e") || strings.Contains(page, "\x1b") || len(page) > 20_000 || res.Header.Get("Set-Cookie") != "" {
+			t.Errorf("%.40q: %s, %d bytes\n%.3000s", id, res.Status, len(page), page)
+		}
+		_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {id}})
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") {
+			t.Errorf("%.40q:\n%.3000s", id, page)
+		}
+	}
+	if res, _ := r.do(http.MethodPost, "/order", "en", url.Values{"id": {strings.Repeat("x", 2<<20)}}); res.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a large form: %s", res.Status)
+	}
+}
+
+func TestDelays_CalculatesTheWayOfAnOrder(t *testing.T) {
+	r := newRig(t)
+	_, page := r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"ticket"}})
+	contains(t, page, "An order of category ticket that is made now", "after 7m", "<li>delay_1m × 7</li><li>order-close</li>", "All 7 topics match topics.yaml.")
+	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
+	contains(t, page, "so the default holds", "after 30m")
+	var way delayRoute
+	if code := r.json(http.MethodPost, "/api/v1/delays", `{"category":"ticket"}`, &way); code != http.StatusOK || way.Due.Sub(way.Made) != 7*time.Minute || way.Path.Appends != 8 {
+		t.Errorf("%d: %+v", code, way)
+	}
+	if code := r.json(http.MethodPost, "/api/v1/delays", `{"categories":1}`, &struct{}{}); code != http.StatusBadRequest {
+		t.Errorf("an unknown field: %d", code)
+	}
+}
+
+func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-User", "ann")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	read := func(want string) {
+		t.Helper()
+		got, buf := "", make([]byte, 32<<10)
+		for !strings.Contains(got, want) {
+			n, err := res.Body.Read(buf)
+			if got += string(buf[:n]); err != nil {
+				t.Fatalf("%v; no %q in %s", err, want, got)
+			}
+		}
+	}
+	read(`data-state="well"`)
+	r.putStock("ink")
+	r.addOrder("late", "delay_1h", time.Now().Add(-time.Minute))
+	r.c.status.forget()
+	read(`data-state="attention"`)
+}
+
+func TestBasePath_IsInEveryLink(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Settings.BasePath = "/tools/orderclose" })
+	for _, path := range []string{"/", "/order", "/delays"} {
+		page := r.open(path)
+		for _, attribute := range []string{`href="/`, `src="/`, `action="/`, `data-live="/`} {
+			if rest := strings.ReplaceAll(page, attribute+"tools/orderclose/", ""); strings.Contains(rest, attribute) {
+				t.Errorf("%s has %s without the base path:\n%s", path, attribute, page)
+			}
+		}
+	}
+	res, _ := r.do(http.MethodPost, "/language", "en", url.Values{"lang": {"zh"}, "path": {"/delays"}})
+	if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/tools/orderclose/delays" || res.Cookies()[0].Path != "/tools/orderclose" {
+		t.Errorf("%s, %v", res.Status, res.Header)
+	}
+	for _, path := range []string{"//evil.example", `/\evil.example`, "https://evil.example", "", "/order?id=x"} {
+		if res, _ := r.do(http.MethodPost, "/language", "en", url.Values{"lang": {"zh"}, "path": {path}}); res.Header.Get("Location") != "/tools/orderclose/" {
+			t.Errorf("%q leads to %q", path, res.Header.Get("Location"))
+		}
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	r := newRig(t)
+	if res, page := r.do(http.MethodGet, "/nothing", "en", nil); res.StatusCode != http.StatusNotFound || !strings.Contains(page, "no such page") {
+		t.Errorf("%s\n%s", res.Status, page)
+	}
+	var e struct{ Error string }
+	if code := r.json(http.MethodGet, "/api/v1/nothing", "", &e); code != http.StatusNotFound || e.Error == "" {
+		t.Errorf("%d %+v", code, e)
+	}
+}

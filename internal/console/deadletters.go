@@ -1,0 +1,214 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+)
+
+// lettersPerPage is how many dead letters a page lists.
+const lettersPerPage = 50
+
+// letterTimeout bounds reading the dead letters of a page from Kafka.
+const letterTimeout = 5 * time.Second
+
+// lettersData is what the page of dead letters shows.
+type lettersData struct {
+	State   deadletters.CatalogState
+	Chart   chart
+	Filter  url.Values // cause, topic, stage, since, all; and order, which stands in no URL
+	Listing deadletters.Listing
+	Problem error // of the filter, or of reading the page
+}
+
+// Link returns the query of the same list from another place on, or with another filter.
+func (d lettersData) Link(name, value string) string {
+	q := url.Values{}
+	for key, values := range d.Filter {
+		if key != "order" && key != "after" {
+			q[key] = values
+		}
+	}
+	q.Set(name, value)
+	if value == "" {
+		q.Del(name)
+	}
+	return "?" + q.Encode()
+}
+
+// FilterNames returns the fields of the filter that a plan takes over. The list has all resolved dead
+// letters too if all is set; a plan is about the pending ones.
+func (d lettersData) FilterNames() (names []string) {
+	for _, name := range []string{"cause", "topic", "stage", "since", "order"} {
+		if d.Filter.Get(name) != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Plain reports whether the fields of the filter can be the fields of a plan.
+func (d lettersData) Plain() bool {
+	for _, name := range d.FilterNames() {
+		if !(page{}).Plain(d.Filter.Get(name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// letterQuery returns what the fields select.
+func letterQuery(fields url.Values) (q deadletters.Query, err error) {
+	q.Limit = lettersPerPage
+	q.All = fields.Get("all") == "1"
+	q.Cause, q.Stage, q.Source, q.Order = fields.Get("cause"), fields.Get("stage"), fields.Get("topic"), strings.TrimSpace(fields.Get("order"))
+	if q.Since, err = moment("since", fields.Get("since"), true); err != nil {
+		return q, err
+	}
+	if after := fields.Get("after"); after != "" {
+		at, err := deadletters.ParsePartitionOffset(after)
+		if err != nil {
+			return q, err
+		}
+		q.After = &at
+	}
+	return q, nil
+}
+
+func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
+	fields := r.URL.Query()
+	if r.Method == http.MethodPost {
+		if !c.parseForm(w, r) {
+			return
+		}
+		fields = r.PostForm
+	}
+	d := lettersData{Filter: fields}
+	status := http.StatusOK
+	if c.letters == nil {
+		d.Problem = ops.ErrNoKafka
+	} else {
+		d.State = c.letters.State()
+		d.Chart = hoursChart(d.State)
+		q, err := letterQuery(fields)
+		if err != nil {
+			status = http.StatusBadRequest
+		} else {
+			ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
+			defer cancel()
+			d.Listing, err = c.letters.List(ctx, q)
+		}
+		d.Problem = err
+	}
+	c.render(w, r, status, c.newPage(r, "dead-letters", d))
+}
+
+// letterData is what the page of one dead letter shows.
+type letterData struct {
+	Letter deadletters.Whole
+}
+
+// letter returns the dead letter of a request; nil if there is none.
+func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
+	at, err := deadletters.ParsePartitionOffset(r.PathValue("partition") + "/" + r.PathValue("offset"))
+	if err != nil {
+		return nil, nil
+	}
+	if c.letters == nil {
+		return nil, ops.ErrNoKafka
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
+	defer cancel()
+	found, err := c.letters.Letters(ctx, []deadletters.Position{at})
+	if err != nil || len(found.Letters) == 0 {
+		return nil, err
+	}
+	whole := found.Letters[0].Whole()
+	return &whole, nil
+}
+
+func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
+	l, err := c.letter(r)
+	switch {
+	case err != nil:
+		c.render(w, r, http.StatusServiceUnavailable, c.newPage(r, "error", problem{Key: "error.kafka", Detail: err.Error()}))
+	case l == nil:
+		c.renderProblem(w, r, http.StatusNotFound, "error.no_letter")
+	default:
+		c.render(w, r, http.StatusOK, c.newPage(r, "dead-letter", letterData{*l}))
+	}
+}
+
+// hoursChart returns the pending dead letters of the last week by the time they were written, in steps
+// of six hours.
+func hoursChart(s deadletters.CatalogState) chart {
+	const perBar = 6
+	c := chart{Key: "letters.chart", Series: []string{"dead letters"}}
+	for i := 0; i < len(s.ByHour); i += perBar {
+		hours := s.ByHour[i:min(i+perBar, len(s.ByHour))]
+		b := bar{From: hours[0].From, To: hours[len(hours)-1].From.Add(time.Hour), Parts: []barPart{{}}}
+		for _, h := range hours {
+			b.Sum += int64(h.Pending)
+		}
+		b.Parts[0].Count = b.Sum
+		if i > 0 && i%(4*perBar) == 0 { // the label of the first bar would be cut
+			b.Label = b.From.UTC().Format("01-02")
+		}
+		c.Bars = append(c.Bars, b)
+	}
+	return c.placed()
+}
+
+// lettersAnswer is the body of the list of dead letters.
+type lettersAnswer struct {
+	State deadletters.CatalogState `json:"state"`
+	deadletters.Listing
+}
+
+func (c *Console) serveLettersJSON(w http.ResponseWriter, r *http.Request) {
+	c.writeLetters(w, r, r.URL.Query())
+}
+
+func (c *Console) serveLetterSearchJSON(w http.ResponseWriter, r *http.Request) {
+	var asked orderQuestion
+	if readJSON(w, r, &asked) {
+		c.writeLetters(w, r, url.Values{"order": {asked.ID}, "all": {"1"}})
+	}
+}
+
+func (c *Console) writeLetters(w http.ResponseWriter, r *http.Request, fields url.Values) {
+	if c.letters == nil {
+		writeError(w, http.StatusServiceUnavailable, ops.ErrNoKafka.Error())
+		return
+	}
+	q, err := letterQuery(fields)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
+	defer cancel()
+	found, err := c.letters.List(ctx, q)
+	if err != nil {
+		writeError(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, lettersAnswer{c.letters.State(), found})
+}
+
+func (c *Console) serveLetterJSON(w http.ResponseWriter, r *http.Request) {
+	l, err := c.letter(r)
+	switch {
+	case err != nil:
+		writeError(w, http.StatusServiceUnavailable, err.Error())
+	case l == nil:
+		writeError(w, http.StatusNotFound, "there is no such dead letter, or retention has deleted it")
+	default:
+		writeJSON(w, http.StatusOK, *l)
+	}
+}

@@ -1,0 +1,97 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// indexed waits until the console has read all dead letters.
+func (r *rig) indexed(pending int) {
+	r.t.Helper()
+	for range 500 {
+		n := 0
+		state := r.c.letters.State()
+		for _, count := range state.Pending {
+			n += count
+		}
+		if state.Complete && n == pending {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.t.Fatalf("the dead letters are not read: %+v", r.c.letters.State())
+}
+
+func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
+	r := newRig(t)
+	for i := range 120 {
+		r.addDeadLetter(fmt.Sprintf("order-%d", i), []string{"failed", "not_found"}[i%2], time.Now())
+	}
+	r.indexed(120)
+	page := r.open("/dead-letters")
+	contains(t, page, `data-cause="failed"`, `<td class="n">60</td>`, `<tr data-at="0/119">`, `<a id="older" rel="next" href="?after=0%2F70">`, `<form id="plan-redrive"`)
+	if n := strings.Count(page, "<tr data-at="); n != lettersPerPage {
+		t.Errorf("the page lists %d", n)
+	}
+	page = r.open("/dead-letters?cause=failed&after=0/118")
+	contains(t, page, `<tr data-at="0/116">`, `<option value="failed" selected>`)
+	if strings.Contains(page, `data-at="0/117"`) {
+		t.Error("a dead letter of another cause is listed")
+	}
+	contains(t, r.open("/dead-letters?topic=order-close"), `data-at="0/119"`)
+	contains(t, r.open("/dead-letters?topic=nothing"), `id="no-letters"`)
+	contains(t, r.open("/dead-letters?since=2100-01-01T00:00"), `id="no-letters"`)
+	_, page = r.do(http.MethodPost, "/dead-letters", "en", url.Values{"order": {"order-7"}, "all": {"1"}})
+	contains(t, page, `data-at="0/7"`)
+	if n := strings.Count(page, "<tr data-at="); n != 1 {
+		t.Errorf("%d dead letters of one order", n)
+	}
+	for _, bad := range []string{"?after=x", "?since=soon"} {
+		if res, _ := r.do(http.MethodGet, "/dead-letters"+bad, "en", nil); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", bad, res.Status)
+		}
+	}
+	contains(t, r.open("/dead-letters/0/7"), "order-7", "closing it failed", "order-close", `name="at" value="0/7"`)
+	for _, missing := range []string{"/dead-letters/0/999", "/dead-letters/x/y"} {
+		if res, _ := r.do(http.MethodGet, missing, "en", nil); res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", missing, res.Status)
+		}
+	}
+	contains(t, r.open("/"), `data-kind="letters_pending"`)
+
+	var list lettersAnswer
+	if code := r.json(http.MethodGet, "/api/v1/dead-letters?cause=not_found", "", &list); code != http.StatusOK || len(list.Letters) != lettersPerPage || list.State.Pending["not_found"] != 60 || list.Next == nil {
+		t.Errorf("%d %+v", code, list)
+	}
+	list = lettersAnswer{}
+	if code := r.json(http.MethodPost, "/api/v1/dead-letters/search", `{"order_id":"order-7"}`, &list); code != http.StatusOK || len(list.Letters) != 1 {
+		t.Errorf("%d %+v", code, list)
+	}
+	var one deadletters.Whole
+	if code := r.json(http.MethodGet, "/api/v1/dead-letters/0/7", "", &one); code != http.StatusOK || one.Key != "order-7" {
+		t.Errorf("%d %+v", code, one)
+	}
+}
+
+func TestDeadLetters_ShowHostileContentHarmless(t *testing.T) {
+	r := newRig(t)
+	hostile := `<script>alert(1)</script>"><img src=x onerror=alert(1)>` + "\u202e\x1b[31m\x00"
+	m := wire.Message{Key: []byte(hostile), Topic: hostile, Value: []byte(hostile + strings.Repeat("x", 60_000)), Headers: []wire.Header{{Key: hostile, Value: []byte(hostile)}}}
+	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, hostile, hostile, hostile)}); err != nil {
+		t.Fatal(err)
+	}
+	r.indexed(1)
+	for _, path := range []string{"/dead-letters", "/dead-letters/0/0", "/dead-letters?cause=" + url.QueryEscape(hostile)} {
+		page := r.open(path)
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || strings.Contains(page, "\u202e") || strings.ContainsAny(page, "\x1b\x00") {
+			t.Errorf("%s:\n%.5000s", path, page)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// delaysData is what the page of delays shows.
+type delaysData struct {
+	Default, Mixed, Max string
+	Categories          []categoryDelay
+	Buckets             []bucketRow
+	Topics              known[ops.TopicsPlan]
+	Pauses              known[[]wire.Pause]
+	Paths               []string
+	Broken              error       // of the present topics.yaml
+	Asked               string      // the category in the calculator
+	Answer              *delayRoute // nil: the calculator was not asked
+}
+
+type categoryDelay struct{ Name, Delay string }
+
+type bucketRow struct {
+	Topic, Length string
+	Draining      bool
+}
+
+// delayRoute is the answer of the calculator: when an order that is made now is due, and through
+// which topics its record goes.
+type delayRoute struct {
+	Category string        `json:"category"`
+	Listed   bool          `json:"listed"` // topics.yaml names the category
+	Made     time.Time     `json:"made_at"`
+	Due      time.Time     `json:"due_at"`
+	Path     ops.DelayPlan `json:"path"`
+}
+
+// route returns the answer of the calculator for a category.
+func route(cfg *config.Config, category string, now time.Time) delayRoute {
+	_, delay, unknown := cfg.Delays.Of(category)
+	return delayRoute{Category: category, Listed: len(unknown) == 0, Made: now.UTC(), Due: now.UTC().Add(delay), Path: ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay)}
+}
+
+func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
+	cfg := c.o.Config()
+	d := delaysData{
+		Default: config.FormatDuration(cfg.Delays.Default), Mixed: string(cfg.Delays.Mixed), Max: config.FormatDuration(cfg.MaxDelay),
+		Topics: c.topics.get(r.Context(), c.ctx), Paths: []string{"all"},
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Delays.ByCategory)) {
+		d.Categories = append(d.Categories, categoryDelay{name, config.FormatDuration(cfg.Delays.ByCategory[name])})
+	}
+	for _, p := range orderclose.Paths() {
+		d.Paths = append(d.Paths, ops.PathName(p))
+	}
+	for _, b := range cfg.Buckets {
+		d.Buckets = append(d.Buckets, bucketRow{b.Topic, config.FormatDuration(b.Length), b.Draining})
+	}
+	d.Broken = c.broken.get(r.Context(), c.ctx).Err
+	d.Pauses = c.pauses.get(r.Context(), c.ctx)
+	if r.Method == http.MethodPost {
+		if !c.parseForm(w, r) {
+			return
+		}
+		d.Asked = r.PostFormValue("category")
+		answer := route(cfg, d.Asked, time.Now())
+		d.Answer = &answer
+	}
+	c.render(w, r, http.StatusOK, c.newPage(r, "delays", d))
+}

@@ -1,0 +1,81 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The values of page.Live. The page Now gets new values every 5 s at most; a plan shows its progress.
+const (
+	nowInterval  = 5 * time.Second
+	planInterval = time.Second
+)
+
+// maxLive bounds how many pages get live updates at once. Others are told to reload.
+const maxLive = 200
+
+// livePage returns the page whose changes are asked for, as it is now.
+func (c *Console) livePage(r *http.Request) (page, bool) {
+	switch r.URL.Query().Get("page") {
+	case "now":
+		p := c.newPage(r, "now", c.now(r.Context()))
+		p.Live = nowInterval
+		return p, true
+	case "plan":
+		return c.planPage(r, r.URL.Query().Get("id"))
+	}
+	return page{}, false
+}
+
+// serveLive sends the changing part of a page each time it has changed, as server-sent events. The
+// event "end" says that the page changes no more.
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
+	p, ok := c.livePage(r)
+	if !ok {
+		c.serveNotFound(w, r)
+		return
+	}
+	if c.live.Add(1) > maxLive {
+		c.live.Add(-1)
+		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
+		return
+	}
+	defer c.live.Add(-1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx collects events before it sends them
+	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{}) // that of the server is for requests, which this one is no more
+	last := ""
+	for ; ok; p, ok = c.livePage(r) {
+		var part bytes.Buffer
+		if err := templates[p.Name].ExecuteTemplate(&part, "live", p); err != nil {
+			c.o.Logger.Error("render a live update", "page", p.Name, "err", err)
+			return
+		}
+		event := ": nothing has changed\n\n"
+		if now := part.String(); now != last {
+			last, event = now, "data: "+strings.ReplaceAll(now, "\n", "\ndata: ")+"\n\n"
+		}
+		if p.Live == 0 {
+			event += "event: end\ndata:\n\n"
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		if _, err := fmt.Fprint(w, event); err != nil || out.Flush() != nil {
+			return
+		}
+		if p.Live == 0 {
+			return
+		}
+		select {
+		case <-time.After(p.Live):
+		case <-r.Context().Done():
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// horizons are the charts of what falls due: the first and the last step of each, and its name in
+// the catalogue.
+var horizons = []struct {
+	key    string
+	within time.Duration
+	step   time.Duration
+}{
+	{"now.due_minutes", 10 * time.Minute, time.Minute},
+	{"now.due_hours", 6 * time.Hour, 30 * time.Minute},
+	{"now.due_day", 24 * time.Hour, 2 * time.Hour},
+}
+
+// forecastEdges returns the limits of the steps of all horizons, each once. A step of a longer
+// horizon consists of whole steps of the shorter ones.
+func forecastEdges() []time.Duration {
+	edges := []time.Duration{0}
+	for _, h := range horizons {
+		for at := h.step; at <= h.within; at += h.step {
+			if at > edges[len(edges)-1] {
+				edges = append(edges, at)
+			}
+		}
+	}
+	return edges
+}
+
+// latenessHorizon is how far the lateness of each stage looks back.
+const latenessHorizon = time.Hour
+
+// nowData is what the page Now shows.
+type nowData struct {
+	Verdict  ops.Verdict
+	Status   known[ops.Status]
+	Database known[time.Time]
+	Forecast known[ops.Forecast]
+	Lateness known[ops.Lateness]
+	Sweeps   known[ops.Sweeps]
+	Pauses   []wire.Pause
+	Letters  deadletters.CatalogState
+	Charts   []chart
+}
+
+// LastSweep returns the newest sweep; nil if none is known.
+func (d nowData) LastSweep() *wire.Sweep {
+	if len(d.Sweeps.Value.Sweeps) == 0 {
+		return nil
+	}
+	return &d.Sweeps.Value.Sweeps[0]
+}
+
+// now returns the data of the page. All fetches begin before the first is waited for.
+func (c *Console) now(ctx context.Context) nowData {
+	var d nowData
+	var pauses known[[]wire.Pause]
+	var topics known[ops.TopicsPlan]
+	var broken known[struct{}]
+	var all sync.WaitGroup
+	all.Go(func() { d.Status = c.status.get(ctx, c.ctx) })
+	all.Go(func() { d.Forecast = c.forecast.get(ctx, c.ctx) })
+	all.Go(func() { d.Database = c.database.get(ctx, c.ctx) })
+	all.Go(func() { d.Lateness = c.lateness.get(ctx, c.ctx) })
+	all.Go(func() { d.Sweeps = c.sweeps.get(ctx, c.ctx) })
+	all.Go(func() { pauses = c.pauses.get(ctx, c.ctx) })
+	all.Go(func() { topics = c.topics.get(ctx, c.ctx) })
+	all.Go(func() { broken = c.broken.get(ctx, c.ctx) })
+	all.Wait()
+	d.Pauses = pauses.Value
+	if c.letters != nil {
+		d.Letters = c.letters.State()
+	}
+	f := ops.Facts{
+		Status: d.Status.Value, StatusErr: d.Status.Err, Pauses: pauses.Value, PausesErr: pauses.Err, Topics: topics.Value,
+		ConfigBroken: broken.Err, Now: time.Now(), Sweeps: d.Sweeps.Value, SweepPeriod: c.o.Config().Compensator.Period, Lateness: d.Lateness.Value,
+	}
+	if c.o.Store != nil {
+		f.DatabaseErr = d.Database.Err
+	}
+	for _, n := range d.Letters.Pending {
+		f.DeadLetters += n
+	}
+	d.Verdict = ops.Judge(f)
+	if d.Forecast.Known() {
+		d.Charts = forecastCharts(d.Forecast.Value)
+	}
+	return d
+}
+
+func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
+	p := c.newPage(r, "now", c.now(r.Context()))
+	p.Live = nowInterval
+	c.render(w, r, http.StatusOK, p)
+}

@@ -1,0 +1,52 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/ops"
+)
+
+// orderData is what the page of an order shows.
+type orderData struct {
+	ID      string
+	Invalid string       // why the id cannot be one of an order
+	History *ops.History // nil: nothing was searched
+	Asked   []string     // the servers that were searched, by their key in the catalogue
+}
+
+func (c *Console) serveOrderForm(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.newPage(r, "order", orderData{}))
+}
+
+// serveOrder shows the order whose id is in the form. The id stands in no URL, because proxies log
+// URLs.
+func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {
+	if !c.parseForm(w, r) {
+		return
+	}
+	d, status := orderData{ID: strings.TrimSpace(r.PostFormValue("id"))}, http.StatusOK
+	if err := orderclose.ValidateID(d.ID); err != nil {
+		d.Invalid, status = err.Error(), http.StatusBadRequest
+	} else {
+		h := c.history(r.Context(), d.ID)
+		if d.History = &h; !h.Known() {
+			status = http.StatusNotFound
+		}
+		if c.o.Store != nil {
+			d.Asked = append(d.Asked, "server.database")
+		}
+		if c.o.Kafka != nil {
+			d.Asked = append(d.Asked, "server.kafka")
+		}
+	}
+	c.render(w, r, status, c.newPage(r, "order", d))
+}
+
+func (c *Console) history(ctx context.Context, id string) ops.History {
+	ctx, cancel := context.WithTimeout(ctx, ops.HistoryTimeout)
+	defer cancel()
+	return c.pipeline().History(ctx, id, ops.HistoryRecords)
+}

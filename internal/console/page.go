@@ -1,0 +1,371 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"maps"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+)
+
+// languageCookie keeps the language that a person has chosen.
+const languageCookie = "orderclose-language"
+
+// page is what every template gets. Its methods are what templates may call.
+type page struct {
+	c    *Console
+	Name string // of the template and the page: now, order, …
+	Lang string
+	Path string        // of the request, below the base path: where a form returns to
+	Live time.Duration // the time between two live updates; 0: the page has none
+	Data any           // of the page
+	User access.Identity
+}
+
+// CSRF returns the hidden field that each form with the method POST needs.
+func (p page) CSRF() template.HTML {
+	return template.HTML(`<input type="hidden" name="csrf" value="` + template.HTMLEscapeString(p.User.CSRF) + `">`)
+}
+
+// MayAct reports whether the user may make plans and confirm them.
+func (p page) MayAct() bool { return p.User.MayAct }
+
+// T returns a text of the catalogue in the page's language.
+func (p page) T(key string, args ...any) string { return text(p.Lang, key, args...) }
+
+// Word returns the text of a value that has a few known values; any other value as it is.
+func (p page) Word(group string, value any) string {
+	if key := group + "." + fmt.Sprint(value); texts[key] != nil {
+		return p.T(key)
+	}
+	return p.Clean(fmt.Sprint(value))
+}
+
+// PathName returns the name of a path as commands have it.
+func (page) PathName(path orderclose.Path) string { return ops.PathName(path) }
+
+// Say returns a sentence of internal/ops in the page's language.
+func (p page) Say(s ops.Sentence) string { return clean(translate(p.Lang, s), 500) }
+
+// Title returns the title of the page.
+func (p page) Title() string { return p.T(p.Name + ".title") }
+
+// Base returns the beginning of each path.
+func (p page) Base() string { return p.c.o.Settings.BasePath }
+
+// Asset returns the path of a file of static. It changes when the file does.
+func (p page) Asset(name string) string {
+	return p.Base() + "/static/" + name + "?v=" + p.c.assets[name].version
+}
+
+// Version returns the version of the program.
+func (p page) Version() string { return p.c.o.Version }
+
+// Runbook returns the address of a section of the runbook.
+func (p page) Runbook(section string) string { return p.c.o.Runbook + "#" + section }
+
+// Navigation returns the pages in the order of the menu.
+func (page) Navigation() []navigation {
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}}
+}
+
+type navigation struct{ Name, Path string }
+
+// LivePath returns where the page gets its updates.
+func (p page) LivePath() string {
+	path := p.Base() + "/live?page=" + p.Name
+	if plan, ok := p.Data.(plan); ok {
+		path += "&id=" + plan.ID
+	}
+	return path
+}
+
+// Languages returns the languages that the page can be shown in.
+func (page) Languages() []string { return languages }
+
+// Time formats a moment for people, in UTC.
+func (page) Time(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+// Millis is Time with milliseconds.
+func (page) Millis(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000")
+}
+
+// Machine formats a moment for the attribute datetime.
+func (page) Machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// Seconds formats a number of seconds for people: 350 ms, 4.2 s, 3m20s.
+func (page) Seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d == 0:
+		return "0"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	}
+	return config.FormatDuration(d.Round(time.Second))
+}
+
+// Count formats a number with groups of three digits.
+func (page) Count(n any) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// Chart returns what the template chart needs.
+func (p page) Chart(c chart) any {
+	return struct {
+		Page  page
+		Chart chart
+	}{p, c}
+}
+
+// Away returns what the template away needs. server is a key of the catalogue.
+func (p page) Away(server string, k absence) any {
+	return struct {
+		Page   page
+		Server string
+		Known  absence
+	}{p, server, k}
+}
+
+// absence is a known value of any type.
+type absence interface {
+	Known() bool
+	Away() bool
+}
+
+// HeadOf returns when the next record leaves the topic; nil if none waits.
+func (page) HeadOf(t ops.TopicStatus) *time.Time {
+	var first *time.Time
+	for _, p := range t.Partitions {
+		if p.Head != nil && (first == nil || p.Head.Leaves.Before(*first)) {
+			first = &p.Head.Leaves
+		}
+	}
+	return first
+}
+
+// Input formats a moment for an input of a form, in UTC.
+func (page) Input(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
+
+// Part returns what the template summary needs.
+func (p page) Part(kind string, data any) any {
+	return struct {
+		Page page
+		Kind string
+		Data any
+	}{p, kind, data}
+}
+
+// DoneOf returns how many records the result of a plan sent or resolved; nil for a summary.
+func (page) DoneOf(data any) any {
+	switch d := data.(type) {
+	case deadletters.Result:
+		return strconv.Itoa(d.Done)
+	case ops.ReplayResult:
+		return strconv.Itoa(d.Sent)
+	}
+	return nil
+}
+
+// Selection returns the fields that a plan was made from, by name.
+func (p page) Selection() (fields []selected) {
+	made, ok := p.Data.(plan)
+	if !ok {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(made.Fields)) {
+		if values := given(made.Fields[name]); len(values) > 0 && name != "kind" && name != "csrf" {
+			fields = append(fields, selected{name, values})
+		}
+	}
+	return fields
+}
+
+type selected struct {
+	Name   string
+	Values []string
+}
+
+// MakeAgain reports whether the page of a plan offers to make the plan again.
+func (p page) MakeAgain() bool {
+	made, ok := p.Data.(plan)
+	return ok && (made.State == expired || made.State == failed || made.State == nothing)
+}
+
+// Verdict returns what a close would do with an order, in words.
+func (p page) Verdict(v orderclose.Verdict) string { return p.T("outcome." + string(v)) }
+
+// Long is Clean for a long text, such as the value of a record.
+func (page) Long(s string) string { return clean(s, 64<<10) }
+
+// Plain reports whether a text has nothing that Clean replaces. Only such texts become values of
+// fields.
+func (page) Plain(s string) bool { return clean(s, 300) == s }
+
+// ValidOrder reports whether a text can be the id of an order.
+func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == nil && p.Plain(id) }
+
+// LetterKinds returns the kinds of plans for dead letters.
+func (page) LetterKinds() []string { return []string{kindRedrive, kindDiscard} }
+
+// Clean replaces what could hide or reorder the text around it: control characters, and marks that
+// change the direction of text. It cuts a text that is longer than 300 characters.
+func (page) Clean(s string) string { return clean(s, 300) }
+
+func clean(s string, most int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > most {
+			b.WriteString("…")
+			break
+		}
+		if quoted := strconv.QuoteRuneToGraphic(r); r < ' ' || r == 0x7f || len(quoted) > 3 && quoted[1] == '\\' && r != '\\' && r != '\'' {
+			b.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// templates has, for each page, its template with the layout.
+var templates = func() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "login", "error"} {
+		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
+	}
+	return all
+}()
+
+// newPage returns the page for a request.
+func (c *Console) newPage(r *http.Request, name string, data any) page {
+	chosen := ""
+	if cookie, err := r.Cookie(languageCookie); err == nil {
+		chosen = cookie.Value
+	}
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Path: r.URL.Path, Data: data, User: access.From(r.Context())}
+}
+
+// render writes a page, whole or not at all.
+func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
+	var body bytes.Buffer
+	if err := templates[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
+		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
+		http.Error(w, "this page cannot be shown; the log of the console has the reason", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Language", p.Lang)
+	w.Header().Set("Vary", "Accept-Language, Cookie")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = body.WriteTo(w)
+	}
+}
+
+// problem is the data of the page that says why there is no page.
+type problem struct {
+	Key    string // of the catalogue
+	Detail string // such as an error; empty: none
+}
+
+func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status int, key string) {
+	c.render(w, r, status, c.newPage(r, "error", problem{Key: key}))
+}
+
+func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, apiPrefix) {
+		writeError(w, http.StatusNotFound, "there is nothing at this path; "+apiPrefix+"openapi.json lists the paths")
+		return
+	}
+	c.renderProblem(w, r, http.StatusNotFound, "error.not_found")
+}
+
+// parseForm parses the form of a request. It answers the request itself and returns false if it
+// cannot.
+func (c *Console) parseForm(w http.ResponseWriter, r *http.Request) bool {
+	if err := r.ParseForm(); err != nil {
+		c.renderProblem(w, r, http.StatusBadRequest, "error.form")
+		return false
+	}
+	return true
+}
+
+// serveLanguage keeps the chosen language and returns to the page.
+func (c *Console) serveLanguage(w http.ResponseWriter, r *http.Request) {
+	if !c.parseForm(w, r) {
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: languageCookie, Value: languageOf(r.PostFormValue("lang"), ""), Path: cmp.Or(c.o.Settings.BasePath, "/"),
+		MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+	http.Redirect(w, r, c.o.Settings.BasePath+localPath(r.PostFormValue("path")), http.StatusSeeOther)
+}
+
+// localPath returns a path of this console: the given one, or / if it leads elsewhere.
+func localPath(p string) string {
+	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\?#") {
+		return "/"
+	}
+	return path.Clean(p)
+}
+
+// asset is a file of static.
+type asset struct {
+	data          []byte
+	kind, version string
+}
+
+func newAsset(name string, data []byte) asset {
+	sum := sha256.Sum256(data)
+	return asset{data: data, kind: mime.TypeByExtension(path.Ext(name)), version: hex.EncodeToString(sum[:6])}
+}
+
+func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request) {
+	a, ok := c.assets[r.PathValue("name")]
+	if !ok {
+		c.serveNotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	w.Header().Set("ETag", `"`+a.version+`"`)
+	w.Header().Set("Cache-Control", "max-age=31536000, immutable")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
+}

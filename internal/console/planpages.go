@@ -1,0 +1,121 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/ops"
+)
+
+// servePlan shows a plan: what it would change, its progress, or its result.
+func (c *Console) servePlan(w http.ResponseWriter, r *http.Request) {
+	p, ok := c.planPage(r, r.PathValue("id"))
+	if !ok {
+		c.renderProblem(w, r, http.StatusNotFound, "error.no_plan")
+		return
+	}
+	c.render(w, r, http.StatusOK, p)
+}
+
+func (c *Console) planPage(r *http.Request, id string) (page, bool) {
+	p, err := c.plans.get(id)
+	if err != nil {
+		return page{}, false
+	}
+	shown := c.newPage(r, "plan", p)
+	if p.Busy() {
+		shown.Live = planInterval
+	}
+	return shown, true
+}
+
+// serveAddPlan begins to make a plan, and shows it.
+func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
+	if !c.parseForm(w, r) {
+		return
+	}
+	p, err := c.addPlan(r, r.PostFormValue("kind"), r.PostForm)
+	if err != nil {
+		c.renderPlanError(w, r, err)
+		return
+	}
+	http.Redirect(w, r, c.o.Settings.BasePath+"/plans/"+p.ID, http.StatusSeeOther)
+}
+
+// serveConfirmPlan begins to carry out a plan.
+func (c *Console) serveConfirmPlan(w http.ResponseWriter, r *http.Request) {
+	if _, err := c.plans.confirm(r.PathValue("id"), access.From(r.Context())); err != nil && !errors.Is(err, errPlanExpired) && !errors.Is(err, errNotPlanned) {
+		c.renderPlanError(w, r, err)
+		return
+	}
+	http.Redirect(w, r, c.o.Settings.BasePath+"/plans/"+r.PathValue("id"), http.StatusSeeOther)
+}
+
+func (c *Console) renderPlanError(w http.ResponseWriter, r *http.Request, err error) {
+	p := c.newPage(r, "error", problem{Key: "error.no_plan_made", Detail: err.Error()})
+	c.render(w, r, planStatus(err), p)
+}
+
+// planStatus returns the HTTP status for an error of a plan.
+func planStatus(err error) int {
+	switch {
+	case errors.Is(err, errNoPlan):
+		return http.StatusNotFound
+	case errors.Is(err, errNotYourPlan):
+		return http.StatusForbidden
+	case errors.Is(err, errPlanExpired), errors.Is(err, errNotPlanned):
+		return http.StatusConflict
+	case errors.Is(err, errPlansAreBusy), errors.Is(err, ops.ErrNoKafka):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusBadRequest
+}
+
+func (c *Console) addPlan(r *http.Request, kind string, fields url.Values) (plan, error) {
+	make, err := c.plannerOf(kind, fields)
+	if err != nil {
+		return plan{}, err
+	}
+	return c.plans.add(kind, access.From(r.Context()), fields, make)
+}
+
+// planEnded writes the audit line of an action.
+func (c *Console) planEnded(p plan) {
+	c.status.forget()
+	access.Audit(c.o.Logger, access.AuditLine{Who: p.by, Action: p.Kind, Plan: p.ID, Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": ")})
+}
+
+func (c *Console) serveAddPlanJSON(w http.ResponseWriter, r *http.Request) {
+	var asked planQuestion
+	if !readJSON(w, r, &asked) {
+		return
+	}
+	p, err := c.addPlan(r, asked.Kind, asked.Fields)
+	if err != nil {
+		writeError(w, planStatus(err), err.Error())
+		return
+	}
+	w.Header().Set("Location", c.o.Settings.BasePath+apiPrefix+"plans/"+p.ID)
+	writeJSON(w, http.StatusAccepted, p)
+}
+
+func (c *Console) servePlanJSON(w http.ResponseWriter, r *http.Request) {
+	p, err := c.plans.get(r.PathValue("id"))
+	if err != nil {
+		writeError(w, planStatus(err), err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, p)
+}
+
+func (c *Console) serveConfirmPlanJSON(w http.ResponseWriter, r *http.Request) {
+	p, err := c.plans.confirm(r.PathValue("id"), access.From(r.Context()))
+	if err != nil {
+		writeError(w, planStatus(err), err.Error())
+		return
+	}
+	writeJSON(w, http.StatusAccepted, p)
+}

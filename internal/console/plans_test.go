@@ -1,0 +1,262 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// addDeadLetter appends a dead letter of the closer.
+func (r *rig) addDeadLetter(id, cause string, due time.Time) {
+	r.t.Helper()
+	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due}.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m.Topic = r.cfg.Topics.Close
+	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// plan makes a plan by the form, waits until it has been made, and returns its path and its page.
+func (r *rig) plan(form url.Values) (path, page string) {
+	r.t.Helper()
+	res, body := r.do(http.MethodPost, "/plans", "en", form)
+	if res.StatusCode != http.StatusSeeOther {
+		r.t.Fatalf("%v: %s\n%s", form, res.Status, body)
+	}
+	return res.Header.Get("Location"), r.settled(res.Header.Get("Location"))
+}
+
+// settled waits until a plan is not busy, and returns its page.
+func (r *rig) settled(path string) string {
+	r.t.Helper()
+	for range 300 {
+		page := r.open(path)
+		if !strings.Contains(page, `data-state="planning"`) && !strings.Contains(page, `data-state="running"`) {
+			return page
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.t.Fatal("the plan does not end")
+	return ""
+}
+
+func (r *rig) confirm(path string) string {
+	r.t.Helper()
+	if res, body := r.do(http.MethodPost, path+"/confirm", "en", url.Values{}); res.StatusCode != http.StatusSeeOther {
+		r.t.Fatalf("%s\n%s", res.Status, body)
+	}
+	return r.settled(path)
+}
+
+func TestPlans_RedriveAndDiscardDeadLetters(t *testing.T) {
+	r := newRig(t)
+	for range 3 {
+		r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
+	}
+	r.addDeadLetter("b", "not_found", time.Now().Add(-time.Minute))
+	path, page := r.plan(url.Values{"kind": {"redrive"}, "cause": {"failed"}})
+	contains(t, page, `data-state="planned"`, "failed 3", "To topic order-close-replay", `<form id="confirm"`)
+	r.addDeadLetter("later", "failed", time.Now())
+	contains(t, r.confirm(path), `data-state="done"`, `<dd id="done">3</dd>`)
+
+	_, page = r.plan(url.Values{"kind": {"redrive"}, "cause": {"nothing"}})
+	contains(t, page, `data-state="nothing"`, `<form id="again"`)
+	path, page = r.plan(url.Values{"kind": {"discard"}, "at": {"0/3"}})
+	contains(t, page, "not_found 1")
+	contains(t, r.confirm(path), `<dd id="done">1</dd>`)
+
+	for _, form := range []url.Values{{"kind": {"discard"}}, {"kind": {"redrive"}, "at": {"x"}}, {"kind": {"rm"}}, {}, {"kind": {"replay"}}, {"kind": {"redrive"}, "since": {"soon"}}, {"kind": {"sweep"}}} {
+		if res, _ := r.do(http.MethodPost, "/plans", "en", form); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%v: %s", form, res.Status)
+		}
+	}
+	if res, _ := r.do(http.MethodGet, "/plans/nothing", "en", nil); res.StatusCode != http.StatusNotFound {
+		t.Error(res.Status)
+	}
+}
+
+func TestPlans_Replay(t *testing.T) {
+	r := newRig(t)
+	r.putStock("ink")
+	for _, id := range []string{"a", "b", "c"} {
+		r.addOrder(id, "order-close", time.Now().Add(-time.Minute))
+	}
+	if _, err := r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, r.open("/replay"), "Records of the close topic in the last 24 hours: 3")
+	window := url.Values{"kind": {"replay"}, "from": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")}, "to": {time.Now().Add(time.Minute).Format(time.RFC3339)}, "order": {""}}
+	path, page := r.plan(window)
+	contains(t, page, "<dt>Already closed</dt><dd>1</dd>", "<dt>Would be closed</dt><dd>2</dd>")
+	contains(t, r.confirm(path), `<dd id="done">3</dd>`)
+}
+
+func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
+	swept := 0
+	r := newRig(t, func(o *Options) {
+		o.Sweep = func(_ context.Context, dryRun bool, _ func(compensator.Report)) (compensator.Report, error) {
+			if !dryRun {
+				swept++
+				return compensator.Report{Found: 2, Closed: 1, Failed: 1, Causes: map[string]int{"absent": 1}, Failures: []compensator.Failure{{OrderID: "<b>", Error: "no stock"}}}, errors.New("1 failed")
+			}
+			return compensator.Report{Found: 2, DryRun: true}, nil
+		}
+	})
+	contains(t, r.open("/sweeps"), `<form id="plan-sweep"`)
+	path, page := r.plan(url.Values{"kind": {"sweep"}})
+	contains(t, page, `data-state="planned"`, "<dt>Overdue and unpaid</dt><dd>2</dd>")
+	if swept != 0 {
+		t.Error("the plan has swept")
+	}
+	contains(t, r.confirm(path), `data-state="failed"`, "1 failed", "&lt;b&gt;", "never published")
+}
+
+var ann = access.Identity{Name: "ann", Role: access.Operator, MayAct: true}
+
+// testPlans has a clock of its own, and no server.
+func testPlans(t *testing.T, now *time.Time) *plans {
+	return &plans{ctx: t.Context(), now: func() time.Time { return *now }, onEnd: func(plan) {}, byID: map[string]*plan{}}
+}
+
+func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
+	now := time.Now()
+	s := testPlans(t, &now)
+	ready := func(context.Context, progress) (prepared, error) {
+		return prepared{summary: 1, run: func(context.Context, progress) (any, error) { return 2, nil }}, nil
+	}
+	p, err := s.add("sweep", ann, nil, ready)
+	if err != nil || p.State != planning {
+		t.Fatal(p, err)
+	}
+	s.running.Wait()
+	if _, err := s.confirm(p.ID, access.Identity{Name: "bob"}); !errors.Is(err, errNotYourPlan) {
+		t.Error(err)
+	}
+	now = now.Add(planLifetime)
+	if _, err := s.confirm(p.ID, ann); !errors.Is(err, errPlanExpired) {
+		t.Error(err)
+	}
+	if p, _ = s.get(p.ID); p.State != expired {
+		t.Error(p.State)
+	}
+	now = now.Add(-time.Second)
+	if _, err := s.confirm(p.ID, ann); err != nil {
+		t.Error(err)
+	}
+	s.running.Wait()
+	if p, _ = s.get(p.ID); p.State != done || p.Result != 2 {
+		t.Errorf("%+v", p)
+	}
+	if _, err := s.confirm(p.ID, ann); !errors.Is(err, errNotPlanned) {
+		t.Error(err)
+	}
+	now = now.Add(keepPlans)
+	if _, err := s.add("sweep", ann, nil, ready); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.get(p.ID); !errors.Is(err, errNoPlan) {
+		t.Error(err)
+	}
+	s.running.Wait()
+}
+
+func TestPlans_AreMadeAFewAtATime(t *testing.T) {
+	now := time.Now()
+	s := testPlans(t, &now)
+	release := make(chan struct{})
+	for range maxBusy {
+		if _, err := s.add("sweep", ann, nil, func(context.Context, progress) (prepared, error) {
+			<-release
+			return prepared{}, errors.New("no")
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.add("sweep", ann, nil, nil); !errors.Is(err, errPlansAreBusy) {
+		t.Error(err)
+	}
+	close(release)
+	s.running.Wait()
+}
+
+func TestPlans_PauseAndResume(t *testing.T) {
+	r := newRig(t)
+	path, page := r.plan(url.Values{"kind": {"pause"}, "path": {"all"}, "for": {"30m"}, "reason": {"<b>maintenance</b>"}, "category": {""}})
+	contains(t, page, `data-state="planned"`, "pipeline sweep on-read")
+	contains(t, r.confirm(path), `data-state="done"`, `<dd id="paused">3</dd>`)
+	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="plan-resume"`)
+	contains(t, r.open("/"), `data-kind="closing_paused"`)
+	path, _ = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
+	contains(t, r.confirm(path), `<dd id="paused">0</dd>`)
+	contains(t, r.open("/delays"), `id="no-pause"`)
+	_, page = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
+	contains(t, page, `data-state="nothing"`)
+	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}}, {"path": {"all"}, "for": {"1m"}}} {
+		form.Set("kind", "pause")
+		if res, _ := r.do(http.MethodPost, "/plans", "en", form); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%v: %s", form, res.Status)
+		}
+	}
+}
+
+func TestActions_AreForOperatorsOnly(t *testing.T) {
+	r := newRig(t)
+	redrive := url.Values{"kind": {"redrive"}}
+	path, _ := r.plan(redrive)
+	r.user = "bob"
+	for _, page := range []string{"/", "/order", "/sweeps", "/replay", "/delays", path} {
+		if body := r.open(page); strings.Contains(body, "/plans\"") || strings.Contains(body, `id="confirm"`) {
+			t.Errorf("%s offers an action to a viewer:\n%s", page, body)
+		}
+	}
+	for _, action := range []string{"/plans", path + "/confirm"} {
+		if res, _ := r.do(http.MethodPost, action, "en", redrive); res.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", action, res.Status)
+		}
+	}
+	var e errorAnswer
+	if code := r.json(http.MethodPost, "/api/v1/plans", `{"kind":"redrive"}`, &e); code != http.StatusForbidden || e.Error == "" {
+		t.Errorf("%d %+v", code, e)
+	}
+	r.user = "ann"
+	var p plan
+	if code := r.json(http.MethodPost, "/api/v1/plans", `{"kind":"redrive"}`, &p); code != http.StatusAccepted || p.Kind != "redrive" || p.Who != "ann" {
+		t.Errorf("%d %+v", code, p)
+	}
+}
+
+func TestSweeps_ShowsEachSweepAndLoss(t *testing.T) {
+	r := newRig(t)
+	for _, s := range []wire.Sweep{
+		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3, Causes: map[string]int{"absent": 2, "relay_behind": 1}},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: "later", Error: "the database is away"},
+	} {
+		m, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := r.open("/sweeps")
+	contains(t, page, "host/17", "Has no record: never published, or lost 2", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3", "No loss of records")
+	contains(t, r.open("/"), `data-kind="sweep_failed"`, "the database is away")
+	var s answer[ops.Sweeps]
+	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &s); code != http.StatusOK || len(s.Value.Sweeps) != 2 || s.Value.Causes["absent"] != 2 {
+		t.Errorf("%d %+v", code, s)
+	}
+}

@@ -1,0 +1,205 @@
+package console
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/runbook"
+)
+
+var (
+	textKey = regexp.MustCompile(`\.T "([^"]+)"|(?:Away|Problem) "([^"]+)"|"((?:server|now|error|verdict|problem)\.[a-z_]+)"`)
+	verb    = regexp.MustCompile(`%[sd]`)
+)
+
+// computed are the keys that the code puts together.
+func computed() (keys []string) {
+	for _, l := range languages {
+		keys = append(keys, "language."+l)
+	}
+	for _, s := range []ops.State{ops.Well, ops.Attention, ops.Unknown} {
+		keys = append(keys, "verdict."+string(s))
+	}
+	for _, k := range ops.ProblemKinds() {
+		keys = append(keys, "problem."+string(k))
+	}
+	for name := range templates {
+		keys = append(keys, name+".title")
+	}
+	for _, h := range horizons {
+		keys = append(keys, h.key)
+	}
+	for _, kind := range []string{kindRedrive, kindDiscard, kindReplay, kindSweep, kindPause, kindResume} {
+		keys = append(keys, "kind."+kind, "confirm."+kind)
+	}
+	for _, s := range []planState{planning, planned, nothing, running, done, failed, expired} {
+		keys = append(keys, "plan.state_"+string(s))
+	}
+	for _, s := range []store.Status{store.Unpaid, store.Paid, store.Closed, store.Cancelled} {
+		keys = append(keys, "state."+s.String())
+	}
+	for _, cause := range compensator.Causes() {
+		keys = append(keys, "cause."+string(cause))
+	}
+	for _, v := range []orderclose.Verdict{
+		orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue, orderclose.PaymentPending,
+		orderclose.Excluded, orderclose.Paused, orderclose.NotFound, orderclose.Contended, orderclose.Failed,
+	} {
+		keys = append(keys, "outcome."+string(v))
+	}
+	for _, r := range access.Reasons() {
+		keys = append(keys, "refusal."+string(r))
+	}
+	for key := range texts { // of page.Word
+		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "stage.", "field."} {
+			if strings.HasPrefix(key, group) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return append(keys, "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded", "sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest", "delays.mixed_longest", "server.kafka", "server.database", "error.not_found", "error.form")
+}
+
+func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
+	used := map[string]bool{}
+	for _, key := range computed() {
+		used[key] = true
+	}
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		data, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range textKey.FindAllStringSubmatch(string(data), -1) {
+			used[m[1]+m[2]+m[3]] = true
+		}
+	}
+	delete(used, "verdict.") // the beginning of a computed key
+	for key := range used {
+		if texts[key] == nil && !strings.HasSuffix(key, ".") {
+			t.Errorf("texts.yaml lacks %q", key)
+		}
+	}
+	for key, byLanguage := range texts {
+		if !used[key] && !strings.HasPrefix(key, "phrase.") {
+			t.Errorf("nothing uses %q", key)
+		}
+		for _, l := range languages {
+			if byLanguage[l] == "" {
+				t.Errorf("%q lacks %s", key, l)
+			}
+			if a, b := verb.FindAllString(byLanguage[l], -1), verb.FindAllString(byLanguage["en"], -1); strings.Join(a, "") != strings.Join(b, "") {
+				t.Errorf("%q has %v in %s, and %v in en", key, a, l, b)
+			}
+		}
+		if len(byLanguage) != len(languages) {
+			t.Errorf("%q has languages that the console does not speak: %v", key, byLanguage)
+		}
+	}
+}
+
+var saying = regexp.MustCompile(`say\(("(?:[^"\\]|\\.)*")`)
+
+func TestPhrases_AreThoseOfOps(t *testing.T) {
+	used := map[string]bool{"%s": true}
+	names, err := filepath.Glob("../ops/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range saying.FindAllStringSubmatch(string(data), -1) {
+			format, err := strconv.Unquote(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if used[format] = true; format != "%s" && phrases[format] == "" {
+				t.Errorf("texts.yaml lacks the phrase %q of %s", format, name)
+			}
+		}
+	}
+	for format := range phrases {
+		if !used[format] {
+			t.Errorf("internal/ops does not say %q", format)
+		}
+	}
+	if len(used) < 20 {
+		t.Errorf("found only %v", used)
+	}
+}
+
+func TestLanguage_IsThatOfTheBrowserUnlessOneIsChosen(t *testing.T) {
+	for _, row := range []struct{ chosen, accepted, want string }{
+		{"", "", "en"}, {"", "zh-CN,zh;q=0.9,en;q=0.8", "zh"}, {"", "en-GB,zh;q=0.5", "en"}, {"", "zh-TW", "zh"}, {"", "fr,de;q=0.5", "en"},
+		{"", "fr,zh;q=0.5", "zh"}, {"en", "zh", "en"}, {"zh", "en", "zh"}, {"xx", "zh", "zh"}, {"", "q=;;,*", "en"},
+	} {
+		if got := languageOf(row.chosen, row.accepted); got != row.want {
+			t.Errorf("chosen %q, accepted %q: %s, want %s", row.chosen, row.accepted, got, row.want)
+		}
+	}
+}
+
+func TestClean_ShowsWhatWouldHideOrReorderText(t *testing.T) {
+	for in, want := range map[string]string{
+		"order-17": "order-17", "订单": "订单", `a"b'c\d<e>`: `a"b'c\d<e>`, "a\u202eb": `a\u202eb`, "a\x00\n": `a\x00\n`, "a\u200bb": `a\u200bb`, "\xff": "\ufffd", "a b": "a b",
+		strings.Repeat("x", 400): strings.Repeat("x", 300) + "…",
+	} {
+		if got := clean(in, 300); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+var section = regexp.MustCompile(`Runbook "([^"]+)"`)
+
+func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {
+	data, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		if heading, ok := strings.CutPrefix(line, "## "); ok {
+			anchors[runbook.Anchor(strings.TrimSpace(heading))] = true
+		}
+	}
+	linked := ops.RunbookSections()
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		page, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range section.FindAllStringSubmatch(string(page), -1) {
+			linked = append(linked, m[1])
+		}
+	}
+	for _, anchor := range linked {
+		if !anchors[anchor] {
+			t.Errorf("docs/runbook.md has no section %q", anchor)
+		}
+	}
+	if len(linked) < 15 {
+		t.Errorf("found only %v", linked)
+	}
+}

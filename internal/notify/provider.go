@@ -1,0 +1,65 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"text/template"
+
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// provider sends a request that templates describe.
+type provider struct {
+	request
+	method   string
+	headers  map[string]*template.Template
+	body     *template.Template
+	accepted *regexp.Regexp
+}
+
+func newProvider(r request, c *config.NotifyHTTP) (*provider, error) {
+	p := &provider{request: r, method: c.Method, headers: map[string]*template.Template{}, accepted: c.Accepted}
+	sample := Message{Alerts: []Alert{{}}}
+	var errs []error
+	for name, t := range c.Headers {
+		value, err := parse(t, "", sample)
+		p.headers[name] = value
+		errs = append(errs, err)
+	}
+	body, err := parse(c.Body, "", sample)
+	p.body = body
+	return p, errors.Join(append(errs, err)...)
+}
+
+func (p *provider) send(ctx context.Context, m *Message) error {
+	target, secret, err := p.read()
+	if err != nil {
+		return err
+	}
+	with := *m
+	with.Secret = secret
+	header := http.Header{}
+	for name, t := range p.headers {
+		var value strings.Builder
+		if err := t.Execute(&value, with); err != nil {
+			return fmt.Errorf("the header %s: %w", name, err)
+		}
+		header.Set(name, value.String())
+	}
+	var body strings.Builder
+	if err := p.body.Execute(&body, with); err != nil {
+		return fmt.Errorf("the body: %w", err)
+	}
+	answer, err := do(ctx, p.method, target, header, []byte(body.String()), secret)
+	if err != nil {
+		return fmt.Errorf("the provider: %w", err)
+	}
+	if p.accepted != nil && !p.accepted.Match(answer) {
+		return temporary(fmt.Errorf("the provider did not accept it: %s", quote(answer, target, secret)))
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// PathName returns the name of a path in commands and metrics: pipeline, sweep or on-read.
+func PathName(p orderclose.Path) string {
+	if p == orderclose.PathTouch {
+		return "on-read"
+	}
+	return string(p)
+}
+
+// controlKeeps is how many sweeps, and how many losses, a Control remembers: the newest. Sweeps of
+// each hour of a week are 168; one that fails is tried again each minute.
+const controlKeeps = 500
+
+// ControlLog is what a Control needs of Kafka. Cluster of internal/kafka implements it.
+type ControlLog interface {
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	Append(ctx context.Context, topic string, partition int, messages []wire.Message) (time.Time, error)
+}
+
+// Control reads the control topic. It remembers its position, so that each Read reads only what was
+// appended since the last one. The first Read reads everything: a week of records, most of them
+// probes of the brokers' clock, six a minute for each relay and closer. Make a Control with
+// NewControl. It is safe for concurrent use.
+type Control struct {
+	log   ControlLog
+	topic string
+
+	turn   chan struct{} // holds a token while a Read runs, which owns the fields below
+	next   int64         // offset of the next read
+	logID  wire.LogID    // the log that next is an offset of
+	known  bool          // next is known
+	pauses map[orderclose.Path]wire.Pause
+	sweeps []wire.Sweep // oldest first
+	losses []Loss       // oldest first
+}
+
+// NewControl returns a Control for the topic with that name.
+func NewControl(log ControlLog, topic string) *Control {
+	return &Control{log: log, topic: topic, turn: make(chan struct{}, 1)}
+}
+
+// ControlState is what the records of the control topic say.
+type ControlState struct {
+	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
+	// own.
+	Pauses []wire.Pause
+	Sweeps []wire.Sweep // newest first, at most 500
+	Losses []Loss       // newest first, at most 500
+}
+
+// Loss is a notice of lost records. If Last is less than First, it is unknown which offsets were lost,
+// if any. There is one such notice for each partition at a first start.
+type Loss struct {
+	wire.Lost
+	Offsets int64     `json:"offsets"` // number of the lost offsets
+	At      time.Time `json:"at"`      // when the notice was appended, by the brokers' clock
+}
+
+// Read returns what the topic says at now. If the topic was deleted and recreated, or has lost
+// records that were not read yet, it forgets what it knew and reads everything again. It skips a
+// record that it cannot decode: a pause that nobody can read must not stop the closes forever. After
+// an error the next Read continues where this one ended.
+func (c *Control) Read(ctx context.Context, now time.Time) (ControlState, error) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ControlState{}, fmt.Errorf("read topic %s: %w", c.topic, ctx.Err())
+	}
+	if err := c.catchUp(ctx); err != nil {
+		return ControlState{}, fmt.Errorf("read topic %s: %w", c.topic, err)
+	}
+	return c.state(now), nil
+}
+
+// maxRestarts is how often one Read begins at the start of the log. More means that the log is
+// replaced all the time.
+const maxRestarts = 3
+
+// catchUp reads the topic to its end.
+func (c *Control) catchUp(ctx context.Context) error {
+	for range maxRestarts {
+		first, end, err := c.log.Bounds(ctx, c.topic, 0)
+		if err != nil {
+			return err
+		}
+		if !c.known || c.next < first || c.next > end {
+			c.restart(first)
+		}
+		if replaced, err := c.readTo(ctx, end); err != nil || !replaced {
+			return err
+		}
+		c.known = false
+	}
+	return errors.New("the topic was deleted and recreated while it was read")
+}
+
+// restart forgets everything, and continues at the start of the log.
+func (c *Control) restart(first int64) {
+	c.next, c.logID, c.known = first, wire.LogID{}, true
+	c.pauses, c.sweeps, c.losses = map[orderclose.Path]wire.Pause{}, nil, nil
+}
+
+// readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
+// that was read before, or no longer has the next offset.
+func (c *Control) readTo(ctx context.Context, end int64) (replaced bool, err error) {
+	for c.next < end {
+		f, err := c.log.Read(ctx, wire.Position{Topic: c.topic, Offset: c.next, Log: c.logID})
+		if err != nil {
+			return false, err
+		}
+		for _, r := range f.Records {
+			c.add(r)
+		}
+		if f.Free != nil {
+			f.Free()
+		}
+		if f.Lost != nil {
+			return true, nil
+		}
+		if f.Next <= c.next {
+			return false, nil // the records exist but cannot be read yet
+		}
+		c.next, c.logID = f.Next, f.Log
+	}
+	return false, nil
+}
+
+// add remembers what one record says.
+func (c *Control) add(r wire.RawRecord) {
+	switch string(r.Key()) { // most records are probes of a clock, without a key
+	case wire.KeyPause, wire.KeySweep, wire.KeyLost:
+	default:
+		return
+	}
+	m, err := r.Message()
+	if err != nil {
+		return
+	}
+	switch string(m.Key) {
+	case wire.KeyPause:
+		if pause, err := wire.DecodePause(m.Value); err == nil {
+			c.pauses[pause.Path] = pause
+		}
+	case wire.KeySweep:
+		s, err := wire.DecodeSweep(m.Value)
+		again := func(o wire.Sweep) bool { return o.StartedAt.Equal(s.StartedAt) && o.Holder == s.Holder }
+		if err == nil && !slices.ContainsFunc(c.sweeps, again) { // an append without an answer is repeated
+			c.sweeps = newest(append(c.sweeps, s))
+		}
+	case wire.KeyLost:
+		var l Loss
+		if json.Unmarshal(m.Value, &l.Lost) == nil {
+			l.Offsets, l.At = max(0, l.Last-l.First+1), m.Appended.UTC()
+			c.losses = newest(append(c.losses, l))
+		}
+	}
+}
+
+// newest returns the last controlKeeps entries.
+func newest[T any](all []T) []T { return all[max(0, len(all)-controlKeeps):] }
+
+// state returns what is known, at now.
+func (c *Control) state(now time.Time) (s ControlState) {
+	for _, path := range orderclose.Paths() {
+		if pause, ok := c.pauses[path]; ok && pause.Until.After(pause.CreatedAt) && pause.Until.After(now) {
+			s.Pauses = append(s.Pauses, pause)
+		}
+	}
+	s.Sweeps, s.Losses = slices.Clone(c.sweeps), slices.Clone(c.losses)
+	slices.Reverse(s.Sweeps)
+	slices.Reverse(s.Losses)
+	// A sweep whose append failed is recorded behind later ones.
+	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
+	return s
+}
+
+// WritePauses appends pauses to the control topic.
+func (c *Control) WritePauses(ctx context.Context, pauses ...wire.Pause) error {
+	messages := make([]wire.Message, len(pauses))
+	for i, pause := range pauses {
+		var err error
+		if messages[i], err = pause.Encode(); err != nil {
+			return err
+		}
+	}
+	if _, err := c.log.Append(ctx, c.topic, 0, messages); err != nil {
+		return fmt.Errorf("write the pause to topic %s: %w", c.topic, err)
+	}
+	return nil
+}

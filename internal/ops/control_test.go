@@ -1,0 +1,242 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// controlLog is a control topic.
+type controlLog struct {
+	testkit.Log
+	first, end int64
+	read       int           // records that were read
+	hang       chan struct{} // if set, Bounds waits for it
+}
+
+var control = testkit.TopicPartition{Topic: "control"}
+
+func (l *controlLog) Bounds(context.Context, string, int) (first, end int64, err error) {
+	if l.hang != nil {
+		<-l.hang
+	}
+	return l.first, l.end, nil
+}
+
+func (l *controlLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	f, err := l.Log.Read(ctx, at)
+	l.read += len(f.Records)
+	return f, err
+}
+
+func (l *controlLog) Append(_ context.Context, _ string, _ int, messages []wire.Message) (time.Time, error) {
+	for _, m := range messages {
+		l.Put(control, m)
+		l.end++
+	}
+	return time.Now(), nil
+}
+
+// put appends records of any kind.
+func (l *controlLog) put(t *testing.T, all ...any) {
+	t.Helper()
+	for _, r := range all {
+		var m wire.Message
+		var err error
+		switch r := r.(type) {
+		case wire.Sweep:
+			m, err = r.Encode()
+		case wire.Lost:
+			m = r.Encode()
+		case wire.Pause:
+			m, err = r.Encode()
+		case wire.Message:
+			m = r
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = l.Append(t.Context(), "", 0, []wire.Message{m})
+	}
+}
+
+// probe is a record that measures the brokers' clock.
+var probe = wire.Message{Value: []byte(`{"probe":1}`)}
+
+// sweepAt is a sweep that began some minutes after noon.
+func sweepAt(minutes int) wire.Sweep {
+	return wire.Sweep{StartedAt: noon.Add(time.Duration(minutes) * time.Minute), Holder: "shop/17", Why: wire.SweepPeriod, Lock: "held"}
+}
+
+// mustRead reads the topic and returns the minutes after noon of the sweeps, and the topics of the
+// losses and the reasons of the pauses.
+func mustRead(t *testing.T, c *Control) string {
+	t.Helper()
+	s, err := c.Read(t.Context(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := "sweeps"
+	for _, sweep := range s.Sweeps {
+		all += fmt.Sprint(" ", sweep.StartedAt.Sub(noon).Minutes())
+	}
+	all += ", losses"
+	for _, l := range s.Losses {
+		all += " " + l.Topic
+	}
+	all += ", pauses"
+	for _, p := range s.Pauses {
+		all += " " + p.Reason
+	}
+	return all
+}
+
+func wantControl(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestControl_ReadsEachRecordOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pause := func(reason string, lasting time.Duration) wire.Pause {
+			return wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(lasting), Reason: reason}
+		}
+		log := &controlLog{}
+		c := NewControl(log, "control")
+		wantControl(t, "an empty topic", mustRead(t, c), "sweeps, losses, pauses")
+		for range 5000 {
+			log.put(t, probe)
+		}
+		log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, pause("one", time.Hour), sweepAt(60), probe)
+		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, losses a, pauses one")
+		log.put(t, wire.Lost{Topic: "b"}, sweepAt(120))
+		if err := c.WritePauses(t.Context(), pause("two", time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses two")
+		time.Sleep(time.Hour)
+		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
+		log.put(t, pause("three", time.Hour), pause("resumed", 0))
+		wantControl(t, "after a resume", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")
+		if log.read != int(log.end) {
+			t.Errorf("it read %d records of %d", log.read, log.end)
+		}
+	})
+}
+
+func TestControl_StartsAgainInAnotherLog(t *testing.T) {
+	for what, c := range map[string]struct {
+		records int // of the new log, before its only sweep
+		before  int // of the old log
+	}{
+		"shorter": {0, 5},
+		"longer":  {9, 5},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &controlLog{}
+				control := NewControl(log, "control")
+				for range c.before {
+					log.put(t, probe)
+				}
+				log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(time.Hour), Reason: "one"})
+				wantControl(t, "before", mustRead(t, control), "sweeps 0, losses a, pauses one")
+				log.Recreate(testkit.TopicPartition{Topic: "control"})
+				log.end = 0
+				for range c.records {
+					log.put(t, probe)
+				}
+				log.put(t, sweepAt(60))
+				wantControl(t, "after", mustRead(t, control), "sweeps 60, losses, pauses")
+			})
+		})
+	}
+}
+
+// Retention deleted records that were not read yet.
+func TestControl_StartsAgainWhereTheLogBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{}
+		c := NewControl(log, "control")
+		log.put(t, sweepAt(0), sweepAt(60))
+		wantControl(t, "before", mustRead(t, c), "sweeps 60 0, losses, pauses")
+		log.put(t, sweepAt(120), sweepAt(180))
+		log.first = 3
+		wantControl(t, "after", mustRead(t, c), "sweeps 180, losses, pauses")
+	})
+}
+
+func TestControl_SkipsWhatItCannotDecode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{}
+		for _, key := range []string{wire.KeyPause, wire.KeySweep, wire.KeyLost, "unknown", ""} {
+			log.put(t, wire.Message{Key: []byte(key), Value: []byte("{")}, wire.Message{Key: []byte(key)})
+		}
+		log.put(t, sweepAt(0))
+		wantControl(t, "behind broken records", mustRead(t, NewControl(log, "control")), "sweeps 0, losses, pauses")
+	})
+}
+
+// A sweep whose append got no answer is appended again, maybe behind a later sweep.
+func TestControl_ASweepCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := sweepAt(0)
+		other.Holder = "shop/18"
+		log := &controlLog{}
+		log.put(t, sweepAt(60), sweepAt(0), other, sweepAt(60))
+		wantControl(t, "repeated", mustRead(t, NewControl(log, "control")), "sweeps 60 0 0, losses, pauses")
+	})
+}
+
+func TestControl_RemembersTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{}
+		for i := range 3 * controlKeeps {
+			log.put(t, sweepAt(i), wire.Lost{Topic: "a", First: int64(i), Last: int64(i + 1)})
+		}
+		s, err := NewControl(log, "control").Read(t.Context(), noon)
+		if err != nil || len(s.Sweeps) != controlKeeps || len(s.Losses) != controlKeeps {
+			t.Fatalf("%d sweeps, %d losses, %v", len(s.Sweeps), len(s.Losses), err)
+		}
+		last := 3*controlKeeps - 1
+		if diff := cmp.Diff(sweepAt(last), s.Sweeps[0]); diff != "" {
+			t.Error(diff)
+		}
+		want := Loss{Lost: wire.Lost{Topic: "a", First: int64(last), Last: int64(last + 1)}, Offsets: 2, At: time.Now().UTC()}
+		if diff := cmp.Diff(want, s.Losses[0]); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A Read that waits for another one ends with its own context.
+func TestControl_AReadDoesNotWaitForAnotherForLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{hang: make(chan struct{})}
+		c := NewControl(log, "control")
+		first := make(chan error)
+		go func() { _, err := c.Read(context.Background(), noon); first <- err }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Read(ctx, noon); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it returns %v", err)
+		}
+		close(log.hang)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		wantControl(t, "after that", mustRead(t, c), "sweeps, losses, pauses")
+	})
+}

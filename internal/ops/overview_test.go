@@ -1,0 +1,63 @@
+package ops
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
+	now := noon
+	overdue := Status{Topics: []TopicStatus{{Topic: "delay_5m", Partitions: []PartitionStatus{{Partition: 3, Overdue: 45, Head: &Head{}}}}}}
+	behind := Status{Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Overdue: 45, Head: &Head{}}}}}}
+	swept := func(s wire.Sweep) Sweeps { return Sweeps{Sweeps: []wire.Sweep{s}} }
+	for _, row := range []struct {
+		facts   Facts
+		state   State
+		kinds   []ProblemKind
+		detail  string // in the first problem
+		runbook string // of the first problem
+	}{
+		{Facts{}, Well, nil, "", ""},
+		{Facts{StatusErr: errors.New("no broker")}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
+		{Facts{DatabaseErr: errors.New("away"), PausesErr: errors.New("away")}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{Facts{Status: overdue}, Attention, []ProblemKind{RecordsOverdue}, "delay_5m/3: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
+		{Facts{Status: behind}, Attention, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
+		{Facts{Status: Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}}}, Attention, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
+		{Facts{Pauses: []wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}}}, Attention, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
+		{Facts{PausesErr: errors.New("no table")}, Attention, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
+		{Facts{Lateness: Lateness{Stages: []StageLateness{{Topic: "order-events", Early: 2}}}}, Attention, []ProblemKind{RecordsEarly}, "order-events", "something-was-early"},
+		{Facts{Sweeps: swept(wire.Sweep{Error: "lock lost"})}, Attention, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
+		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}), SweepPeriod: time.Hour}, Attention, []ProblemKind{SweepMissing}, "2026-11-20T09:00", "no-sweep-has-finished"},
+		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}), SweepPeriod: time.Hour}, Well, nil, "", ""},
+		{Facts{Sweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, Attention, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
+		{Facts{Sweeps: Sweeps{Losses: []Loss{
+			{Lost: wire.Lost{Topic: "delay_5m", Partition: 1, Reason: "truncated"}, Offsets: 5, At: now.Add(-time.Minute)},
+			{Lost: wire.Lost{Topic: "old"}, Offsets: 5, At: now.Add(-2 * time.Hour)}, {Lost: wire.Lost{Topic: "first start"}, At: now},
+		}}}, Attention, []ProblemKind{RecordsLost}, "delay_5m/1: truncated", "the-log-has-lost-records"},
+		{Facts{DeadLetters: 7}, Attention, []ProblemKind{LettersPending}, "", "dead-letters"},
+		{Facts{Topics: TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}}}, Attention, []ProblemKind{TopicsDiffer}, "x: missing", "topics-differ"},
+		{Facts{ConfigBroken: errors.New("line 3")}, Attention, []ProblemKind{ConfigBroken}, "line 3", "topicsyaml-was-refused"},
+		{Facts{ConfigBroken: errors.New("line 3"), Status: overdue, DeadLetters: 1}, Attention, []ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+	} {
+		row.facts.Now = now
+		v := Judge(row.facts)
+		var kinds []ProblemKind
+		for _, p := range v.Problems {
+			kinds = append(kinds, p.Kind)
+		}
+		if v.State != row.state || !slices.Equal(kinds, row.kinds) {
+			t.Errorf("%v %v, want %v %v", v.State, kinds, row.state, row.kinds)
+			continue
+		}
+		if len(kinds) > 0 && (!strings.Contains(v.Problems[0].Detail, row.detail) || v.Problems[0].Runbook != row.runbook) {
+			t.Errorf("%+v, want %q, %s", v.Problems[0], row.detail, row.runbook)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// ParsePaths returns the paths of closing that a person names: pipeline, sweep, on-read, or all.
+func ParsePaths(name string) ([]orderclose.Path, error) {
+	if name == "all" {
+		return orderclose.Paths(), nil
+	}
+	for _, p := range orderclose.Paths() {
+		if PathName(p) == name {
+			return []orderclose.Path{p}, nil
+		}
+	}
+	return nil, fmt.Errorf("path is %q, want pipeline, sweep, on-read or all", name)
+}
+
+// maxReason is the longest reason of a pause, in characters.
+const maxReason = 500
+
+// ParsePause returns how long a pause lasts.
+func ParsePause(lasting string) (time.Duration, error) {
+	d, err := config.ParseDuration(lasting)
+	switch {
+	case lasting == "":
+		err = errors.New("for is missing: say how long, such as 30m")
+	case err != nil:
+		err = fmt.Errorf("for: %w: write a number and a unit, such as 30m", err)
+	case d <= 0 || d > wire.MaxPause:
+		err = fmt.Errorf("for is %v, want more than 0 and at most %v; pause again if it takes longer", d, wire.MaxPause)
+	}
+	return d, err
+}
+
+// CheckReason checks the reason of a pause.
+func CheckReason(reason string) error {
+	if n := len([]rune(reason)); n == 0 || n > maxReason {
+		return fmt.Errorf("reason is missing or longer than %d characters: say why, for the others on call", maxReason)
+	}
+	return nil
+}
+
+// Pauser keeps pauses of closing: store.Store if orders are closed in the database, otherwise Control.
+type Pauser interface {
+	// Pauses returns the pauses that are on.
+	Pauses(ctx context.Context) ([]wire.Pause, error)
+	// Pause keeps orders of a category, or with an empty category all orders, from being closed by
+	// some paths for a time. The error wraps store.ErrNoCategory if orders have no category.
+	Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error
+	// Resume ends pauses, and returns how many.
+	Resume(ctx context.Context, paths []orderclose.Path, category string) (ended int64, err error)
+}
+
+// Pauser returns where the pauses of the pipeline are kept.
+func (p Pipeline) Pauser() (Pauser, error) {
+	switch inDatabase := p.Config.Closer.Kind != config.KindHTTP; {
+	case inDatabase && p.Store != nil:
+		return p.Store, nil
+	case inDatabase:
+		return nil, ErrNoDatabase
+	case p.Control != nil:
+		return p.Control, nil
+	}
+	return nil, ErrNoKafka
+}
+
+// Pauses implements Pauser.
+func (c *Control) Pauses(ctx context.Context) ([]wire.Pause, error) {
+	state, err := c.Read(ctx, time.Now())
+	return state.Pauses, err
+}
+
+// Pause implements Pauser.
+func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error {
+	if category != "" {
+		return fmt.Errorf("a pause of one category needs orders that are closed in the database: %w", store.ErrNoCategory)
+	}
+	now := time.Now().UTC()
+	pauses := make([]wire.Pause, len(paths))
+	for i, p := range paths {
+		pauses[i] = wire.Pause{Path: p, Until: now.Add(lasting), Reason: reason, CreatedAt: now}
+	}
+	return c.WritePauses(ctx, pauses...)
+}
+
+// Resume implements Pauser. No pause in the control topic is of one category.
+func (c *Control) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended int64, err error) {
+	on, err := c.Pauses(ctx)
+	if err != nil {
+		return 0, err
+	}
+	on = slices.DeleteFunc(on, func(p wire.Pause) bool { return !slices.Contains(paths, p.Path) || category != "" })
+	now := time.Now().UTC()
+	for i := range on {
+		on[i].CreatedAt, on[i].Until = now, now
+	}
+	if len(on) == 0 {
+		return 0, nil
+	}
+	return int64(len(on)), c.WritePauses(ctx, on...)
+}

@@ -1,0 +1,159 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Pipeline is one pipeline, with the servers that a command or the console may ask. Its methods
+// are the questions of both. Kafka and Store are nil if the process knows no such server.
+type Pipeline struct {
+	Config  *config.Config
+	Kafka   *kafka.Cluster
+	Store   *store.Store
+	Control *Control // of Kafka
+}
+
+// ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not
+// know.
+var (
+	ErrNoKafka    = errors.New("set " + config.EnvBrokers)
+	ErrNoDatabase = errors.New("set " + config.EnvDSN)
+)
+
+// reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only
+// say which request failed.
+func (p Pipeline) reachKafka(ctx context.Context) error {
+	if p.Kafka == nil {
+		return ErrNoKafka
+	}
+	return p.Kafka.Ping(ctx)
+}
+
+// Status returns what waits in each topic. The error says that Kafka does not answer at all;
+// what is wrong with one topic or partition is its Problem.
+func (p Pipeline) Status(ctx context.Context) (Status, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return Status{}, err
+	}
+	return ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now), nil
+}
+
+// Forecast returns how many records leave each bucket between the edges, which are how far each
+// moment lies ahead of now, from 0 on. The error says that Kafka does not answer at all.
+func (p Pipeline) Forecast(ctx context.Context, edges []time.Duration) (Forecast, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return Forecast{}, err
+	}
+	return NewForecast(ctx, p.Kafka, ForecastOptions{
+		Buckets: p.Config.Buckets, Group: p.Config.RelayGroup, Now: time.Now().Truncate(time.Millisecond), Edges: edges,
+	}), nil
+}
+
+// The default limits of a search for one order.
+const (
+	HistoryRecords = 100_000 // of each topic
+	HistoryTimeout = 20 * time.Second
+)
+
+// History returns what the database and Kafka know about an order. It reads at most limit records
+// of each topic. What could not be asked is in History.NotRead; History.Database is nil without a
+// database, and History.Topics is empty without Kafka.
+func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
+	var notRead []string
+	var database *store.OrderHistory
+	search := SearchLimit{Records: limit}
+	if p.Store != nil {
+		row, err := p.Store.OrderHistory(ctx, id)
+		if err != nil {
+			notRead = append(notRead, "the database: "+err.Error())
+		} else if database = &row; row.Order != nil {
+			search.Since = row.Order.CreatedAt
+		}
+	}
+	var topics []HistoryTopic
+	if p.Kafka != nil {
+		if err := p.Kafka.Ping(ctx); err != nil {
+			notRead = append(notRead, err.Error())
+		} else {
+			all, err := OrderTopics(ctx, p.Kafka, p.Config)
+			if err != nil {
+				notRead = append(notRead, err.Error())
+			}
+			topics = SearchTopics(ctx, p.Kafka, all, id, search)
+		}
+	}
+	h := NewHistory(id, time.Now(), database, topics)
+	h.NotRead = append(notRead, h.NotRead...)
+	return h
+}
+
+// Lateness returns how late each stage was within the last while.
+func (p Pipeline) Lateness(ctx context.Context, within time.Duration) (Lateness, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return Lateness{}, err
+	}
+	o := LatenessOptions{
+		CloseTopic: p.Config.Topics.Close, EventsTopic: p.Config.Topics.Events, EventType: orderclose.EventOrderClosed,
+		Now: time.Now(), Within: within,
+	}
+	if p.Config.Orders != nil {
+		o.EventType = cmp.Or(p.Config.Orders.Event, o.EventType)
+	}
+	return ReadLateness(ctx, p.Kafka, o), nil
+}
+
+// Sweeps are the sweeps of the last week, and the notices of lost records.
+type Sweeps struct {
+	Sweeps []wire.Sweep   `json:"sweeps"` // newest first
+	Causes map[string]int `json:"causes"` // of Sweeps, summed up
+	Losses []Loss         `json:"losses"` // newest first
+}
+
+// NewSweeps returns the newest sweeps, at most limit, and all losses. A limit of 0 means all.
+func NewSweeps(state ControlState, limit int) Sweeps {
+	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Causes: map[string]int{}, Losses: append([]Loss{}, state.Losses...)}
+	if limit > 0 {
+		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
+	}
+	for _, one := range s.Sweeps {
+		for cause, n := range one.Causes {
+			s.Causes[cause] += n
+		}
+	}
+	return s
+}
+
+// Sweeps reads the control topic.
+func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return Sweeps{}, err
+	}
+	state, err := p.Control.Read(ctx, time.Now())
+	return NewSweeps(state, limit), err
+}
+
+// TopicsPlan compares the topics with the configuration.
+func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return TopicsPlan{}, err
+	}
+	specs := TopicSpecs(p.Config)
+	findings, err := p.Kafka.Check(ctx, specs)
+	if err != nil {
+		return TopicsPlan{}, err
+	}
+	unlisted, err := Unlisted(ctx, p.Kafka, p.Config, time.Now())
+	if err != nil {
+		return TopicsPlan{}, err
+	}
+	return NewTopicsPlan(p.Config, len(specs), append(findings, unlisted...)), nil
+}

@@ -1,0 +1,224 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// ShadowStore reads the database. store.Store implements it.
+type ShadowStore interface {
+	Now(ctx context.Context) (time.Time, error)
+	AuditRules() store.AuditRules
+	AuditParts(ctx context.Context) ([]store.AuditPart, error)
+	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
+}
+
+// ShadowLog reads Kafka. internal/kafka.Cluster implements it.
+type ShadowLog interface {
+	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
+	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
+}
+
+// ShadowOptions for ReportShadow. All fields but Progress must be set.
+type ShadowOptions struct {
+	Store ShadowStore
+	Log   ShadowLog
+	Topic string // of the verdicts
+	// From and To are the window of due times, [From, To).
+	From, To time.Time
+	// Tolerance is how far two times of a close may be apart and count as the same. An order that
+	// was due less than this ago, and that one side has not closed yet, is not compared.
+	Tolerance time.Duration
+	// OnDifference is called with each order that the two sides treat differently, by one
+	// goroutine. Its error ends the report.
+	OnDifference func(ShadowDifference) error
+	// Progress, if not nil, is called with the number of steps done, the number of all steps, and
+	// a text about the current step.
+	Progress func(done, total int64, step string)
+}
+
+// ShadowSummary compares what the shadow run would have done with what the old job did.
+type ShadowSummary struct {
+	From      time.Time `json:"from"` // window of due times
+	To        time.Time `json:"to"`
+	At        time.Time `json:"at"` // when the report began, by the database's clock
+	Tolerance string    `json:"tolerance"`
+
+	Orders  int                 `json:"orders"` // due in the window
+	Classes map[ShadowClass]int `json:"classes"`
+	// Different is the number of orders that the two sides treat differently.
+	Different int `json:"different"`
+	// OnlyWe counts the orders of that class by their status, and OnlyThey by our verdict.
+	OnlyWe   map[string]int `json:"only_we"`
+	OnlyThey map[string]int `json:"only_they"`
+
+	// TimesCompared is false if the mapping has no time of a close. Untimed counts the closed orders
+	// whose time of the close is empty. They count as closed at the same time.
+	TimesCompared bool `json:"times_compared"`
+	Untimed       int  `json:"untimed"`
+
+	// Verdicts is how many verdicts were read, from First to Last by the database's clock. Orders
+	// that were due before the shadow run began, or while it did not run, have no verdict or a late
+	// one.
+	Verdicts   int64     `json:"verdicts"`
+	First      time.Time `json:"first_verdict,omitzero"`
+	Last       time.Time `json:"last_verdict,omitzero"`
+	Unreadable int64     `json:"unreadable"` // records of the topic that are no verdicts
+	TookMillis int64     `json:"took_ms"`
+}
+
+// shadowReport is one run of ReportShadow.
+type shadowReport struct {
+	o        ShadowOptions
+	sum      ShadowSummary
+	facts    shadowFacts
+	verdicts *shadowVerdicts
+}
+
+// ReportShadow compares the verdicts of a shadow run with the statuses, and the times of a close,
+// of the orders that were due in a window of time. It reads the verdicts that were appended since
+// the window began, and then pages of orders by due time and id. It changes nothing. Memory holds 24
+// bytes of each verdict on an order that was due before the end of the window.
+//
+// An order that is not in the database any more, whose status is NULL or that has no due time is not
+// compared. The error is of the database, of Kafka, of the context, or of OnDifference.
+func ReportShadow(ctx context.Context, o ShadowOptions) (ShadowSummary, error) {
+	began := time.Now()
+	r := &shadowReport{o: o, verdicts: newShadowVerdicts(), sum: ShadowSummary{
+		From: o.From.UTC(), To: o.To.UTC(), Tolerance: o.Tolerance.String(), TimesCompared: o.Store.AuditRules().ClosedAt,
+		Classes: map[ShadowClass]int{}, OnlyWe: map[string]int{}, OnlyThey: map[string]int{},
+	}}
+	err := r.run(ctx)
+	r.sum.TookMillis = time.Since(began).Milliseconds()
+	return r.sum, err
+}
+
+func (r *shadowReport) run(ctx context.Context) (err error) {
+	if r.sum.At, err = r.o.Store.Now(ctx); err != nil {
+		return err
+	}
+	r.facts = shadowFacts{now: r.sum.At, tolerance: r.o.Tolerance}
+	parts, err := r.o.Store.AuditParts(ctx)
+	if err != nil {
+		return err
+	}
+	total := int64(len(parts)+1) * percent
+	if err := r.readVerdicts(ctx, total); err != nil {
+		return err
+	}
+	for i, part := range parts {
+		if err := r.part(ctx, part, int64(i+1)*percent, total); err != nil {
+			return err
+		}
+	}
+	r.progress(total, total, "")
+	return nil
+}
+
+func (r *shadowReport) progress(done, total int64, step string) {
+	if r.o.Progress != nil {
+		r.o.Progress(done, total, step)
+	}
+}
+
+// readVerdicts reads the verdicts from the beginning of the window to the present end of the topic:
+// an order may get its verdict long after its due time.
+func (r *shadowReport) readVerdicts(ctx context.Context, total int64) error {
+	spans, err := r.o.Log.Window(ctx, r.o.Topic, r.o.From.Add(-auditSlack), time.Now().Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	var all, read int64
+	for _, s := range spans {
+		all += s.Len()
+	}
+	for _, s := range spans {
+		err := r.o.Log.ReadSpan(ctx, r.o.Topic, s, func(records []wire.RawRecord) error {
+			for _, raw := range records {
+				r.addVerdict(raw)
+			}
+			read += int64(len(records))
+			r.progress(percent*read/all, total, r.o.Topic)
+			return ctx.Err()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	r.verdicts.seal()
+	return nil
+}
+
+func (r *shadowReport) addVerdict(raw wire.RawRecord) {
+	var v wire.ShadowVerdict
+	m, err := raw.Message()
+	if err == nil {
+		v, err = wire.DecodeShadowVerdict(m.Value)
+	}
+	if err != nil {
+		r.sum.Unreadable++
+		return
+	}
+	if !v.Due.Before(r.o.To) {
+		return
+	}
+	r.sum.Verdicts++
+	if r.sum.First.IsZero() || v.At.Before(r.sum.First) {
+		r.sum.First = v.At
+	}
+	r.sum.Last = later(r.sum.Last, v.At)
+	r.verdicts.add(v)
+}
+
+// part compares the orders of one table that have one status.
+func (r *shadowReport) part(ctx context.Context, part store.AuditPart, begun, total int64) error {
+	var last orderclose.Order
+	for {
+		page, err := r.o.Store.ClosedPage(ctx, part, r.o.From, r.o.To, last, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, row := range page {
+			if row.Due.Before(r.o.From) || !row.Due.Before(r.o.To) {
+				continue // ClosedPage includes To, and rounds From down to the column's precision
+			}
+			if err := r.order(row, part); err != nil {
+				return err
+			}
+		}
+		if len(page) < pageSize {
+			return nil
+		}
+		last = page[len(page)-1].Order
+		done := begun + int64(percent*float64(last.Due.Sub(r.o.From))/float64(r.o.To.Sub(r.o.From)))
+		r.progress(done, total, fmt.Sprintf("%d orders, %d differences", r.sum.Orders, r.sum.Different))
+	}
+}
+
+// order compares one order.
+func (r *shadowReport) order(row store.ClosedRow, part store.AuditPart) error {
+	d := judgeShadow(row, part, r.verdicts.of(row.ID), r.facts)
+	r.sum.Orders++
+	r.sum.Classes[d.Class]++
+	switch d.Class {
+	case ShadowSame:
+		if r.sum.TimesCompared && row.ClosedAt.IsZero() {
+			r.sum.Untimed++
+		}
+		return nil
+	case ShadowNeither, ShadowRecent:
+		return nil
+	case ShadowOnlyWe:
+		r.sum.OnlyWe[d.Status]++
+	case ShadowOnlyThey:
+		r.sum.OnlyThey[d.reason()]++
+	}
+	r.sum.Different++
+	return r.o.OnDifference(d)
+}

@@ -1,0 +1,80 @@
+package ops
+
+import (
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+)
+
+// TopicsPlan is how the topics differ from topics.yaml, and what would be done about it.
+type TopicsPlan struct {
+	Topics   int             `json:"topics"`     // that were compared
+	Would    []kafka.Finding `json:"would_mend"` // that orderclose topics apply fixes
+	Left     []kafka.Finding `json:"left"`       // that a person must fix
+	MaxDelay string          `json:"max_delay"`
+	// AppendsAtMost is the largest number of appends of a record with a delay up to
+	// MaxDelay, including the append to the close topic.
+	AppendsAtMost int `json:"appends_at_most"`
+}
+
+// NewTopicsPlan divides the findings into those that topics apply would fix and those for a
+// person. topics is the number of topics that were compared.
+func NewTopicsPlan(cfg *config.Config, topics int, findings []kafka.Finding) TopicsPlan {
+	p := TopicsPlan{
+		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},
+		MaxDelay: config.FormatDuration(cfg.MaxDelay), AppendsAtMost: cfg.Buckets.MostHops(cfg.MaxDelay) + 1,
+	}
+	for _, f := range findings {
+		if f.By == (kafka.Change{}) {
+			p.Left = append(p.Left, f)
+		} else {
+			p.Would = append(p.Would, f)
+		}
+	}
+	return p
+}
+
+// Unlisted counts the delay topics in use that have no bucket in the configuration.
+func (p TopicsPlan) Unlisted(cfg *config.Config) (n int) {
+	for _, f := range p.Left {
+		_, delay := cfg.Topics.BucketOf(f.Topic)
+		if delay && !slices.ContainsFunc(cfg.Buckets, func(b orderclose.Bucket) bool { return b.Topic == f.Topic }) {
+			n++
+		}
+	}
+	return n
+}
+
+// DelayPlan is the path of a record with a given delay, if nothing is late.
+type DelayPlan struct {
+	Delay   string `json:"delay"`
+	Hops    []Hop  `json:"hops"` // in order
+	Close   string `json:"close_topic"`
+	Buckets int    `json:"bucket_appends"` // to delay topics
+	// Appends includes the append to the close topic.
+	Appends int `json:"appends"`
+}
+
+// Hop is a number of consecutive appends to the same bucket.
+type Hop struct {
+	Bucket string `json:"bucket"`
+	Topic  string `json:"topic"`
+	Times  int    `json:"times"`
+}
+
+// NewDelayPlan returns the path through the buckets, with consecutive equal buckets merged.
+func NewDelayPlan(buckets orderclose.Buckets, closeTopic string, delay time.Duration) DelayPlan {
+	walk := buckets.Walk(delay)
+	p := DelayPlan{Delay: config.FormatDuration(delay), Hops: []Hop{}, Close: closeTopic, Buckets: len(walk), Appends: len(walk) + 1}
+	for _, b := range walk {
+		if n := len(p.Hops); n > 0 && p.Hops[n-1].Topic == b.Topic {
+			p.Hops[n-1].Times++
+			continue
+		}
+		p.Hops = append(p.Hops, Hop{orderclose.ShortDuration(b.Length), b.Topic, 1})
+	}
+	return p
+}

@@ -1,0 +1,214 @@
+package shadow
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+const (
+	// maxBatch is how many orders are asked about at once.
+	maxBatch = 500
+	// maxParked bounds the orders of a partition that wait until they are due, some 300 bytes each.
+	// With many more, the runs of done offsets between them do not fit into the metadata of a
+	// commit. An order beyond the bound gets the verdict not_due.
+	maxParked = 10_000
+	// maxUnacked bounds the verdicts of a partition that wait for their ack. At the bound the
+	// database is not asked.
+	maxUnacked = 5000
+	// lookBack limits what is read again from a log that lost its end, as in the closer.
+	lookBack = 10 * time.Minute
+)
+
+// handler serves one partition of the close topic. Its fields belong to the goroutine of the
+// partition's loop.
+type handler struct {
+	*Shadow
+	*partition.Loop
+	queue   []*entry       // to be asked about now, in log order
+	parked  byUntil        // not due yet
+	asking  bool           // a question is in flight
+	backoff *retry.BackOff // set while the database does not answer
+	askAt   time.Time      // no question begins before this time
+
+	verdicts []wire.RawRecord // to be appended, with the offsets of their records
+	unacked  int              // verdicts that wait or are in flight
+	sendAt   time.Time        // when to try an append again, if verdicts wait
+}
+
+// entry is a record of the close topic, without its attributes and headers.
+type entry struct {
+	request    orderclose.CloseRequest
+	offset     int64
+	generation uint32
+	until      time.Time // if parked: when to ask again, by the local clock
+}
+
+func (s *Shadow) newHandler(l *partition.Loop) partition.Handler {
+	l.SetLookBack(lookBack)
+	return &handler{Shadow: s, Loop: l}
+}
+
+// Turn implements partition.Handler.
+func (h *handler) Turn() {
+	for now := time.Now(); len(h.parked) > 0 && !now.Before(h.parked[0].until); {
+		h.queue = append(h.queue, heap.Pop(&h.parked).(*entry))
+	}
+	h.ask()
+	h.send()
+}
+
+// Fetch implements partition.Handler. It fetches when each order was asked about.
+func (h *handler) Fetch() {
+	if len(h.queue) == 0 && h.unacked < maxUnacked && !h.DeadLettersFull() {
+		h.FetchMore()
+	}
+}
+
+// Handle implements partition.Handler. It queues the records.
+func (h *handler) Handle(f wire.Fetched) {
+	for _, r := range f.Records {
+		var record wire.Record
+		m, err := r.Message()
+		if err == nil {
+			record, err = m.DecodeWithoutAttributes()
+		}
+		if err != nil {
+			h.DeadLetterUnreadable(r, err)
+			continue
+		}
+		o := record.Order
+		h.queue = append(h.queue, &entry{
+			request: orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due},
+			offset:  r.Offset, generation: r.Generation,
+		})
+	}
+	if f.Free != nil {
+		f.Free()
+	}
+}
+
+// Reset implements partition.Handler. Verdicts on orders of the old log stay: they are true.
+func (h *handler) Reset() { h.queue, h.parked = nil, nil }
+
+// End implements partition.Handler.
+func (h *handler) End() {}
+
+// ask asks the database about the first orders of the queue, in another goroutine.
+func (h *handler) ask() {
+	if h.asking || len(h.queue) == 0 || h.unacked >= maxUnacked || time.Now().Before(h.askAt) {
+		return
+	}
+	n := min(len(h.queue), maxBatch)
+	batch := h.queue[:n:n]
+	h.queue = h.queue[n:]
+	var outcomes []orderclose.Outcome
+	var err error
+	h.asking = true
+	h.Go(func(ctx context.Context) { outcomes, err = h.preview(ctx, batch) }, func() {
+		h.asking = false
+		h.apply(batch, outcomes, err)
+	})
+}
+
+// apply makes a verdict of each outcome, or parks the order until it is due. After an error the
+// batch is asked about again. After a revocation the next owner reads the batch again.
+func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error) {
+	if h.Ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		if h.backoff == nil {
+			h.backoff = retry.NewBackOff()
+		}
+		if h.backoff.ShouldLog() {
+			h.Logger.Warn("the database does not say what a close would do, will retry", "err", err)
+		}
+		h.queue, h.askAt = slices.Concat(batch, h.queue), time.Now().Add(h.backoff.NextBackOff())
+		return
+	}
+	h.backoff = nil
+	now := time.Now()
+	for i, o := range outcomes {
+		e := batch[i]
+		switch {
+		case !h.Current(e.generation): // its offset belongs to another record now
+		case o.Verdict == orderclose.NotDue && len(h.parked) < maxParked:
+			e.until = now.Add(o.Remaining())
+			heap.Push(&h.parked, e)
+		default:
+			h.add(e, o)
+		}
+	}
+}
+
+// add queues the verdict on an order.
+func (h *handler) add(e *entry, o orderclose.Outcome) {
+	h.metrics.Verdict(o.Verdict)
+	v := wire.ShadowVerdict{OrderID: o.OrderID, Verdict: o.Verdict, Due: o.Due.UTC(), At: o.At.UTC(), Path: orderclose.PathPipeline}
+	m := v.Encode()
+	m.Offset, m.Generation = e.offset, e.generation
+	h.verdicts = append(h.verdicts, m.Raw())
+	h.unacked++
+}
+
+// send starts to append the waiting verdicts, unless an append is in flight.
+func (h *handler) send() {
+	if len(h.verdicts) == 0 || h.Ctx.Err() != nil {
+		return
+	}
+	n := len(h.verdicts)
+	wait, ok := h.Send(h.o.Topic, h.verdicts, func(sent partition.SendResult) {
+		for _, acked := range sent.Acked {
+			h.DoneAll(acked.Records)
+		}
+		h.unacked -= n - len(sent.Left)
+		h.verdicts, h.sendAt = slices.Concat(sent.Left, h.verdicts), time.Now().Add(sent.Pause)
+	})
+	if ok {
+		h.verdicts = nil
+	} else {
+		h.sendAt = time.Now().Add(wait)
+	}
+}
+
+// Sleep implements partition.Handler.
+func (h *handler) Sleep(d time.Duration) time.Duration {
+	now := time.Now()
+	if len(h.verdicts) > 0 {
+		d = min(d, h.sendAt.Sub(now))
+	}
+	if len(h.parked) > 0 {
+		d = min(d, h.parked[0].until.Sub(now))
+	}
+	if len(h.queue) > 0 && !h.asking && h.unacked < maxUnacked {
+		d = min(d, h.askAt.Sub(now))
+	}
+	return d
+}
+
+// byUntil is a heap of entries by until, ties by offset.
+type byUntil []*entry
+
+func (h byUntil) Len() int      { return len(h) }
+func (h byUntil) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h byUntil) Less(i, j int) bool {
+	if c := h[i].until.Compare(h[j].until); c != 0 {
+		return c < 0
+	}
+	return h[i].offset < h[j].offset
+}
+func (h *byUntil) Push(e any) { *h = append(*h, e.(*entry)) }
+func (h *byUntil) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil // so that the entry can be freed
+	*h = (*h)[:last]
+	return e
+}

@@ -1,0 +1,117 @@
+// Package shadow decides what closes would do, and closes nothing. A team runs it beside the job
+// that closes its orders today, and compares the two (ops.ReportShadow).
+//
+// Create a Shadow with New and call Run. It reads the close topic in a consumer group of its own,
+// asks the database about each order, and appends a verdict to the shadow topic. A record whose
+// order is not due yet waits in memory until the order is due. An offset is committed after the
+// verdict is acked.
+//
+//	shadow.go     types, options and lifecycle
+//	handler.go    the records of one partition
+//	metrics.go    verdicts by kind
+//
+// A Shadow changes nothing in the database and locks nothing. It writes to no other topic: no
+// retries, no dead letters and no notices of losses. If the database or the topic does not answer,
+// it waits. Each record gets a verdict, except those that cannot be read: the log names them. After
+// a crash some orders get a second verdict.
+package shadow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+// Stage is the name of this part in logs and metrics.
+const Stage = "shadow"
+
+// Store says what a close would do. store.Store implements it.
+type Store interface {
+	// PreviewClose returns the outcome that a close of each request would have now, and changes
+	// nothing. The error wraps orderclose.ErrUnavailable if no order caused it.
+	PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+}
+
+// Options configure a Shadow. Log, Store, Group, CloseTopic and Topic are required.
+type Options struct {
+	Log        partition.Log
+	Store      Store
+	Group      string // its own: not the group of closers
+	CloseTopic string
+	Topic      string // receives the verdicts
+	// OnHang is called with the reason when a loop hangs and cannot be stopped. The process should
+	// then exit and be restarted by its supervisor. Default: panic.
+	OnHang     func(why string)
+	Logger     *slog.Logger          // default: no log
+	Registerer prometheus.Registerer // gets the metrics (orderclose_…); default: no metrics
+}
+
+// Shadow appends verdicts. Create it with New.
+type Shadow struct {
+	o       Options
+	metrics *shadowMetrics
+	stage   partition.Stage
+}
+
+// New returns a Shadow, or an error if an option is missing.
+func New(o Options) (*Shadow, error) {
+	if o.Log == nil || o.Store == nil || o.Group == "" || o.CloseTopic == "" || o.Topic == "" {
+		return nil, errors.New("shadow: Options need Log, Store, Group, CloseTopic and Topic")
+	}
+	if o.OnHang == nil {
+		o.OnHang = func(why string) { panic("shadow: " + why) }
+	}
+	o.Logger = retry.LimitLogs(o.Logger)
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("shadow: %w", err)
+	}
+	s := &Shadow{o: o, metrics: m}
+	s.stage = partition.Stage{ // without a dead-letter topic and a control topic
+		Name: Stage, Log: o.Log, Loss: "the log has lost records: their orders get no verdict",
+		Metrics: m.Metrics, OnHang: o.OnHang, Logger: o.Logger,
+	}
+	return s, nil
+}
+
+// Run appends verdicts until ctx ends. It returns when the appends in flight have ended, within
+// 2 s, what they acked is committed, and the group is left. It returns an error only if the group
+// could not be consumed.
+func (s *Shadow) Run(ctx context.Context) error {
+	return s.stage.Consume(ctx, s.o.Group, s.o.CloseTopic, s.newHandler)
+}
+
+// preview asks the database about the orders of a batch. If an order makes the question fail, it
+// asks about each order alone, and an order that cannot be read has failed. Otherwise that order
+// would block its partition.
+func (s *Shadow) preview(ctx context.Context, batch []*entry) ([]orderclose.Outcome, error) {
+	requests := make([]orderclose.CloseRequest, len(batch))
+	for i, e := range batch {
+		requests[i] = e.request
+	}
+	outcomes, err := s.o.Store.PreviewClose(ctx, requests)
+	if err == nil || errors.Is(err, orderclose.ErrUnavailable) {
+		return outcomes, err
+	}
+	outcomes = nil
+	for i, r := range requests {
+		one, err := s.o.Store.PreviewClose(ctx, requests[i:i+1])
+		switch {
+		case errors.Is(err, orderclose.ErrUnavailable):
+			return nil, err
+		case err != nil:
+			s.o.Logger.Error("the database cannot read an order", "order", r.OrderID, "err", err)
+			one = []orderclose.Outcome{{OrderID: r.OrderID, Verdict: orderclose.Failed, At: time.Now()}}
+		}
+		outcomes = append(outcomes, one...)
+	}
+	return outcomes, nil
+}

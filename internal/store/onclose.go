@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// onCloseSQL returns a statement of Mapping.OnClose with a list of ids, or of placeholders for ids.
+func onCloseSQL(statement, ids string) string {
+	before, behind := mapping.SplitOnClose(statement)
+	return before + ids + behind
+}
+
+// onClose runs the statements of Mapping.OnClose for the orders that this transaction closes. A
+// statement may change any number of rows.
+func (c *closing) onClose() error {
+	for i, statement := range c.s.q.m.OnClose {
+		for ids := range slices.Chunk(c.all, maxIn) {
+			query := onCloseSQL(statement, "?"+strings.Repeat(", ?", len(ids)-1))
+			if _, err := execLong(c.tx, query, c.s.q.args(ids)); err != nil {
+				return fmt.Errorf("orders.on_close[%d]: %w", i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkOnClose returns the problems of the statements of Mapping.OnClose that the database knows: a
+// statement that it refuses, or that would read a whole table in each close. It executes no
+// statement.
+func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, err error) {
+	for i, statement := range s.q.m.OnClose {
+		path := fmt.Sprintf("on_close[%d]", i)
+		scanned, err := s.scannedTable(ctx, onCloseSQL(statement, sampleIDs))
+		_, refused := errors.AsType[*mysql.MySQLError](err)
+		switch {
+		case err != nil && !refused:
+			return nil, err
+		case refused:
+			problems = append(problems, mapping.Problem{Path: path, What: fmt.Sprintf("the database refuses the statement: %v", err), Fix: "correct the statement, or grant the privileges that it needs"})
+		case scanned != "":
+			problems = append(problems, mapping.Problem{Path: path, What: "the statement has no index to find its rows of " + scanned,
+				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
+		}
+	}
+	return problems, nil
+}
+
+// sampleIDs stands for ids in an EXPLAIN, of any type. With one id the databases look for its row
+// already, and end the plan there if no order has it.
+const sampleIDs = "'1', '2'"
+
+// scannedTable asks the database how it would execute a statement. It returns the name or alias of a
+// table that has no index for the statement; empty: there is none. The error is the database's
+// refusal.
+func (s *Store) scannedTable(ctx context.Context, query string) (scanned string, err error) {
+	rows, err := s.DB().QueryContext(ctx, "EXPLAIN "+query)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	if err != nil {
+		return "", err
+	}
+	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	value := func(column string) string { return values[slices.Index(columns, column)].String }
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return "", err
+		}
+		// A table in <> is the result of another row of the plan. A statement without a possible
+		// index reads all rows or all entries of an index.
+		if kind := value("type"); (kind == "ALL" || kind == "index") && value("possible_keys") == "" &&
+			value("select_type") != "INSERT" && !strings.HasPrefix(value("table"), "<") {
+			scanned = value("table")
+		}
+	}
+	return scanned, rows.Err()
+}

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Pause keeps orders of a category, or with an empty category all orders, from being closed by some
+// paths for a time. A close that has begun may finish. Pause replaces an earlier pause of the same path
+// and category. The error wraps ErrNoCategory, or orderclose.ErrUnavailable if the database failed.
+func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error {
+	if category != "" && s.q.m.Category == "" {
+		return ErrNoCategory
+	}
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		now, err := s.now(tx)
+		if err != nil {
+			return err
+		}
+		for _, p := range paths {
+			err := tx.Exec("REPLACE INTO pauses (path, category, until_at, reason, created_at) VALUES (?, ?, ?, ?, ?)",
+				p, category, s.dialect.time(now.Add(lasting)), reason, s.dialect.time(now)).Error
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write the pause: %w", err)
+	}
+	return nil
+}
+
+// Resume ends the pauses of a category on some paths; with an empty category, all pauses of the paths.
+// It returns how many pauses it has ended. The error wraps orderclose.ErrUnavailable if the database
+// failed.
+func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended int64, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		res := tx.Exec("DELETE FROM pauses WHERE path IN ? AND (category = ? OR ? = '')", paths, category, category)
+		ended = res.RowsAffected
+		return res.Error
+	})
+	if err != nil {
+		return 0, fmt.Errorf("delete the pause: %w", err)
+	}
+	return ended, nil
+}
+
+// Pauses returns the pauses that are on, by path and category. The error wraps
+// orderclose.ErrUnavailable if the database failed.
+func (s *Store) Pauses(ctx context.Context) ([]wire.Pause, error) {
+	pauses, err := s.pauses(s.gorm.WithContext(ctx), "until_at > ?", s.dialect.now())
+	if err != nil {
+		return nil, fmt.Errorf("read the pauses: %w", s.explain(ctx, err))
+	}
+	return pauses, nil
+}
+
+// Paused returns an error that wraps orderclose.ErrPaused if no order is closed by a path now. A pause
+// of single categories is not reported. The error wraps orderclose.ErrUnavailable if the database
+// failed.
+func (s *Store) Paused(ctx context.Context, path orderclose.Path) error {
+	c := &closing{s: s, tx: s.gorm.WithContext(ctx), path: path}
+	if err := c.readPauses(); err != nil {
+		return fmt.Errorf("read the pauses: %w", s.explain(ctx, err))
+	}
+	return nil
+}
+
+// readPauses reads the pauses of the path. If all orders are paused, it returns an error that says so.
+func (c *closing) readPauses() error {
+	c.paused = nil
+	pauses, err := c.s.pauses(c.tx, "path = ? AND until_at > ?", c.path, c.s.dialect.now())
+	if err != nil {
+		return err
+	}
+	for _, p := range pauses {
+		if p.Category == "" {
+			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, p.Err())
+		}
+		if c.paused == nil {
+			c.paused = map[string]bool{}
+		}
+		c.paused[p.Category] = true
+	}
+	return nil
+}
+
+func (s *Store) pauses(tx *gorm.DB, condition string, args ...any) (pauses []wire.Pause, err error) {
+	err = eachRow(tx, "SELECT path, category, until_at, reason, created_at FROM pauses WHERE "+condition+" ORDER BY path, category", args, func(rows *sql.Rows) error {
+		var p wire.Pause
+		err := rows.Scan(&p.Path, &p.Category, timeInto(&p.Until), &p.Reason, timeInto(&p.CreatedAt))
+		pauses = append(pauses, p)
+		return err
+	})
+	return pauses, err
+}

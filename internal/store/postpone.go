@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// ErrDueGenerated says that the database computes the due times, so that they cannot be changed.
+var ErrDueGenerated = errors.New("the database computes the due times: change the columns from which they are computed")
+
+// ErrNoCreated says that the mapping names no column with the times at which orders were created.
+var ErrNoCreated = errors.New("topics.yaml maps no time of creation (key orders.created)")
+
+// ErrOutOfReach says that an order would be in a month's table that is not read any more when the
+// order is due.
+var ErrOutOfReach = errors.New("the order's table would not be read any more when the order is due")
+
+// PostponeResult says what Postpone did with one order.
+type PostponeResult string
+
+// The results of Postpone. Only Postponed has changed the order.
+const (
+	Postponed       PostponeResult = "postponed"
+	PostponedBefore PostponeResult = "postponed_before" // the order has the later due time already
+	PostponeNotOpen PostponeResult = "not_open"         // the order was paid or closed meanwhile
+	PostponeMoved   PostponeResult = "moved"            // the order has another due time meanwhile
+	PostponeGone    PostponeResult = "not_found"        // the database has no such order
+)
+
+// CheckPostpone reports why Postpone cannot work: it returns an error that wraps ErrDueGenerated, or
+// orderclose.ErrUnavailable if the database failed. It does not check tables of SQLite.
+func (s *Store) CheckPostpone(ctx context.Context) error {
+	if s.dialect.describe == nil {
+		return nil
+	}
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(in))
+	for i, t := range in {
+		names[i] = t.name
+	}
+	schema, err := s.dialect.describe(ctx, s.DB(), names)
+	if err != nil {
+		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
+	}
+	column := s.q.m.Due.Column
+	for _, name := range names {
+		if schema[name].Columns[strings.ToLower(column)].Generated {
+			return fmt.Errorf("column %s.%s is generated: %w", name, column, ErrDueGenerated)
+		}
+	}
+	return nil
+}
+
+// CheckCreated returns ErrNoCreated if it is not known when orders were created.
+func (s *Store) CheckCreated() error {
+	if s.q.m.Created == nil {
+		return ErrNoCreated
+	}
+	return nil
+}
+
+// OrdersTable returns the table of orders as the mapping writes it: a pattern, if there is a table
+// for each month.
+func (s *Store) OrdersTable() string { return s.q.m.Orders }
+
+// InReach reports why an order cannot have the due time due: its table would not be read any more.
+// The error wraps ErrOutOfReach.
+func (s *Store) InReach(o orderclose.Order, due time.Time) error {
+	m := s.q.months
+	if m == nil {
+		return nil
+	}
+	month, known := m.of(orderclose.CloseRequest{CreatedAt: o.CreatedAt, Due: o.Due})
+	// A sweep may find the order in the month after its due time.
+	if least := int(mapping.MonthOf(due, m.loc)-month) + 2; known && least > s.q.m.Shards.Months {
+		return fmt.Errorf("order %q: %w: set orders.shards.months to %d or more", o.ID, ErrOutOfReach, least)
+	}
+	return nil
+}
+
+// Postpone adds by, whole seconds, to the due times of orders, in one transaction, if the orders are
+// still open and due at the Due that each has here; CreatedAt helps to find the table of its month.
+// It returns a result for each order. A repeated call changes nothing. A new due time that is an hour
+// that clocks show twice means the later one, as always. On an error no order was changed. The error
+// wraps orderclose.ErrUnavailable if the database failed, and orderclose.ErrContended if another
+// transaction locks the row of an order for too long.
+func (s *Store) Postpone(ctx context.Context, orders []orderclose.Order, by time.Duration) ([]PostponeResult, error) {
+	if len(orders) == 0 {
+		return nil, nil
+	}
+	reqs := make([]orderclose.CloseRequest, len(orders))
+	for i, o := range orders {
+		reqs[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+	}
+	where, err := s.candidates(ctx, reqs) // outside the transaction, which holds one connection already
+	out := make([]PostponeResult, len(orders))
+	if err == nil {
+		err = s.transact(ctx, func(tx *gorm.DB) error {
+			ids, attempts := s.distinct(reqs)
+			c := &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+			if err := c.lockOrders(ids); err != nil {
+				return err
+			}
+			for i, o := range orders {
+				if out[i], err = c.postpone(o, by); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("postpone %d orders from %q: %w", len(orders), orders[0].ID, err)
+	}
+	return out, nil
+}
+
+// postpone moves the due time of one order, whose row lockOrders has locked.
+func (c *closing) postpone(o orderclose.Order, by time.Duration) (PostponeResult, error) {
+	row, found := c.orders[o.ID]
+	table := c.open[o.ID]
+	due := c.s.q.due
+	later := due.Arg(o.Due.Add(by))
+	switch {
+	case !found:
+		return PostponeGone, nil
+	case table == nil:
+		return PostponeNotOpen, nil
+	case row.due.IsZero():
+		return PostponeMoved, nil
+	case due.Arg(row.due) == later:
+		return PostponedBefore, nil
+	}
+	id := c.s.q.args([]string{o.ID})
+	res := c.tx.Exec(c.s.q.postpone(table.name), slices.Concat([]any{later}, id, []any{c.s.q.m.Status.From.Arg(), due.Arg(o.Due)})...)
+	switch {
+	case res.Error != nil:
+		return "", res.Error
+	case res.RowsAffected == 0:
+		return PostponeMoved, nil
+	}
+	return Postponed, nil
+}
+
+// postpone writes the compare-and-set of a due time. Its arguments are the new due time, the id, the
+// open status, and the due time before.
+func (q *statements) postpone(orders string) string {
+	due := mapping.Quote(q.m.Due.Column)
+	set := due + " = ?"
+	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
+		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
+	}
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s = ? AND %s%s = ? AND %[5]s%[7]s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
+		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), due)
+}

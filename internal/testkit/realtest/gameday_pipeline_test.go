@@ -1,0 +1,201 @@
+package realtest
+
+import (
+	"fmt"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// pipelineIncidents are those in which parts, topics or records are missing or wrong.
+var pipelineIncidents = []incident{
+	{
+		name:   "no relay",
+		alerts: []string{"OrdercloseNoRelay", "OrdercloseRecordsLeftBehind"},
+		play: func(g *game) {
+			g.begin("relay", "closer", "compensator")
+			g.kill("relay")
+			g.park(g.cfg.Buckets[2], 3, time.Now().Add(-2*time.Minute))
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose run relay", g.alerts...)
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "no closer",
+		alerts: []string{"OrdercloseNoCloser", "OrdercloseDeadLettersUnwatched"},
+		play: func(g *game) {
+			g.begin("relay", "closer")
+			g.kill("closer")
+			g.place("waiting", 5, time.Second)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose run closer", g.alerts...)
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "no compensator",
+		alerts: []string{"OrdercloseNoCompensator"},
+		play: func(g *game) {
+			g.begin("relay", "closer", "compensator")
+			g.kill("compensator")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose run compensator", g.alerts...)
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "a frozen process",
+		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
+		play: func(g *game) {
+			g.launch("frozen", "orderclose run closer")
+			g.begin("relay", "closer")
+			g.ready("frozen")
+			members := func(want string) {
+				line := regexp.MustCompile("(?m)^" + g.cfg.Topics.Close + " .* " + want + ", Stable$")
+				g.has(g.alerts[0], "Look", "sh", "orderclose status")
+				g.until("status shows "+want, func() bool {
+					out, _ := g.do("orderclose status")
+					return line.MatchString(out)
+				})
+			}
+			members("2 members")
+			process := g.processes["frozen"].Process
+			process.Signal(syscall.SIGSTOP)
+			g.fires(g.alerts...)
+			members("1 member")
+			process.Signal(syscall.SIGCONT)
+			g.resolves(g.alerts...)
+			members("2 members")
+		},
+	},
+	{
+		name:   "a pause",
+		alerts: []string{"OrderclosePaused"},
+		play: func(g *game) {
+			g.begin("relay", "closer", "compensator")
+			g.act(`orderclose pause --for 30m --reason INC-1234`, g.alerts...)
+			g.place("paused", 5, time.Second)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose resume", g.alerts...)
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "no dispatcher",
+		alerts: []string{"OrdercloseEventsUnwatched", "OrdercloseSchedulesUnwatched"},
+		play: func(g *game) {
+			g.begin("closer", "outbox")
+			g.kill("outbox")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose run outbox", g.alerts...)
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "dead letters",
+		alerts: []string{"OrdercloseDeadLettersPending", "OrdercloseDeadLettersMany"},
+		play: func(g *game) {
+			g.begin("relay", "closer")
+			broken := make([]wire.Message, 1100)
+			for i := range broken {
+				broken[i] = wire.Message{Key: []byte("broken"), Value: []byte("{")}
+			}
+			if _, err := g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, 0, broken); err != nil {
+				g.t.Fatal(err)
+			}
+			unknown := g.unknownOrders(3)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose dlq discard --cause bad_version --yes", g.alerts...)
+			for _, o := range unknown { // the checkout commits them after all
+				if err := g.shop.Orders.CreateOrder(g.t.Context(), o, nil); err != nil {
+					g.t.Fatal(err)
+				}
+			}
+			g.act("orderclose dlq redrive --cause not_found --yes", g.alerts...)
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "topics.yaml with an error",
+		alerts: []string{"OrdercloseConfigNotReloaded"},
+		play: func(g *game) {
+			g.begin("relay")
+			g.rewrite("buckets: [1s", "buckets: [soon")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.rewrite("buckets: [soon", "buckets: [1s")
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:    "a wrong bucket",
+		lasting: []string{"OrdercloseMispicked"},
+		play: func(g *game) {
+			g.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10m]")
+			g.configure("")
+			g.must("topics", "apply")
+			g.begin("relay", "closer", "compensator")
+			order := g.park(g.cfg.Buckets[3], 1, time.Now().Add(5*time.Second))
+			g.fires(g.lasting...)
+			g.words = append(g.words, "ORDER-ID", order)
+			g.look(g.lasting...)
+			g.act("orderclose compensate --once", g.lasting...)
+			g.verify(g.lasting[0])
+		},
+	},
+	{
+		name:    "lost records",
+		lasting: []string{"OrdercloseLogLostRecords", "OrdercloseSweepFindsOrders"},
+		play: func(g *game) {
+			g.begin("relay", "closer", "compensator")
+			g.firstStart()
+			g.signal("relay", syscall.SIGTERM)
+			g.place("lost", 12, 4*time.Second)
+			for _, b := range g.cfg.Buckets {
+				g.deleteRecords(b.Topic, g.ends(b.Topic))
+			}
+			g.launch("relay", "orderclose run relay")
+			g.fires(g.lasting...)
+			g.look(g.lasting...)
+			g.act("orderclose topics check", "OrdercloseLogLostRecords")
+			g.act("orderclose topics apply", "OrdercloseLogLostRecords")
+			g.act("orderclose compensate --once", "OrdercloseLogLostRecords")
+			g.allClosed()
+			for _, alert := range g.lasting {
+				g.verify(alert)
+			}
+		},
+	},
+}
+
+// unknownOrders hands n orders to the closer for their last attempt that the database does not have.
+func (g *game) unknownOrders(n int) (orders []orderclose.Order) {
+	g.t.Helper()
+	due := time.Now().Truncate(time.Millisecond)
+	for i := range n {
+		o := orderclose.Order{ID: fmt.Sprint("unknown-", i), Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
+		m, err := wire.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode()
+		if err == nil {
+			_, err = g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
+		}
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		orders = append(orders, o)
+	}
+	return orders
+}

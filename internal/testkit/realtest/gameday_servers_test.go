@@ -1,0 +1,297 @@
+package realtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit"
+)
+
+// serverIncidents are those in which Kafka, a database or Redis fails, or its topics or rows are wrong.
+var serverIncidents = []incident{
+	{
+		name:   "the database is read-only",
+		alerts: []string{"OrdercloseDatabaseTakesNoWrites"},
+		own:    ownDatabase,
+		play: func(g *game) {
+			g.limitedUser()
+			g.begin("relay", "closer", "compensator")
+			g.exec("SET GLOBAL read_only = 1")
+			g.place("waiting", 5, time.Second)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			const fix = "SET GLOBAL read_only = 0"
+			g.has(g.alerts[0], "Act", "sql", fix)
+			g.exec(fix)
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "the database is unreachable",
+		alerts: []string{"OrdercloseNothingCloses", "OrdercloseSweepOld"},
+		play: func(g *game) {
+			proxy := g.databaseProxy()
+			g.begin("relay", "closer", "compensator")
+			unreachable(proxy)
+			flow := g.flow("waiting")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			proxy.Heal() // somebody repairs it
+			g.act("orderclose compensate --once", g.alerts...)
+			g.resolves(g.alerts...)
+			flow()
+			g.allClosed()
+		},
+	},
+	{
+		name:   "the database is slow",
+		alerts: []string{"OrdercloseCloseLate", "OrdercloseBacklogHeldBack"},
+		play: func(g *game) {
+			proxy := g.databaseProxy()
+			g.begin("relay", "closer")
+			g.place("first", 20, time.Second)
+			g.allClosed()
+			proxy.Set(testkit.ToServer, testkit.ProxyRules{Delay: 700 * time.Millisecond})
+			flow := g.flow("late")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			proxy.Heal() // somebody repairs it
+			flow()
+			g.allClosed()
+			for i := 0; !g.calm("OrdercloseCloseLate"); i++ { // orders that close on time lower the average
+				g.place(fmt.Sprint("later-", i), 50, 2*time.Second)
+			}
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "a stock row is wrong",
+		alerts: []string{"OrdercloseCloseFails"},
+		play: func(g *game) {
+			g.begin("relay", "closer")
+			g.place("good", 20, time.Second)
+			g.allClosed()
+			g.place("bad", 3*skus, 2*time.Second)
+			g.exec("UPDATE stock SET reserved = 0 WHERE sku_id = ?", "sku-000")
+			g.fires(g.alerts...)
+			g.words = append(g.words, "ORDER-ID", "bad-0")
+			g.look(g.alerts...)
+			g.exec("UPDATE stock SET reserved = 3 WHERE sku_id = ?", "sku-000") // as doctor says
+			for i := 0; !g.calm(g.alerts...); i++ {                             // other orders close
+				g.place(fmt.Sprint("more-", i), 100, 2*time.Second)
+			}
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "Redis",
+		alerts: []string{"OrdercloseLockUnavailable", "OrdercloseLockStuck"},
+		play: func(g *game) {
+			direct := g.servers.RedisURL
+			proxy := g.redisProxy()
+			g.begin("compensator")
+			unreachable(proxy)
+			g.fires("OrdercloseLockUnavailable")
+			g.look("OrdercloseLockUnavailable")
+			proxy.Heal() // somebody starts it again
+			g.resolves("OrdercloseLockUnavailable")
+
+			g.servers.RedisURL = direct
+			if err := g.redisClient().Set(g.t.Context(), g.cfg.Compensator.Lock.Key, "by hand", 0).Err(); err != nil {
+				g.t.Fatal(err)
+			}
+			g.fires("OrdercloseLockStuck")
+			g.look("OrdercloseLockStuck")
+			g.act("redis-cli DEL lock:scan_unpaid_orders", "OrdercloseLockStuck")
+			g.resolves("OrdercloseLockStuck")
+		},
+	},
+	{
+		name:   "no sweep yet",
+		alerts: []string{"OrdercloseNoSweep"},
+		play: func(g *game) {
+			g.begin("relay")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose run compensator", g.alerts...)
+			g.act("orderclose compensate --once", g.alerts...)
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "a slow sweep",
+		alerts: []string{"OrdercloseSweepSlow"},
+		play: func(g *game) {
+			const rate = "  rate: 1\n  page_size: 1\n"
+			g.rewrite("  grace: 10s\n", "  grace: 10s\n"+rate)
+			g.missed(200)
+			g.begin("compensator")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.rewrite(rate, "  rate: 5000\n")
+			g.act("orderclose topics plan --delay 1m", g.alerts...)
+			g.kill("compensator")
+			g.launch("compensator", "orderclose run compensator")
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "deleted topics",
+		alerts: []string{"OrdercloseTopicDrift", "OrdercloseWaitingUnseen", "OrdercloseSchedulesLate", "OrdercloseEventsLate"},
+		play: func(g *game) {
+			g.begin("relay", "closer", "compensator", "outbox")
+			g.useOutbox()
+			g.place("first", 5, time.Second)
+			g.allClosed()
+			var topics []string
+			for _, b := range g.cfg.Buckets {
+				topics = append(topics, b.Topic)
+			}
+			if err := g.kafka.DeleteTopics(g.t.Context(), append(topics, g.cfg.Topics.Events)...); err != nil {
+				g.t.Fatal(err)
+			}
+			g.schedule("scheduled", 5, time.Hour)
+			g.missed(3) // the sweep closes them, and writes events
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose topics apply", g.alerts...)
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "the close topic is gone",
+		alerts: []string{"OrdercloseRecordsOverdue"},
+		play: func(g *game) {
+			g.begin("relay", "closer")
+			g.place("waiting", 20, 5*time.Second)
+			if err := g.kafka.DeleteTopics(g.t.Context(), g.cfg.Topics.Close); err != nil {
+				g.t.Fatal(err)
+			}
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose topics apply", g.alerts...)
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "Kafka is down",
+		alerts: []string{"OrdercloseNoRelay"},
+		own:    ownKafka,
+		play: func(g *game) {
+			g.begin("relay", "closer", "compensator")
+			g.place("waiting", 5, 5*time.Second)
+			g.own.kafka("stop")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.act("orderclose compensate --once", g.alerts...) // needs no Kafka
+			g.own.kafka("start")
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "an ACL is missing",
+		alerts: []string{"OrdercloseCannotFetch"},
+		own:    ownSecuredKafka,
+		play: func(g *game) {
+			g.begin("relay", "closer")
+			g.own.read(false)
+			g.place("waiting", 5, 5*time.Second)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.own.read(true) // the row of docs/security.md that the log names
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+}
+
+// ownDatabase starts a MariaDB.
+func ownDatabase(t *testing.T, s *config.Servers) ownServers {
+	s.DSN = startDatabase(t, "mariadb").dsn()
+	return ownServers{prefix: newPrefix()}
+}
+
+// ownKafka starts a broker that keeps its data when it is stopped.
+func ownKafka(t *testing.T, s *config.Servers) ownServers {
+	dir, port := filepath.Join(t.TempDir(), "kafka"), freePort(t)
+	control := func(verb string) {
+		args := []string{verb, dir}
+		if verb == "start" {
+			args = append(args, port)
+		}
+		cmd := exec.Command("../../../deploy/native/kafka.sh", args...)
+		cmd.Env = append(os.Environ(), "ORDERCLOSE_SERVERS=native", "KAFKA_HEAP_OPTS=-Xmx512m -XX:TieredStopAtLevel=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+				t.Skipf("no broker that keeps its data: %v\n%s", err, out)
+			}
+			t.Fatalf("kafka.sh %s: %v\n%s", verb, err, out)
+		}
+	}
+	t.Cleanup(func() { control("stop") })
+	control("start")
+	s.Brokers = []string{"127.0.0.1:" + port}
+	return ownServers{prefix: newPrefix(), kafka: control}
+}
+
+// ownSecuredKafka starts a broker on which the relay is a user of its own, with the ACLs of the
+// document. All other parts may do everything.
+func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
+	const user = "relay"
+	b := newBroker(t, user)
+	env, admin := b.mutual("admin")
+	everything := access{env, []string{b.mtls}, admin}
+	own := ownServers{prefix: newPrefix(), secured: &secured{parts: map[string]access{
+		"relay": b.by(kafka.Plain, user), "closer": everything, "producer": everything, "operator": everything,
+	}}}
+	_, rows := accessTable(t)
+	var acls []kafkago.ACLEntry
+	for _, row := range rows[user] {
+		acls = append(acls, row.acl(t, user, own.prefix))
+	}
+	b.grant(acls)
+	own.read = func(may bool) {
+		read := row{user, "Topic", "delay_*", "Read"}.acl(t, user, own.prefix)
+		if may {
+			b.grant([]kafkago.ACLEntry{read})
+			return
+		}
+		_, err := b.admin.DeleteACLs(t.Context(), &kafkago.DeleteACLsRequest{Filters: []kafkago.DeleteACLsFilter{{
+			ResourceTypeFilter: read.ResourceType, ResourceNameFilter: read.ResourceName, ResourcePatternTypeFilter: read.ResourcePatternType,
+			PrincipalFilter: read.Principal, HostFilter: read.Host, Operation: read.Operation, PermissionType: read.PermissionType,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Brokers, s.Kafka = []string{b.mtls}, admin
+	return own
+}
+
+// limitedUser gives the processes that are started from here on a user who may not write to a
+// read-only server.
+func (g *game) limitedUser() {
+	g.t.Helper()
+	dsn, err := mysql.ParseDSN(g.servers.DSN)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
+	g.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + dsn.DBName + "`.* TO pipeline@'%'")
+	dsn.User = "pipeline"
+	g.servers.DSN = dsn.FormatDSN()
+}

@@ -1,0 +1,142 @@
+package realtest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit"
+)
+
+// serviceIncidents are those in which a service of the shop, or a provider, fails.
+var serviceIncidents = []incident{
+	{
+		name:   "the stock service refuses",
+		alerts: []string{"OrdercloseStockReleaseFails"},
+		play: func(g *game) {
+			var refuses atomic.Bool
+			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if refuses.Load() {
+					w.WriteHeader(http.StatusForbidden)
+				}
+			}))
+			g.t.Cleanup(service.Close)
+			g.env = append(g.env, config.EnvReleaseURL+"="+service.URL)
+			g.begin("relay", "closer", "outbox", "release")
+			refuses.Store(true)
+			stop := g.flow("sold")
+			g.fires(g.alerts...)
+			stop()
+			g.look(g.alerts...)
+			refuses.Store(false) // somebody repairs it
+			g.allClosed()
+			g.act("orderclose dlq redrive --stage release --yes", g.alerts...)
+			g.resolves(g.alerts...)
+		},
+	},
+	{
+		name:   "the service that closes is down",
+		alerts: []string{"OrdercloseServiceDoesNotAnswer", "OrdercloseServiceFails"},
+		play: func(g *game) {
+			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+				return g.store.CloseOrders(ctx, path, requests)
+			})
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			proxy, url := g.service(closes)
+			g.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", url))
+			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
+			g.begin("relay", "closer")
+			unreachable(proxy)
+			g.place("waiting", 20, time.Second)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			proxy.Heal() // somebody starts it again
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:    "the payment provider is down",
+		alerts:  []string{"OrderclosePaymentProviderDoesNotAnswer"},
+		lasting: []string{"OrderclosePaymentsPending"},
+		play: func(g *game) {
+			answers, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+				all := make([]payment.Answer, len(ids))
+				for i := range all {
+					all[i] = payment.Unpaid
+				}
+				return all, nil
+			}))
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			proxy, url := g.service(answers)
+			g.configure(fmt.Sprintf("closer: {payment: {url: %q}}\n", url))
+			g.env = append(g.env, config.EnvPaymentSecret+"="+serviceSecret)
+			g.begin("relay", "closer")
+			unreachable(proxy)
+			g.place("pending", 150, time.Second)
+			g.fires(g.alerts...)
+			g.fires(g.lasting...)
+			g.words = append(g.words, "ORDER-ID", "pending-0")
+			g.look(g.alerts...)
+			proxy.Heal() // somebody repairs it
+			g.resolves(g.alerts...)
+			g.allClosed()
+		},
+	},
+	{
+		name:   "alerts are refused",
+		alerts: []string{"OrdercloseAlertsNotSent"},
+		play: func(g *game) {
+			provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				if q.Header.Get("Authorization") != "new" {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+			}))
+			g.t.Cleanup(provider.Close)
+			dir := filepath.Dir(g.file)
+			write := func(name, text string) {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					g.t.Fatal(err)
+				}
+			}
+			write("token", "old")
+			write("notify.yaml", fmt.Sprintf("receivers: {sms: {http: {url: %q, secret_file: token, headers: {Authorization: '{{ .Secret }}'}, body: '{{ .Text }}'}}}", provider.URL))
+			g.launch("notify", "orderclose notify --notify-config notify.yaml")
+			g.begin()
+			post := func() {
+				_, err := http.Post("http://"+g.addresses["notify"]+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
+				if err != nil {
+					g.t.Error(err)
+				}
+			}
+			post()
+			g.fires(g.alerts...)
+			write("token", "new") // the provider gave another
+			post()
+			g.resolves(g.alerts...)
+		},
+	},
+}
+
+// service serves a service of the shop behind a proxy, and returns its URL.
+func (g *game) service(handler http.Handler) (proxy *testkit.Proxy, url string) {
+	g.t.Helper()
+	server := httptest.NewServer(handler)
+	g.t.Cleanup(server.Close)
+	proxy = g.proxy(server.Listener.Addr().String())
+	return proxy, "http://" + proxy.Addr() + "/"
+}

@@ -1,0 +1,67 @@
+package realtest
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// docs/testing.md says of every alert how it was tested: in which incidents of the game day, or why
+// by promtool only.
+func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
+	var alerts []string
+	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	for _, name := range names {
+		for _, m := range find(t, name, `(?m)^ *- alert: (\w+)$`) {
+			alerts = append(alerts, m[1])
+		}
+	}
+	played := map[string][]string{} // the incidents of an alert
+	for _, i := range incidents() {
+		for _, alert := range i.alerts {
+			played[alert] = append(played[alert], i.name)
+		}
+		for _, alert := range i.lasting {
+			played[alert] = append(played[alert], i.name+", without its end")
+		}
+		for _, alert := range slices.Concat(i.alerts, i.lasting) {
+			if !slices.Contains(alerts, alert) {
+				t.Errorf("the incident %q has the unknown alert %s", i.name, alert)
+			}
+		}
+	}
+	table := map[string]string{}
+	for _, m := range find(t, "../../../docs/testing.md", "(?m)^\\| `(Orderclose\\w+)` \\| (.*) \\|$") {
+		if _, twice := table[m[1]]; twice {
+			t.Errorf("the table has %s twice", m[1])
+		}
+		table[m[1]] = m[2]
+	}
+	for _, alert := range alerts {
+		switch how, want := table[alert], strings.Join(played[alert], "; "); {
+		case want == "" && len(how) > len("promtool only: ") && strings.HasPrefix(how, "promtool only: "):
+		case want == "" || how != want:
+			t.Errorf("the table says of %s %q, want %q", alert, how, cmp.Or(want, "promtool only: …"))
+		}
+		delete(table, alert)
+	}
+	for alert := range table {
+		t.Errorf("the table has %s, which no rule defines", alert)
+	}
+}
+
+func find(t *testing.T, file, expression string) [][]string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(expression).FindAllStringSubmatch(string(data), -1)
+}

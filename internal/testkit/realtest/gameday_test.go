@@ -1,0 +1,454 @@
+package realtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// incident is one scenario of a game day: a cause, the alerts that it makes fire, and what the
+// runbook says to do.
+type incident struct {
+	name   string
+	alerts []string // they fire, and end after what the runbook says was done
+	// lasting fire too. Their expressions look back for so long that promtool tests their end.
+	lasting []string
+	// own, if set, starts a server of the incident's own, and stores its address in s.
+	own  func(t *testing.T, s *config.Servers) ownServers
+	play func(g *game)
+}
+
+// ownServers are the servers of one incident.
+type ownServers struct {
+	kafka   func(verb string) // stops and starts the broker
+	prefix  string            // of all names
+	secured *secured          // the users of the parts; nil: the broker has no access control
+	read    func(may bool)    // gives the relay the right to read, or takes it away
+}
+
+// TestGameDay plays each incident on real servers. Prometheus evaluates the rules on the metrics of
+// the processes, with divided durations. The commands are those of the runbook: a command that the
+// section of an alert does not have fails the test.
+//
+// make test-ops runs it, and sets GAMEDAY.
+func TestGameDay(t *testing.T) {
+	if os.Getenv("GAMEDAY") != "1" {
+		t.Skip("make test-ops plays the game day")
+	}
+	for _, i := range incidents() {
+		t.Run(strings.ReplaceAll(i.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			g := newGame(t, i)
+			i.play(g)
+			for _, alert := range slices.Concat(i.alerts, i.lasting) {
+				if !g.fired[alert] {
+					t.Errorf("%s did not fire", alert)
+				}
+			}
+			for _, alert := range i.alerts {
+				if !g.ended[alert] {
+					t.Errorf("%s did not end", alert)
+				}
+			}
+		})
+	}
+}
+
+// incidents returns all incidents.
+func incidents() []incident {
+	return slices.Concat(serviceIncidents, serverIncidents, pipelineIncidents)
+}
+
+// game is a pipeline with a Prometheus, during an incident.
+type game struct {
+	*rig
+	alerts     []string // of the incident
+	lasting    []string
+	prometheus *prometheus
+	own        ownServers
+	bin        string // folder of the programs that commands may call
+	sections   map[string]runbook.Section
+	words      []string          // texts of the runbook, each followed by what it stands for here
+	addresses  map[string]string // of the parts
+	fired      map[string]bool
+	ended      map[string]bool
+}
+
+func newGame(t *testing.T, i incident) *game {
+	t.Helper()
+	s := servers(t)
+	own := ownServers{prefix: newPrefix()}
+	if i.own != nil {
+		own = i.own(t, &s)
+	}
+	g := &game{rig: newRigIn(t, s, own.prefix, own.secured), alerts: i.alerts, lasting: i.lasting, prometheus: startPrometheus(t), own: own,
+		bin: t.TempDir(), sections: map[string]runbook.Section{}, addresses: map[string]string{}, fired: map[string]bool{}, ended: map[string]bool{}}
+	g.words = []string{"lock:scan_unpaid_orders", g.cfg.Compensator.Lock.Key}
+	sections, err := runbook.Read("../../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sections {
+		for _, alert := range s.Alerts {
+			g.sections[alert] = s
+		}
+	}
+	g.programs()
+	return g
+}
+
+// programs puts the programs of the runbook into a folder.
+func (g *game) programs() {
+	g.t.Helper()
+	program, err := binary()
+	if err == nil {
+		err = os.Symlink(program, filepath.Join(g.bin, "orderclose"))
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	// The runbook's redis-cli asks the Redis of the machine on which it runs.
+	if cli, err := exec.LookPath("redis-cli"); err == nil {
+		script := fmt.Sprintf("#!/bin/sh\nexec %s -u '%s' \"$@\"\n", cli, g.servers.RedisURL)
+		if err := os.WriteFile(filepath.Join(g.bin, "redis-cli"), []byte(script), 0o700); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// shell returns a command line of the runbook as a process, in the folder of topics.yaml.
+func (g *game) shell(line, listen string) *exec.Cmd {
+	cmd := exec.Command("bash", "-c", "exec "+strings.NewReplacer(g.words...).Replace(line))
+	cmd.Dir = filepath.Dir(g.file)
+	cmd.Env = append(g.environ(strings.Fields(line)[1:]), config.EnvListen+"="+listen, "PATH="+g.bin+":"+os.Getenv("PATH"))
+	cmd.Stderr = g.logs
+	return cmd
+}
+
+// launch starts a process that Prometheus scrapes. A process that is started again has the same
+// address.
+func (g *game) launch(part, line string) {
+	g.t.Helper()
+	if g.addresses[part] == "" {
+		g.addresses[part] = freeAddress(g.t)
+	}
+	cmd := g.shell(line, g.addresses[part])
+	if err := cmd.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	g.mu.Lock()
+	g.processes[part] = cmd
+	g.mu.Unlock()
+	g.prometheus.scrape(part, g.addresses[part])
+}
+
+// begin starts the parts, and waits until they are ready and scraped, and none of the incident's
+// alerts fires.
+func (g *game) begin(parts ...string) {
+	g.t.Helper()
+	for _, part := range parts {
+		g.launch(part, "orderclose run "+part)
+	}
+	g.ready(parts...)
+	g.until("Prometheus scrapes all parts", func() bool { return g.prometheus.up() == len(g.addresses) })
+	began := time.Now()
+	g.until("no alert of the incident fires", func() bool {
+		if !g.calm(slices.Concat(g.alerts, g.lasting)...) {
+			began = time.Now()
+		}
+		return time.Since(began) > 3*time.Second // more than one evaluation
+	})
+}
+
+// calm reports whether none of the alerts fires.
+func (g *game) calm(alerts ...string) bool {
+	firing, err := g.prometheus.firing()
+	return err == nil && !slices.ContainsFunc(alerts, func(alert string) bool { return firing[alert] != nil })
+}
+
+func (g *game) ready(parts ...string) {
+	g.t.Helper()
+	for _, part := range parts {
+		g.until(part+" is ready", func() bool {
+			code, _ := request(g.t, "GET", "http://"+g.addresses[part]+"/-/ready")
+			return code == 200
+		})
+	}
+}
+
+// kill ends a part as a crash does.
+func (g *game) kill(part string) { g.signal(part, syscall.SIGKILL) }
+
+// Limits of waiting, for a busy machine.
+const (
+	fireWithin = 5 * time.Minute
+	endWithin  = 8 * time.Minute
+)
+
+// fires waits until the alerts fire, with a link to their section.
+func (g *game) fires(alerts ...string) {
+	g.t.Helper()
+	began := time.Now()
+	for _, alert := range alerts {
+		for !g.fired[alert] {
+			firing, err := g.prometheus.firing()
+			if annotations := firing[alert]; err == nil && annotations != nil {
+				g.fired[alert] = true
+				if _, anchor, _ := strings.Cut(annotations["runbook_url"], "#"); anchor != g.sections[alert].Anchor {
+					g.t.Errorf("%s links to %s", alert, annotations["runbook_url"])
+				}
+				g.t.Logf("%s fires after %v: %s", alert, time.Since(began).Round(time.Second), annotations["summary"])
+				break
+			}
+			if time.Since(began) > fireWithin {
+				g.t.Fatalf("%s does not fire; %v", alert, g.prometheus.value(`{__name__=~"orderclose_.*"} != 0`))
+			}
+			<-time.After(200 * time.Millisecond)
+		}
+	}
+}
+
+// resolves waits until the alerts do not fire any more, and then does what their sections say to
+// verify it.
+func (g *game) resolves(alerts ...string) {
+	g.t.Helper()
+	began := time.Now()
+	for _, alert := range alerts {
+		for {
+			firing, err := g.prometheus.firing()
+			if err == nil && firing[alert] == nil {
+				g.ended[alert] = true
+				g.t.Logf("%s has ended after %v", alert, time.Since(began).Round(time.Second))
+				break
+			}
+			if time.Since(began) > endWithin {
+				g.t.Fatalf("%s does not end; %v", alert, firing[alert])
+			}
+			<-time.After(200 * time.Millisecond)
+		}
+	}
+	for _, alert := range alerts {
+		g.verify(alert)
+	}
+}
+
+// has fails the test unless the section of an alert has a command in that part.
+func (g *game) has(alert, part, language, line string) {
+	g.t.Helper()
+	if all := g.sections[alert].Commands(part, language); !slices.Contains(all, line) {
+		g.t.Fatalf("the part %s of the section of %s has the commands %q, and not %q", part, alert, all, line)
+	}
+}
+
+// look runs the commands by which a section says to look. What they find, and so their exit code,
+// depends on the cause; they need not find the server that is down. They must not hang.
+func (g *game) look(alerts ...string) {
+	g.t.Helper()
+	for _, alert := range alerts {
+		for _, line := range g.sections[alert].Commands("Look", "sh") {
+			_, code := g.do(line)
+			g.t.Logf("%s: %s exits with %d", alert, line, code)
+		}
+		for _, query := range g.sections[alert].Commands("Look", "sql") {
+			g.exec(query)
+		}
+	}
+}
+
+// act runs a command of the part Act of the sections of all the given alerts. A command that runs a
+// part of the pipeline becomes that part.
+func (g *game) act(line string, alerts ...string) {
+	g.t.Helper()
+	for _, alert := range alerts {
+		g.has(alert, "Act", "sh", line)
+	}
+	if part, ok := strings.CutPrefix(line, "orderclose run "); ok {
+		g.launch(part, line)
+		g.ready(part)
+		return
+	}
+	if out, code := g.do(line); code != 0 {
+		g.t.Fatalf("%s exits with %d:\n%s\n%s", line, code, out, g.logs.tail(2000))
+	}
+}
+
+// verify runs the commands by which a section says to verify. Each must exit with 0 in the end.
+func (g *game) verify(alert string) {
+	g.t.Helper()
+	for _, line := range g.sections[alert].Commands("Verify", "sh") {
+		for began := time.Now(); ; <-time.After(time.Second) {
+			out, code := g.do(line)
+			if code == 0 {
+				break
+			}
+			if time.Since(began) > 2*time.Minute {
+				g.t.Errorf("%s: %s exits with %d:\n%s\n%s", alert, line, code, out, g.logs.tail(1000))
+				break
+			}
+		}
+	}
+}
+
+// do runs a command line to its end.
+func (g *game) do(line string) (out string, code int) {
+	g.t.Helper()
+	cmd := g.shell(line, "127.0.0.1:0")
+	data, _ := cmd.Output()
+	return string(data), cmd.ProcessState.ExitCode()
+}
+
+func (g *game) exec(query string, args ...any) {
+	g.t.Helper()
+	if _, err := g.store.DB().ExecContext(g.t.Context(), query, args...); err != nil {
+		g.t.Errorf("%s: %v", query, err)
+	}
+}
+
+// place creates n orders of one item that are due in a while, and publishes them. The ids begin with
+// name.
+func (g *game) place(name string, n int, in time.Duration) {
+	g.t.Helper()
+	g.create(name, n, in, g.shop.Publish)
+}
+
+// schedule does so with a row of the outbox in place of a record.
+func (g *game) schedule(name string, n int, in time.Duration) {
+	g.t.Helper()
+	g.create(name, n, in, func(ctx context.Context, o orderclose.Order) error { return g.shop.Outbox.Add(ctx, g.store.DB(), o) })
+}
+
+func (g *game) create(name string, n int, in time.Duration, publish func(context.Context, orderclose.Order) error) {
+	g.t.Helper()
+	for i := range n {
+		now := time.Now().Truncate(time.Millisecond)
+		o := orderclose.Order{ID: fmt.Sprintf("%s-%d", name, i), Category: "virtual", CreatedAt: now, Due: now.Add(in)}
+		err := g.shop.Orders.CreateOrder(g.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}})
+		if err == nil {
+			err = publish(g.t.Context(), o)
+		}
+		if err != nil {
+			g.t.Errorf("order %s: %v", o.ID, err)
+			return
+		}
+	}
+}
+
+// flow places an order every 200 ms, due in a second, until stop is called.
+func (g *game) flow(name string) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			case <-time.After(200 * time.Millisecond):
+				g.place(fmt.Sprintf("%s-%d", name, i), 1, time.Second)
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(ended)
+		<-done
+	})
+	g.t.Cleanup(stop)
+	return stop
+}
+
+// park creates n orders with a due time, and appends their records to a bucket, whether they belong
+// there or not. It returns the id of the first.
+func (g *game) park(b orderclose.Bucket, n int, due time.Time) string {
+	g.t.Helper()
+	id := func(i int) string { return fmt.Sprintf("parked-%s-%d", b.Topic, i) }
+	for i := range n {
+		o := orderclose.Order{ID: id(i), Category: "virtual", CreatedAt: due.Add(-time.Minute).Truncate(time.Millisecond), Due: due.Truncate(time.Millisecond)}
+		if err := g.shop.Orders.CreateOrder(g.t.Context(), o, nil); err != nil {
+			g.t.Fatal(err)
+		}
+		m, err := wire.Record{Order: o, Release: due}.Encode()
+		if err == nil {
+			_, err = g.kafka.Append(g.t.Context(), b.Topic, kafka.PartitionOf(m.Key, g.cfg.Partitions), []wire.Message{m})
+		}
+		if err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	return id(0)
+}
+
+// allClosed waits until all orders that are due are closed, also those that wait for their third retry.
+func (g *game) allClosed() {
+	g.t.Helper()
+	for began := time.Now(); ; <-time.After(100 * time.Millisecond) {
+		var open int
+		err := g.store.DB().QueryRowContext(g.t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 0 AND expire_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE").Scan(&open)
+		if err == nil && open == 0 {
+			return
+		}
+		if time.Since(began) > endWithin {
+			g.t.Fatalf("%d orders are open, %v", open, err)
+		}
+	}
+}
+
+// databaseProxy puts a proxy between the database and the processes that are started from here on.
+func (g *game) databaseProxy() *testkit.Proxy {
+	g.t.Helper()
+	dsn, err := mysql.ParseDSN(g.servers.DSN)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	p := g.proxy(dsn.Addr)
+	dsn.Addr = p.Addr()
+	g.servers.DSN = dsn.FormatDSN()
+	return p
+}
+
+// redisProxy does so for Redis.
+func (g *game) redisProxy() *testkit.Proxy {
+	g.t.Helper()
+	u, err := url.Parse(g.servers.RedisURL)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	p := g.proxy(u.Host)
+	u.Host = p.Addr()
+	g.servers.RedisURL = u.String()
+	return p
+}
+
+func (g *game) proxy(target string) *testkit.Proxy {
+	g.t.Helper()
+	p, err := testkit.NewProxy(target)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// unreachable makes the server behind a proxy unreachable until Heal.
+func unreachable(p *testkit.Proxy) {
+	p.Refuse()
+	p.Cut()
+}

@@ -1,0 +1,80 @@
+package realtest
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// While closing is paused nothing closes, in the pipeline and in sweeps. After it, everything does,
+// without a failed attempt. The pause is a row of the database or, if a service closes, a record of the
+// control topic.
+func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
+	t.Parallel()
+	for name, service := range map[string]bool{"database": false, "service": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, servers(t))
+			r.disturbed = true
+			if service {
+				r.closeByService()
+			}
+			r.start("relay", "closer", "compensator", "outbox")
+			r.must("pause", "--for", "30m", "--reason", "a test")
+			r.play(5, 60, time.Second)
+			<-time.After(time.Until(r.shop.LastDue().Add(r.cfg.Compensator.Grace + time.Second)))
+			if n := r.receipts(); n != 0 {
+				t.Errorf("%d orders were closed during the pause", n)
+			}
+			out, code := r.cli("status")
+			if want := "paused: closes by pipeline of all orders until "; !strings.Contains(out, want) || !strings.Contains(out, "a test") {
+				t.Errorf("status exits with %d and prints %s; want %q and the reason", code, out, want)
+			}
+			r.must("resume")
+			r.settleBy(time.Now().Add(time.Minute))
+			r.check()
+			var attempts int
+			if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(SUM(attempts), 0) FROM receipts").Scan(&attempts); err != nil || attempts != 0 {
+				t.Errorf("%d attempts were used up, %v", attempts, err)
+			}
+		})
+	}
+}
+
+// closeByService makes a service close the orders, without faults.
+func (r *rig) closeByService() {
+	r.t.Helper()
+	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		return r.store.CloseOrders(ctx, path, requests)
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	service := httptest.NewServer(closes)
+	r.t.Cleanup(service.Close)
+	topics, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file, fmt.Appendf(topics, "closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"), 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.extra = func([]string) []string { return []string{config.EnvHTTPSecret + "=" + serviceSecret} }
+}
+
+// receipts returns how many orders were closed.
+func (r *rig) receipts() (n int) {
+	r.t.Helper()
+	if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM receipts").Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}

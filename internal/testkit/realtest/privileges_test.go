@@ -1,0 +1,391 @@
+package realtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
+)
+
+// privilege is a row of the table of privileges in docs/security.md.
+type privilege struct{ part, table, name string } // table * means all tables
+
+var privilegePattern = regexp.MustCompile("^\\| (\\w+) \\| `([^`]+)` \\| ([A-Z]+) \\|")
+
+// privilegeTable reads the table from the document, so that the test covers what the document says.
+func privilegeTable(t *testing.T) (parts []string, rows map[string][]privilege) {
+	t.Helper()
+	rows = map[string][]privilege{}
+	for lines := bufio.NewScanner(strings.NewReader(readFile(t, "../../../docs/security.md"))); lines.Scan(); {
+		m := privilegePattern.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		if rows[m[1]] == nil {
+			parts = append(parts, m[1])
+		}
+		rows[m[1]] = append(rows[m[1]], privilege{m[1], m[2], m[3]})
+	}
+	if len(parts) < 5 {
+		t.Fatalf("the table in docs/security.md names the parts %v only", parts)
+	}
+	return parts, rows
+}
+
+func (p privilege) String() string { return p.name + " on " + p.table }
+
+// refusal matches the error that names the missing row. A table on which the user has no privilege
+// is invisible: then the check of the mapping names it, or the check of the schema. MySQL names a
+// missing UPDATE or DELETE by the lock that it allows.
+func (p privilege) refusal() *regexp.Regexp {
+	name, table := p.name, regexp.QuoteMeta(p.table)
+	if p.table == "*" {
+		table = ".*"
+	}
+	if name == "UPDATE" || name == "DELETE" {
+		name = "(" + name + "|SELECT with locking clause)"
+	}
+	return regexp.MustCompile(fmt.Sprintf("%s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does not exist, or this database user may not see it|grant SELECT on the table (%[2]s)", name, table))
+}
+
+// privilegeCase is a part whose database user has all rows of its table, or all but one.
+type privilegeCase struct {
+	part    string
+	rows    []privilege
+	without *privilege // nil: has all rows
+	root    *sql.DB    // the case's database, as a user who may do everything
+	dsn     string     // the same as the user of the case
+}
+
+func (c *privilegeCase) String() string {
+	if c.without == nil {
+		return c.part + " with all"
+	}
+	return c.part + " without " + c.without.String()
+}
+
+// parallelPrivileges is how many cases run in parallel. They mostly wait.
+const parallelPrivileges = 16
+
+// Each part does its work with exactly the privileges that docs/security.md lists, and without any one
+// of them fails with an error that names it.
+func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
+	play := map[string]func(context.Context, *testing.T, *privilegeCase) error{
+		"checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "migrate": migrateNeeds,
+	}
+	parts, rows := privilegeTable(t)
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers) {
+		var cases []*privilegeCase
+		for _, part := range parts {
+			if play[part] == nil {
+				t.Fatalf("docs/security.md has a part %s that nothing here plays", part)
+			}
+			var shared []privilege
+			if part == "compensator" { // closes orders too
+				shared = rows["closer"]
+			}
+			cases = append(cases, &privilegeCase{part: part, rows: slices.Concat(shared, rows[part])})
+			for i, row := range rows[part] {
+				cases = append(cases, &privilegeCase{part: part, without: &row, rows: slices.Concat(shared, rows[part][:i], rows[part][i+1:])})
+			}
+		}
+		var all []rowCase
+		for _, c := range cases {
+			row := rowCase{name: c.String(), play: func(ctx context.Context) error { return c.in(ctx, t, s.DSN, play[c.part]) }}
+			if c.without != nil {
+				row.refusal = c.without.refusal()
+			}
+			all = append(all, row)
+		}
+		playRows(t, parallelPrivileges, all)
+	})
+}
+
+// in creates a database and a user with the rows, and plays the case there.
+func (c *privilegeCase) in(ctx context.Context, t *testing.T, server string, play func(context.Context, *testing.T, *privilegeCase) error) (err error) {
+	name := "oc_" + strings.ToLower(rand.Text()[:16])
+	dsn, drop, err := store.CreateDatabase(ctx, store.Options{DSN: server}, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drop(context.WithoutCancel(ctx))) }()
+	root, err := store.Open(store.Options{DSN: dsn})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	c.root = root.DB()
+	if c.part != "migrate" {
+		if err := root.Migrate(ctx); err != nil {
+			return err
+		}
+	}
+	statements := append([]string{"CREATE USER " + name + "@'%' IDENTIFIED BY '" + password(name) + "'"}, orders...)
+	for _, row := range c.rows {
+		statements = append(statements, "GRANT "+row.name+" ON "+name+"."+row.table+" TO "+name+"@'%'")
+	}
+	if c.part == "checkout" { // without any privilege in a database, a user cannot use it
+		statements = append(statements, "GRANT SELECT ON "+name+".orders TO "+name+"@'%'")
+	}
+	if c.part == "migrate" {
+		statements = slices.DeleteFunc(statements, func(s string) bool { return strings.HasPrefix(s, "INSERT") })
+	}
+	defer func() {
+		_, dropErr := c.root.ExecContext(context.WithoutCancel(ctx), "DROP USER "+name+"@'%'")
+		err = errors.Join(err, dropErr)
+	}()
+	for _, statement := range statements {
+		if _, err := c.root.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return err
+	}
+	cfg.User, cfg.Passwd = name, password(name)
+	c.dsn = cfg.FormatDSN()
+	return play(ctx, t, c)
+}
+
+// orders are the statements that write two orders, both due. The stock does not have the SKU of
+// order "bad", so that it cannot be closed.
+var orders = []string{
+	"INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 3, 2)",
+	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('good', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE, 1)",
+	"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('bad', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE, 1)",
+	"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('good', 1, 'ink', 2), ('bad', 1, 'unknown', 1)",
+}
+
+// has returns an error while the query counts no row.
+func (c *privilegeCase) has(ctx context.Context, query string) error {
+	n := 0
+	if err := c.root.QueryRowContext(ctx, query).Scan(&n); err != nil || n > 0 {
+		return err
+	}
+	return fmt.Errorf("no rows by %s", query)
+}
+
+// run runs a role on an embedded Kafka until done succeeds or the log names the missing row. before is called
+// when the topics exist. It returns the error of done with the log.
+func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func(*kafka.Cluster, *config.Config) error, done func(k *kafka.Cluster, cfg *config.Config, log string) error) error {
+	logs := &syncBuffer{}
+	logger := slog.New(slog.NewTextHandler(logs, nil))
+	servers, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		return err
+	}
+	defer servers.Close()
+	cluster, err := servers.Kafka("case")
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	db, err := store.Open(store.Options{DSN: c.dsn})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	cfg, err := config.Parse("topics.yaml", []byte("partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\n"))
+	if err != nil {
+		return err
+	}
+	app, err := pipeline.New(pipeline.Options{
+		Config: cfg, Connections: pipeline.Connections{Kafka: cluster, Store: db}, Logger: logger,
+		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(app.CreateTopics(ctx), before(cluster, cfg)); err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- app.Run(running, role) }()
+	defer func() {
+		stop()
+		<-ran
+	}()
+	for last := error(nil); ; {
+		log := logs.tail(1 << 20)
+		err := done(cluster, cfg, log)
+		refused := strings.Contains(log, "command denied")
+		switch {
+		case err == nil && !refused:
+			return nil
+		case err == nil:
+			return fmt.Errorf("it works, but the log has refusals:\n%s", log)
+		case c.without != nil && c.without.refusal().MatchString(log):
+			return fmt.Errorf("%w\n%s", err, log)
+		case ctx.Err() != nil: // err says no more than that
+			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.tail(4000))
+		}
+		last = err
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// checkoutNeeds schedules an order in a transaction.
+func checkoutNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	db, err := sql.Open("mysql", c.dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	return box.Add(ctx, db, orderclose.Order{ID: "good", CreatedAt: now, Due: now.Add(time.Minute)})
+}
+
+// closerNeeds closes an order, and retries one that cannot be closed.
+func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	return c.run(ctx, pipeline.Closer, func(k *kafka.Cluster, cfg *config.Config) error {
+		var records []wire.Message
+		for _, id := range []string{"good", "bad"} {
+			m, err := record(id, time.Now().Add(-time.Minute))
+			if err != nil {
+				return err
+			}
+			records = append(records, m)
+		}
+		_, err := k.Append(ctx, cfg.Topics.Close, 0, records)
+		return err
+	}, func(_ *kafka.Cluster, _ *config.Config, log string) error {
+		err := c.has(ctx, "SELECT COUNT(*) FROM receipts WHERE order_id = 'good' AND path = 'pipeline'")
+		if !strings.Contains(log, "order=bad") {
+			err = errors.Join(err, errors.New("order bad has not failed"))
+		}
+		return errors.Join(err, c.has(ctx, "SELECT COUNT(*) FROM stock WHERE available = 5 AND reserved = 0"))
+	})
+}
+
+// compensatorNeeds sweeps twice: the second time, the row of the first sweep exists.
+func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	if _, err := c.root.ExecContext(ctx, "INSERT INTO sweeps (name, finished_at) VALUES ('order-close', '2026-01-01')"); err != nil {
+		return err
+	}
+	return c.run(ctx, pipeline.Compensator, func(*kafka.Cluster, *config.Config) error { return nil }, func(*kafka.Cluster, *config.Config, string) error {
+		return errors.Join(c.has(ctx, "SELECT COUNT(*) FROM receipts WHERE order_id = 'good' AND path = 'sweep'"),
+			c.has(ctx, "SELECT COUNT(*) FROM sweeps WHERE finished_at > '2026-02-01'"))
+	})
+}
+
+// outboxNeeds publishes an event and a schedule.
+func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if err := box.Add(ctx, c.root, orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}); err != nil {
+		return err
+	}
+	if _, err := c.root.ExecContext(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('good', '{}', UTC_TIMESTAMP(3))"); err != nil {
+		return err
+	}
+	return c.run(ctx, pipeline.Outbox, func(*kafka.Cluster, *config.Config) error { return nil }, func(k *kafka.Cluster, cfg *config.Config, _ string) error {
+		return errors.Join(arrived(ctx, k, cfg.Topics.Events), arrived(ctx, k, cfg.Buckets[1].Topic),
+			c.has(ctx, "SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) = 0"))
+	})
+}
+
+// shadowNeeds gives a verdict on an order, and reads the orders of a report.
+func shadowNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	return c.run(ctx, pipeline.Shadow, func(k *kafka.Cluster, cfg *config.Config) error {
+		m, err := record("good", time.Now().Add(-time.Minute))
+		if err != nil {
+			return err
+		}
+		_, err = k.Append(ctx, cfg.Topics.Close, 0, []wire.Message{m})
+		return err
+	}, func(k *kafka.Cluster, cfg *config.Config, _ string) error {
+		if there, err := k.Exists(ctx, cfg.Topics.Shadow); err != nil || !there {
+			return fmt.Errorf("the topic exists: %v, %w", there, err)
+		}
+		if err := arrived(ctx, k, cfg.Topics.Shadow); err != nil {
+			return err
+		}
+		db, err := store.Open(store.Options{DSN: c.dsn})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		sum, err := ops.ReportShadow(ctx, ops.ShadowOptions{
+			Store: db, Log: k, Topic: cfg.Topics.Shadow, From: time.Now().Add(-time.Hour), To: time.Now(), Tolerance: time.Second,
+			OnDifference: func(ops.ShadowDifference) error { return nil },
+		})
+		if err == nil && sum.Classes[ops.ShadowOnlyWe] != 2 { // good by its record, bad by a sweep
+			err = fmt.Errorf("the report has %v", sum.Classes)
+		}
+		return err
+	})
+}
+
+// viewerNeeds runs the commands that only read.
+func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
+	if _, err := c.root.ExecContext(ctx, "DELETE FROM order_items WHERE order_id = 'bad'"); err != nil { // doctor would find its SKU
+		return err
+	}
+	return c.cli(ctx, t, []string{"order", "good"}, []string{"doctor", "--stock"}, []string{"audit", "--from", "3h"})
+}
+
+// operatorNeeds pauses closing, resumes it, and moves due times.
+func operatorNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
+	plan := filepath.Join(t.TempDir(), "plan.jsonl")
+	return c.cli(ctx, t, []string{"pause", "--for", "1m", "--reason", "one"}, []string{"pause", "--for", "1m", "--reason", "two"}, []string{"resume"},
+		[]string{"postpone", "--due-before", "now", "--by", "1h", "--plan", plan}, []string{"postpone", "--plan", plan, "--yes"})
+}
+
+// migrateNeeds creates the schema.
+func migrateNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
+	return c.cli(ctx, t, []string{"migrate"})
+}
+
+// cli runs commands of the production binary without Kafka until one fails.
+func (c *privilegeCase) cli(ctx context.Context, t *testing.T, commands ...[]string) error {
+	path, err := binary()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(file, []byte("buckets: [1s]\n"), 0o600); err != nil {
+		return err
+	}
+	for _, args := range commands {
+		cmd := exec.CommandContext(ctx, path, append(args, "--config", file)...)
+		cmd.Env = []string{config.EnvDSN + "=" + c.dsn}
+		if out, err := cmd.CombinedOutput(); err != nil && (cmd.ProcessState.ExitCode() != 6 || bytes.Contains(out, []byte("denied"))) { // 6: without Kafka, some parts cannot be checked
+			return fmt.Errorf("orderclose %v: %w\n%s", args, err, out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,527 @@
+package realtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// marks are secrets that are like no other text.
+type marks struct {
+	mu     sync.Mutex
+	pieces map[string]string // the variable that has the secret, by piece of the secret
+}
+
+// secret returns a secret of three pieces, joined by letters that separate the parts of DSNs and URLs:
+// a parser that cuts it may show one piece.
+func (m *marks) secret(variable string) string {
+	a, b, c := m.mark(variable), m.mark(variable), m.mark(variable)
+	return a + "/" + b + "@" + c + "?x=#:%&"
+}
+
+// mark returns a secret of letters and digits.
+func (m *marks) mark(variable string) string {
+	piece := rand.Text()[:12]
+	m.add(variable, piece)
+	return piece
+}
+
+func (m *marks) add(variable, piece string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pieces[piece] = variable
+}
+
+// find reports each secret that a text has: as it is, escaped for a URL, in hexadecimal digits, or in
+// base64 at any position.
+func (m *marks) find(t *testing.T, where, text string) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for piece, variable := range m.pieces {
+		forms := []string{piece, url.QueryEscape(piece), url.PathEscape(piece), hex.EncodeToString([]byte(piece))}
+		for shift := range 3 {
+			for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+				encoded := encoding.EncodeToString(append(make([]byte, shift), piece...))
+				forms = append(forms, encoded[(shift*8+5)/6:len(encoded)-1]) // without digits that depend on the neighbors
+			}
+		}
+		for _, form := range forms {
+			if at := strings.Index(text, form); at >= 0 {
+				t.Errorf("%s shows a secret of %s:\n%s", where, variable, text[max(0, at-300):min(len(text), at+200)])
+				break
+			}
+		}
+	}
+}
+
+// secretsRig runs the production binary with marked secrets.
+type secretsRig struct {
+	marks
+	t    *testing.T
+	dir  string // working folder of the processes; has topics.yaml
+	env  map[string]string
+	path string // of the binary
+
+	consoleToken string
+}
+
+// noSecretIsShown runs all roles and commands with marked secrets, valid and broken, and searches for them
+// in all that they print, answer and write.
+func noSecretIsShown(t *testing.T, b *broker) {
+	servers := servers(t)
+	r := &secretsRig{marks: marks{pieces: map[string]string{}}, t: t, dir: t.TempDir()}
+	var err error
+	if r.path, err = binary(); err != nil {
+		t.Fatal(err)
+	}
+	name := "oc_" + strings.ToLower(rand.Text()[:12])
+	root, dsn := r.database(servers.DSN, name)
+	r.env = map[string]string{
+		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: "127.0.0.1:" + freePort(t),
+		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," + r.secret(config.EnvPaymentSecret) + "\n",
+		config.EnvReleaseToken:  r.secret(config.EnvReleaseToken),
+		config.EnvConsoleListen: "127.0.0.1:" + freePort(t), config.EnvConsoleActions: "1",
+	}
+	r.consoleToken = r.mark(config.EnvConsoleTokens) + r.mark(config.EnvConsoleTokens)
+	r.env[config.EnvConsoleTokens] = r.write("given-tokens", fmt.Sprintf("ann operator sha256:%x\n", sha256.Sum256([]byte(r.consoleToken))))
+	r.kafkaEnviron(b)
+	service := r.service()
+	host := strings.TrimPrefix(service.URL, "http://")
+	r.env[config.EnvReleaseURL] = "http://shop:" + url.QueryEscape(r.secret(config.EnvReleaseURL)) + "@" + host + "/release/" + r.mark(config.EnvReleaseURL) + "?token=" + r.mark(config.EnvReleaseURL)
+	prefix := newPrefix()
+	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s, grace: 1s, lock: {key: %s}}\ncloser: {payment: {url: \"%s/pay\"}}\n", prefix, name, service.URL))
+	cfg, err := config.Load(filepath.Join(r.dir, "topics.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, security := b.mutual("admin")
+	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
+
+	r.must("migrate")
+	r.must("topics", "apply")
+	r.play(admin, root, cfg)
+	t.Run("Commands", r.commands)
+	t.Run("Broken", func(t *testing.T) { r.broken(t, service.URL) })
+	err = filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(d.Name(), "given-") {
+			r.find(t, path, readFile(t, path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// database creates a database and a user with a marked password. It returns the database as root, and
+// the DSN of the user.
+func (r *secretsRig) database(server, name string) (*store.Store, string) {
+	r.t.Helper()
+	dsn, drop, err := store.CreateDatabase(r.t.Context(), store.Options{DSN: server}, name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	root, err := store.Open(store.Options{DSN: dsn})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	password := r.secret(config.EnvDSN)
+	for _, statement := range []string{"CREATE USER " + name + "@'%' IDENTIFIED BY '" + password + "'", "GRANT ALL ON " + name + ".* TO " + name + "@'%'"} {
+		if _, err := root.DB().ExecContext(r.t.Context(), statement); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.t.Cleanup(func() {
+		ctx := context.Background()
+		if _, err := root.DB().ExecContext(ctx, "DROP USER "+name+"@'%'"); err != nil {
+			r.t.Error(err)
+		}
+		root.Close()
+		if err := drop(ctx); err != nil {
+			r.t.Error(err)
+		}
+	})
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cfg.User, cfg.Passwd = name, password
+	return root, cfg.FormatDSN()
+}
+
+// redis creates a user with a marked password, and returns the URL with it.
+func (r *secretsRig) redis(s config.Servers, name string) string {
+	r.t.Helper()
+	c := (&rig{t: r.t, servers: s}).redisClient()
+	password := r.secret(config.EnvRedis)
+	if err := c.Do(r.t.Context(), "ACL", "SETUSER", name, "on", ">"+password, "allkeys", "+@all").Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Do(context.Background(), "ACL", "DELUSER", name) })
+	u, err := url.Parse(s.RedisURL)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	u.User = url.UserPassword(name, password)
+	return u.String()
+}
+
+// kafkaEnviron sets the access to Kafka as its super user, and a client certificate. Their secrets are
+// random already.
+func (r *secretsRig) kafkaEnviron(b *broker) {
+	r.t.Helper()
+	for line := range strings.Lines(readFile(r.t, filepath.Join(b.dir, "env"))) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		r.env[name] = strings.Trim(value, "'")
+	}
+	r.add(config.EnvSASLPassword, r.env[config.EnvSASLPassword])
+	r.env[config.EnvTLSCert], r.env[config.EnvTLSKey] = b.file("admin.crt"), b.file("admin.key")
+	for line := range strings.Lines(readFile(r.t, b.file("admin.key"))) {
+		if !strings.HasPrefix(line, "-----") {
+			r.add(config.EnvTLSKey, strings.TrimSpace(line))
+		}
+	}
+}
+
+// service is the payment provider and the stock service. The provider first fails, and the stock
+// service refuses every release. Both then answer with everything that they got, as a gateway may do.
+func (r *secretsRig) service() *httptest.Server {
+	r.t.Helper()
+	secrets := strings.Split(strings.TrimSpace(r.env[config.EnvPaymentSecret]), ",")
+	pays, err := payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+		answers := make([]payment.Answer, len(ids))
+		for i := range answers {
+			answers[i] = payment.Unpaid
+		}
+		return answers, nil
+	}))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var failed sync.Once
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		refuse := q.URL.Path != "/pay"
+		failed.Do(func() { refuse = true })
+		if !refuse {
+			pays.ServeHTTP(w, q)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintln(w, q.Header.Get("Authorization"), q.URL.RawQuery, q.URL, q.Header)
+		_, _ = io.Copy(w, q.Body)
+	}))
+	r.t.Cleanup(server.Close)
+	return server
+}
+
+func (r *secretsRig) write(name, text string) (path string) {
+	r.t.Helper()
+	path = filepath.Join(r.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// command returns a command of the binary whose output goes to out. Variables of changed replace others;
+// empty ones are removed.
+func (r *secretsRig) command(ctx context.Context, out io.Writer, changed map[string]string, args ...string) *exec.Cmd {
+	env := maps.Clone(r.env)
+	maps.Copy(env, changed)
+	cmd := exec.CommandContext(ctx, r.path, append(args, "--debug")...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = r.dir, out, out
+	for name, value := range env {
+		if value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	return cmd
+}
+
+// must runs a command that has to succeed.
+func (r *secretsRig) must(args ...string) {
+	r.t.Helper()
+	var out bytes.Buffer
+	err := r.command(r.t.Context(), &out, nil, args...).Run()
+	r.find(r.t, "orderclose "+strings.Join(args, " "), out.String())
+	if err != nil {
+		r.t.Fatalf("orderclose %v: %v\n%s", args, err, &out)
+	}
+}
+
+// play runs all roles. They close an order, write dead letters, and are asked for everything that they
+// tell over HTTP. A SIGQUIT ends them with a dump.
+func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.Config) {
+	r.t.Helper()
+	due := time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
+	for _, statement := range []string{
+		"INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 3, 2)",
+		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('good', '', 0, UTC_TIMESTAMP(3), '" + due.Format(time.DateTime) + "', 1)",
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('good', 1, 'ink', 2)",
+	} {
+		if _, err := root.DB().ExecContext(r.t.Context(), statement); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := put(r.t.Context(), admin, cfg.Topics.Close); err != nil { // unreadable
+		r.t.Fatal(err)
+	}
+	r.must("send", "--id", "good", "--due", due.Format(time.RFC3339))
+	ctx, cancel := context.WithTimeout(r.t.Context(), caseTimeout)
+	defer cancel()
+	out := &syncBuffer{}
+	all := r.command(ctx, out, nil, "run", "all", "console")
+	if err := all.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	for letters := int64(0); letters < 2; <-time.After(50 * time.Millisecond) {
+		if _, letters, _ = admin.Bounds(ctx, cfg.Topics.DeadLetter, 0); ctx.Err() != nil {
+			r.t.Fatalf("the roles wrote %d dead letters:\n%s", letters, out.tail(4000))
+		}
+	}
+	r.answers("the running roles", r.env[config.EnvListen], true)
+	r.console()
+	_ = all.Process.Signal(syscall.SIGQUIT)
+	_ = all.Wait()
+	log := out.tail(1 << 24)
+	for _, want := range []string{"level=DEBUG", "release_refused", "SIGQUIT: quit", "\ngoroutine "} {
+		if !strings.Contains(log, want) {
+			r.t.Errorf("the output has no %s:\n%s", want, out.tail(4000))
+		}
+	}
+	r.find(r.t, "the output of the roles", log)
+	r.find(r.t, "a dead letter", r.records(admin, cfg.Topics.DeadLetter))
+	r.find(r.t, "a record in the control topic", r.records(admin, cfg.Topics.Control))
+	r.find(r.t, "an event", r.records(admin, cfg.Topics.Events))
+}
+
+// answers searches everything that a process tells over HTTP.
+func (r *secretsRig) answers(process, listen string, running bool) {
+	r.t.Helper()
+	for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1"} {
+		code, body := request(r.t, "GET", "http://"+listen+path)
+		if running && code != 200 {
+			r.t.Errorf("GET %s answers %d %s", path, code, body)
+		}
+		r.find(r.t, process+": GET "+path, body)
+	}
+	_, body := request(r.t, "POST", "http://"+listen+"/-/reload")
+	r.find(r.t, process+": POST /-/reload", body)
+}
+
+// console searches the pages and the API of the console.
+func (r *secretsRig) console() {
+	r.t.Helper()
+	for _, path := range []string{
+		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/login", "/nothing",
+		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/lateness", "/api/v1/topics", "/api/v1/openapi.json",
+	} {
+		req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+r.consoleToken)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode == http.StatusUnauthorized {
+			r.t.Errorf("GET %s: %s, %v", path, res.Status, err)
+		}
+		r.find(r.t, "the console: GET "+path, fmt.Sprint(res.Header)+string(body))
+	}
+}
+
+// records returns all records of partition 0 of a topic, with their headers.
+func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
+	r.t.Helper()
+	_, end, err := admin.Bounds(r.t.Context(), topic, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all strings.Builder
+	for at := int64(0); at < end; {
+		var records []wire.Message
+		if records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, m := range records {
+			fmt.Fprintf(&all, "%s %s %s\n", m.Key, m.Value, m.Headers)
+		}
+	}
+	return all.String()
+}
+
+// commands runs every command with valid secrets.
+func (r *secretsRig) commands(t *testing.T) {
+	hour := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	for _, args := range [][]string{
+		{"topics", "plan"}, {"topics", "check"}, {"status", "--partitions"}, {"forecast"}, {"lateness"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"}, {"doctor"}, {"doctor", "--stock"},
+		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "--once", "-o", "json"}, {"migrate"}, {"migrate", "--print"}, {"version"}, {"healthcheck"},
+		{"send", "-"}, {"no-such-command"}, {"run", "no-such-role"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			r.once(t, nil, args...)
+		})
+	}
+}
+
+// onceTimeout bounds a command whose servers are broken.
+const onceTimeout = 30 * time.Second
+
+// once runs a command, and searches its output.
+func (r *secretsRig) once(t *testing.T, changed map[string]string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), onceTimeout)
+	defer cancel()
+	var out bytes.Buffer
+	err := r.command(ctx, &out, changed, args...).Run()
+	if err != nil && out.Len() == 0 {
+		t.Errorf("orderclose %v printed nothing: %v", args, err)
+	}
+	r.find(t, fmt.Sprintf("orderclose %v", args), out.String())
+}
+
+// broken runs commands and roles with values that have mistakes.
+func (r *secretsRig) broken(t *testing.T, service string) {
+	const dsn, redisURL = config.EnvDSN, config.EnvRedis
+	database, err := mysql.ParseDSN(r.env[dsn])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrongRedis, err := url.Parse(r.env[redisURL])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrongRedis.User = url.UserPassword("default", r.secret(redisURL))
+	closed := "127.0.0.1:" + freePort(t)
+	password := func(variable string) string { return r.secret(variable) }
+	query := url.QueryEscape(r.secret(dsn))
+	key := readFile(t, r.env[config.EnvTLSKey])
+	given := r.write("given-key", key)
+	file := func(url string) string {
+		return r.write("given-"+rand.Text()+".yaml", "buckets: [1s]\ncloser: {payment: {url: \""+url+"\"}}\n")
+	}
+	for name, changed := range map[string]map[string]string{
+		"a wrong password of the database":   {dsn: "root:" + password(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
+		"an unknown database":                {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/unknown"},
+		"a database that is down":            {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop"},
+		"a DSN without a slash":              {dsn: "shop:" + r.mark(dsn) + "@tcp(" + closed + ")"},
+		"a DSN without a bracket":            {dsn: "shop:" + password(dsn) + "@tcp(" + closed + "/shop"},
+		"a DSN without tcp":                  {dsn: "shop:" + password(dsn) + "@" + closed + "/shop"},
+		"a DSN without a user":               {dsn: password(dsn) + "@tcp(" + closed + ")/shop"},
+		"a DSN of a URL":                     {dsn: "mysql://shop:" + password(dsn) + "@" + closed + "/shop"},
+		"a DSN of JDBC":                      {dsn: "jdbc:mysql://" + closed + "/shop?user=shop&password=" + query},
+		"a DSN with the password at the end": {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/" + database.DBName + "?password=" + query},
+		"a DSN with a wrong escape":          {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop%zz" + r.mark(dsn)},
+		"a DSN with a wrong parameter":       {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?parseTime=" + r.mark(dsn)},
+		"a DSN with a wrong tls":             {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?tls=" + r.mark(dsn)},
+		"a DSN that is not verified":         {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?tls=skip-verify"},
+		"a DSN as the name of a file":        {dsn: "", dsn + "_FILE": "shop:" + password(dsn) + "@tcp(" + closed + ")/shop"},
+		"a DSN and a file":                   {dsn + "_FILE": password(dsn)},
+		"TLS, and the database has none":     {config.EnvDatabaseTLSCA: r.env[config.EnvTLSCA], config.EnvRedisTLSCA: r.env[config.EnvTLSCA]},
+		"a wrong password of Redis":          {redisURL: wrongRedis.String()},
+		"a Redis that is down":               {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0"},
+		"a Redis that has no TLS":            {redisURL: strings.Replace(r.env[redisURL], "redis://", "rediss://", 1)},
+		"a URL of Redis without escapes":     {redisURL: "redis://shop:" + password(redisURL) + "@" + closed + "/0"},
+		"a URL of Redis without a scheme":    {redisURL: "shop:" + password(redisURL) + "@" + closed},
+		"a URL of Redis with a wrong scheme": {redisURL: "http://shop:" + r.mark(redisURL) + "@" + closed},
+		"a URL of Redis with a wrong number": {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/" + r.mark(redisURL)},
+		"a URL of Redis with a parameter":    {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0?password=" + r.mark(redisURL)},
+		"a URL of Redis as a file":           {redisURL: "", redisURL + "_FILE": "redis://:" + password(redisURL) + "@" + closed},
+		"a wrong password of Kafka":          {config.EnvSASLPassword: password(config.EnvSASLPassword)},
+		"a wrong password of SCRAM":          {config.EnvSASLMechanism: kafka.ScramSHA512, config.EnvSASLPassword: password(config.EnvSASLPassword)},
+		"a password as the mechanism":        {config.EnvSASLMechanism: password(config.EnvSASLPassword)},
+		"a password that SASL refuses":       {config.EnvSASLMechanism: kafka.ScramSHA256, config.EnvSASLPassword: r.mark(config.EnvSASLPassword) + "\u0007"},
+		"a password of Kafka as a file":      {config.EnvSASLPassword: "", config.EnvSASLPassword + "_FILE": password(config.EnvSASLPassword)},
+		"a password of Kafka without a user": {config.EnvSASLUser: "", config.EnvSASLPassword: password(config.EnvSASLPassword)},
+		"a password in the brokers":          {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
+		"a password as TLS":                  {config.EnvTLS: password(config.EnvTLS)},
+		"a Kafka that is down":               {config.EnvBrokers: closed},
+		"certificate and key swapped":        {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
+		"a key as the CA":                    {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
+		"the content of the key":             {config.EnvTLSKey: key},
+		"half of a key":                      {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
+		"a secret that is too short":         {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
+		"a secret as a file":                 {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
+		"a stock service of another scheme":  {config.EnvReleaseURL: "ftp://shop:" + r.mark(config.EnvReleaseURL) + "@stock"},
+		"a stock service that is no URL":     {config.EnvReleaseURL: "http://shop:" + password(config.EnvReleaseURL) + "@stock"},
+		"a token as a file":                  {config.EnvReleaseToken: "", config.EnvReleaseToken + "_FILE": password(config.EnvReleaseToken)},
+		"a listener that is none":            {config.EnvListen: password(config.EnvListen)},
+		"a password in topics.yaml":          {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
+		"closing over HTTP":                  {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {kind: http, http: {url: \""+service+"/close\"}}\n")},
+		"no URL in topics.yaml":              {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			topics := "topics.yaml"
+			if changed["config"] != "" {
+				topics = changed["config"]
+				delete(changed, "config")
+			}
+			r.once(t, changed, "doctor", "--config", topics)
+			r.runBroken(t, changed, topics)
+		})
+	}
+}
+
+// runBroken runs all roles until they exit, or for a second. Then it dumps them.
+func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), onceTimeout)
+	defer cancel()
+	changed = maps.Clone(changed)
+	listen := "127.0.0.1:" + freePort(t)
+	if changed[config.EnvListen] == "" {
+		changed[config.EnvListen] = listen
+	}
+	out := &syncBuffer{}
+	cmd := r.command(ctx, out, changed, "run", "all", "--config", topics)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Second):
+		r.answers("the roles", listen, false)
+		_ = cmd.Process.Signal(syscall.SIGQUIT)
+		<-ended
+	}
+	log := out.tail(1 << 24)
+	if log == "" {
+		t.Error("the roles printed nothing")
+	}
+	r.find(t, "the output of the roles", log)
+}

@@ -1,0 +1,259 @@
+package realtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"math/big"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// authority is a private CA.
+type authority struct {
+	dir         string // has the files
+	file        string // its certificate
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{dir: t.TempDir(), key: key, certificate: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	a.file, _ = a.write(t, "ca", a.certificate, key)
+	return a
+}
+
+// issue writes a certificate for the names of a host, or of a client, and its key. It returns their
+// paths.
+func (a *authority) issue(t *testing.T, name string, hosts ...string) (certificate, private string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.write(t, name, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}, key)
+}
+
+// write signs a certificate, and writes it and its key.
+func (a *authority) write(t *testing.T, name string, template *x509.Certificate, key *ecdsa.PrivateKey) (certificate, private string) {
+	t.Helper()
+	signed, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	encoded, err2 := x509.MarshalPKCS8PrivateKey(key)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	certificate, private = filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")
+	for path, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: signed}, private: {Type: "PRIVATE KEY", Bytes: encoded}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certificate, private
+}
+
+// tlsServers are a MariaDB and a Redis that accept only TLS, with certificates for localhost, and not
+// for 127.0.0.1. Redis requires a client certificate.
+type tlsServers struct {
+	ca             *authority
+	mariadb, redis string // ports
+	crt, key       string // of a client
+}
+
+// startTLSServers skips the test if servers run in containers, which would need the files mounted.
+func startTLSServers(t *testing.T) tlsServers {
+	t.Helper()
+	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+		t.Skip("the servers with TLS are native")
+	}
+	s := tlsServers{ca: newAuthority(t, "authority of the shop"), mariadb: freePort(t), redis: freePort(t)}
+	crt, key := s.ca.issue(t, "server", "localhost")
+	s.crt, s.key = s.ca.issue(t, "shop")
+	for _, server := range []*ownServer{
+		{kind: "mariadb", port: s.mariadb, args: []string{"--require-secure-transport=ON", "--ssl-ca=" + s.ca.file, "--ssl-cert=" + crt, "--ssl-key=" + key}},
+		{kind: "redis", port: s.redis, args: []string{"--port", "0", "--tls-port", s.redis, "--tls-cert-file", crt, "--tls-key-file", key, "--tls-ca-cert-file", s.ca.file}},
+	} {
+		server.t, server.dir = t, filepath.Join(t.TempDir(), server.kind)
+		server.start()
+		t.Cleanup(server.stop)
+	}
+	return s
+}
+
+// tlsEnviron are environment variables.
+type tlsEnviron map[string]string
+
+// with returns a copy with other values.
+func (e tlsEnviron) with(others tlsEnviron) tlsEnviron {
+	e = maps.Clone(e)
+	maps.Copy(e, others)
+	return e
+}
+
+// environ names both servers and the files for them. user is one of the database.
+func (s tlsServers) environ(user, host string) tlsEnviron {
+	return tlsEnviron{
+		config.EnvDSN: user + "@tcp(" + host + ":" + s.mariadb + ")/information_schema", config.EnvDatabaseTLSCA: s.ca.file,
+		config.EnvRedis: "rediss://" + host + ":" + s.redis, config.EnvRedisTLSCA: s.ca.file, config.EnvRedisTLSCert: s.crt, config.EnvRedisTLSKey: s.key,
+	}
+}
+
+// connect returns clients of both servers, as the production binary makes them.
+func (e tlsEnviron) connect(t *testing.T) pipeline.Connections {
+	t.Helper()
+	s, err := config.FromEnviron(func(name string) (string, bool) { v, ok := e[name]; return v, ok }, config.EnvDSN, config.EnvRedis)
+	if err != nil {
+		t.Fatalf("%v: %v", e, err)
+	}
+	c, err := pipeline.Connect(pipeline.ServersOf(s), config.Default(), nil)
+	if err != nil {
+		t.Fatalf("%v: %v", e, err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestReal_TLSToDatabaseAndRedis(t *testing.T) {
+	plain := servers(t)
+	s := startTLSServers(t)
+	right := s.environ("root", "localhost")
+	root := right.connect(t)
+	if _, err := root.Store.DB().ExecContext(t.Context(), "CREATE USER certified@'%' REQUIRE X509"); err != nil {
+		t.Fatal(err)
+	}
+	other := newAuthority(t, "another authority")
+	otherCrt, otherKey := other.issue(t, "stranger")
+	certificate := tlsEnviron{config.EnvDatabaseTLSCert: s.crt, config.EnvDatabaseTLSKey: s.key}
+	for name, row := range map[string]struct {
+		env             tlsEnviron
+		database, redis string // in the errors; "": it works
+	}{
+		"the right authority": {right, "", ""},
+		"another authority": {right.with(tlsEnviron{config.EnvDatabaseTLSCA: other.file, config.EnvRedisTLSCA: other.file}),
+			"the database server's certificate is signed by an unknown authority; set ORDERCLOSE_DB_TLS_CA_FILE to the file",
+			"the Redis server's certificate is signed by an unknown authority; set ORDERCLOSE_REDIS_TLS_CA_FILE to the file"},
+		"the authorities of the system": {tlsEnviron{config.EnvDSN: right[config.EnvDSN] + "?tls=true", config.EnvRedis: right[config.EnvRedis]},
+			"the database server's certificate is signed by an unknown authority", "the Redis server's certificate is signed by an unknown authority"},
+		"another host name": {s.environ("root", "127.0.0.1"),
+			"the database server's certificate is for another host name; use a host name of the certificate in ORDERCLOSE_DB_DSN",
+			"the Redis server's certificate is for another host name; use a host name of the certificate in ORDERCLOSE_REDIS_URL"},
+		"no TLS, and the servers require it": {tlsEnviron{config.EnvDSN: right[config.EnvDSN], config.EnvRedis: "redis://localhost:" + s.redis},
+			"if the server or the user requires TLS, set ORDERCLOSE_DB_TLS_CA_FILE, or tls=true in the DSN",
+			"the Redis server closed a connection without TLS; if it requires TLS, write rediss:// in ORDERCLOSE_REDIS_URL"},
+		"TLS, and the servers have none": {right.with(tlsEnviron{config.EnvDSN: plain.DSN + "information_schema", config.EnvRedis: strings.Replace(plain.RedisURL, "redis://", "rediss://", 1)}),
+			"the database server does not use TLS; enable TLS on the server",
+			"this port of Redis may not use TLS; use its TLS port, or redis:// in ORDERCLOSE_REDIS_URL"},
+		"client certificates": {s.environ("certified", "localhost").with(certificate), "", ""},
+		"no client certificates": {s.environ("certified", "localhost").with(tlsEnviron{config.EnvRedisTLSCert: "", config.EnvRedisTLSKey: ""}),
+			"check user and password, and the certificate if the user requires one (REQUIRE X509)",
+			"it may require a client certificate; set ORDERCLOSE_REDIS_TLS_CERT_FILE and ORDERCLOSE_REDIS_TLS_KEY_FILE"},
+		"client certificates of another authority": {s.environ("certified", "localhost").with(tlsEnviron{
+			config.EnvDatabaseTLSCert: otherCrt, config.EnvDatabaseTLSKey: otherKey, config.EnvRedisTLSCert: otherCrt, config.EnvRedisTLSKey: otherKey}),
+			`the client with certificate "CN=stranger"; have the certificate signed`, `the client with certificate "CN=stranger"; have the certificate signed`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := row.env.connect(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for _, got := range []struct {
+				server string
+				err    error
+				want   string
+			}{{"database", c.Store.Ping(ctx), row.database}, {"redis", c.Redis.Ping(ctx).Err(), row.redis}} {
+				if (got.err == nil) != (got.want == "") || got.err != nil && !strings.Contains(got.err.Error(), got.want) {
+					t.Errorf("%s: got %v\nwant %s", got.server, got.err, got.want)
+				}
+			}
+		})
+	}
+	t.Run("a sweep", func(t *testing.T) { sweepByTLS(t, s, root) })
+}
+
+var aclLine = regexp.MustCompile("(?m)^ACL SETUSER orderclose .*$")
+
+// sweepByTLS runs the production binary with TLS to both servers, as the user of Redis that
+// docs/security.md creates.
+func sweepByTLS(t *testing.T, s tlsServers, root pipeline.Connections) {
+	var acl []any
+	for _, word := range strings.Fields(aclLine.FindString(readFile(t, "../../../docs/security.md"))) {
+		acl = append(acl, strings.ReplaceAll(word, ">password", ">"+password("orderclose")))
+	}
+	if err := root.Redis.Do(t.Context(), acl...).Err(); err != nil {
+		t.Fatalf("%v: %v", acl, err)
+	}
+	env := s.environ("root", "localhost")
+	env[config.EnvRedis] = "rediss://orderclose:" + url.PathEscape(password("orderclose")) + "@localhost:" + s.redis
+	env[config.EnvDSN] = strings.Replace(env[config.EnvDSN], "information_schema", "shop", 1)
+	if _, err := root.Store.DB().ExecContext(t.Context(), "CREATE DATABASE shop"); err != nil {
+		t.Fatal(err)
+	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(file, []byte("buckets: [1m]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) []byte {
+		t.Helper()
+		cmd := exec.Command(path, append(args, "--config", file)...)
+		for name, value := range env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("orderclose %v: %v\n%s%s", args, err, out, &stderr)
+		}
+		return out
+	}
+	run("migrate")
+	run("doctor")
+	for _, statement := range orders[:2] {
+		if _, err := root.Store.DB().ExecContext(t.Context(), strings.Replace(statement, "INTO ", "INTO shop.", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var report compensator.Report
+	if err := json.Unmarshal(run("compensate", "--once", "-o", "json"), &report); err != nil || report.Lock != "held" {
+		t.Errorf("%+v, %v", report, err)
+	}
+	var left int64
+	if left, err = root.Redis.Exists(t.Context(), config.Default().Compensator.Lock.Key).Result(); err != nil || left != 0 {
+		t.Errorf("the lock was not released: %d, %v", left, err)
+	}
+	var cipher, name string
+	if err := env.connect(t).Store.DB().QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher); err != nil || cipher == "" {
+		t.Errorf("the connection is not encrypted: %v", err)
+	}
+}

@@ -1,0 +1,40 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+var categoryClaims = []claim{
+	{"CategoriesAreThoseOfTheOrdersThatExist", categoriesOfOrders},
+}
+
+func categoriesOfOrders(t *testing.T, s *shop) {
+	s.migrated()
+	now := s.now()
+	s.order("a", time.Hour)
+	s.bulk([]orderclose.Order{{ID: "b", CreatedAt: now, Due: now}, {ID: "c", Category: "gift", CreatedAt: now, Due: now}})
+	found, err := s.Categories(t.Context(), requests("a", "nobody's", "b", "A", "c", ""))
+	s.must(err)
+	want(t, "categories", found, map[string]string{"a": "book", "b": "", "c": "gift"})
+}
+
+func categoriesMapped(t *testing.T, s *mapped) {
+	s.begin()
+	without, with, gone := s.an(1, time.Hour), s.an(2, time.Hour), s.an(3, time.Hour)
+	without.Category = ""
+	s.put(s.Mapping.Status.From, without, with)
+	found, err := s.Categories(t.Context(), ask(gone, with, without))
+	if s.Mapping.Category == "" {
+		if !errors.Is(err, store.ErrNoCategory) {
+			t.Errorf("%v, %v; want an error: no category is mapped", found, err)
+		}
+		return
+	}
+	s.must(err)
+	want(t, "categories", found, map[string]string{with.ID: with.Category, without.ID: ""})
+}

@@ -1,0 +1,88 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+)
+
+var pauseClaims = []claim{
+	{"APausedPathClosesNothing", pausedPath},
+	{"APausedCategoryDelaysItsOrdersOnly", pausedCategory},
+	{"APauseEndsByItself", pauseEnds},
+}
+
+var pipelineOnly = []orderclose.Path{orderclose.PathPipeline}
+
+// wantPaused checks that no order is closed by the pipeline.
+func (s *shop) wantPaused(id string) {
+	s.Helper()
+	_, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(id))
+	for _, want := range []error{orderclose.ErrPaused, orderclose.ErrStoreDown, orderclose.ErrUnavailable} {
+		if !errors.Is(err, want) {
+			s.Errorf("closing %s: error %v; want %v", id, err, want)
+		}
+	}
+	if err := s.Paused(s.Context(), orderclose.PathPipeline); !errors.Is(err, orderclose.ErrPaused) {
+		s.Errorf("Paused: %v", err)
+	}
+}
+
+func pausedPath(t *testing.T, s *shop) {
+	s.migrated("ink")
+	for _, id := range []string{"a", "b", "c"} {
+		s.order(id, -time.Minute)
+	}
+	s.must(s.Pause(t.Context(), pipelineOnly, "", time.Hour, "the reason"))
+	s.wantPaused("a")
+	s.must(s.Paused(t.Context(), orderclose.PathSweep))
+	out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, requests("b"))
+	s.must(err)
+	want(t, "verdict of the sweep", out[0].Verdict, orderclose.Closed)
+
+	s.must(s.Pause(t.Context(), orderclose.Paths(), "", time.Minute, "longer"))
+	on, err := s.Pauses(t.Context())
+	s.must(err)
+	if len(on) != 3 || on[0].Reason != "longer" || on[0].Until.Sub(on[0].CreatedAt) != time.Minute {
+		t.Errorf("pauses %+v", on)
+	}
+	ended, err := s.Resume(t.Context(), pipelineOnly, "")
+	s.must(err)
+	want(t, "ended pauses", ended, 1)
+	want(t, "verdicts", verdicts(s.close("a", "b", "c")), []string{"a closed", "b already_closed", "c closed"})
+	ended, err = s.Resume(t.Context(), pipelineOnly, "")
+	s.must(err)
+	want(t, "ended pauses, again", ended, 0)
+}
+
+func pausedCategory(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("book", -time.Minute)
+	s.order("later", time.Hour)
+	s.order("paid", -time.Minute)
+	s.answer(s.Pay(t.Context(), "paid", "p"))
+	s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: "film", Category: "film", CreatedAt: s.now(), Due: s.now()}, nil))
+	s.must(s.Pause(t.Context(), pipelineOnly, "book", time.Hour, "the reason"))
+	s.must(s.Paused(t.Context(), orderclose.PathPipeline))
+	want(t, "verdicts", verdicts(s.close("book", "film", "later", "paid")), []string{"book paused", "film closed", "later not_due", "paid already_paid"})
+	_, err := s.Resume(t.Context(), orderclose.Paths(), "film")
+	s.must(err)
+	want(t, "verdicts, after another category was resumed", verdicts(s.close("book")), []string{"book paused"})
+	_, err = s.Resume(t.Context(), orderclose.Paths(), "book")
+	s.must(err)
+	want(t, "verdicts, resumed", verdicts(s.close("book")), []string{"book closed"})
+}
+
+func pauseEnds(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	s.must(s.Pause(t.Context(), pipelineOnly, "", time.Hour, "the reason"))
+	s.wantPaused("a")
+	s.exec("UPDATE pauses SET until_at = ?", s.time(s.now().Add(-time.Millisecond)))
+	on, err := s.Pauses(t.Context())
+	s.must(err)
+	want(t, "pauses", len(on), 0)
+	want(t, "verdicts", verdicts(s.close("a")), []string{"a closed"})
+}

@@ -1,0 +1,75 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Sweep is a finished sweep. A compensator appends one to the control topic after each sweep, also
+// after one that failed. The numbers of orders are those of a compensator.Report.
+type Sweep struct {
+	StartedAt  time.Time   `json:"started_at"`      // by the database's clock; if that could not be read, by the machine's
+	Cutoff     time.Time   `json:"cutoff,omitzero"` // orders due at or before this time were swept
+	TookMillis int64       `json:"took_ms"`
+	Lock       string      `json:"lock"`   // held, unavailable, stuck, or none
+	Holder     string      `json:"holder"` // the process that swept: host name and process id, as host/17
+	Why        SweepReason `json:"why"`
+
+	Found          int `json:"found"`
+	Closed         int `json:"closed"`
+	AlreadyPaid    int `json:"already_paid"`
+	AlreadyClosed  int `json:"already_closed"`
+	NotDue         int `json:"not_due"`
+	Excluded       int `json:"excluded"`
+	Paused         int `json:"paused"`
+	PaymentPending int `json:"payment_pending"`
+	Failed         int `json:"failed"`
+
+	Causes    map[string]int `json:"causes,omitempty"` // closed orders by why the pipeline had missed them
+	OldestDue time.Time      `json:"oldest_due,omitzero"`
+	Lost      int            `json:"lost,omitempty"`  // notices of lost records that started the sweep
+	Error     string         `json:"error,omitempty"` // why the sweep ended early; empty: it finished
+}
+
+// SweepReason is why a sweep was started.
+type SweepReason string
+
+// The known reasons. Other values may appear in the topic.
+const (
+	SweepPeriod SweepReason = "period" // it was due
+	SweepLosses SweepReason = "losses" // records were lost
+	SweepOnce   SweepReason = "once"   // a person or a program asked for it
+)
+
+// KeySweep is the key of a Sweep in the control topic.
+const KeySweep = "sweep"
+
+// maxSweepText limits each text of a Sweep, in bytes.
+const maxSweepText = 500
+
+// Encode returns the sweep as a record of the control topic. It cuts long texts, and leaves out a due
+// time whose year JSON cannot express.
+func (s Sweep) Encode() (Message, error) {
+	s.Holder, s.Error = truncate(s.Holder, maxSweepText), truncate(s.Error, maxSweepText)
+	if _, err := rfc3339(s.OldestDue); err != nil {
+		s.OldestDue = time.Time{}
+	}
+	value, err := json.Marshal(s)
+	if err != nil {
+		return Message{}, fmt.Errorf("encode a sweep: %w", err)
+	}
+	return Message{Key: []byte(KeySweep), Value: value}, nil
+}
+
+// DecodeSweep decodes a record that Encode wrote.
+func DecodeSweep(value []byte) (s Sweep, err error) {
+	if err := json.Unmarshal(value, &s); err != nil {
+		return s, fmt.Errorf("decode a sweep: %w", err)
+	}
+	if s.StartedAt.IsZero() {
+		return s, errors.New("decode a sweep: it has no started_at")
+	}
+	return s, nil
+}

@@ -1,0 +1,51 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
+	at := time.Date(2026, 11, 20, 12, 0, 7, 0, time.UTC)
+	for what, s := range map[string]Sweep{
+		"all fields": {
+			StartedAt: at, Cutoff: at.Add(-time.Minute), TookMillis: 420, Lock: "held", Holder: "shop-1/17", Why: SweepLosses,
+			Found: 45, Closed: 1, AlreadyPaid: 2, AlreadyClosed: 3, NotDue: 4, Excluded: 5, Paused: 6, PaymentPending: 7, Failed: 8,
+			Causes: map[string]int{"absent": 1}, OldestDue: at.Add(-time.Hour), Lost: 9, Error: "the lock was lost",
+		},
+		"one that found nothing":          {StartedAt: at, Cutoff: at.Add(-time.Minute), Lock: "none", Holder: "shop-1/17", Why: SweepPeriod},
+		"one that could not read a clock": {StartedAt: at, Lock: "none", Holder: "shop-1/17", Why: SweepOnce, Error: "read the database clock: refused"},
+	} {
+		m, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeSweep(m.Value)
+		if diff := cmp.Diff(s, got); err != nil || diff != "" || string(m.Key) != KeySweep {
+			t.Errorf("%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
+		}
+	}
+}
+
+// A sweep that failed with a long error, or that found an order with a nonsensical due time, is
+// recorded too.
+func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
+	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20), OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)}.Encode()
+	if err != nil || len(m.Value) > 2000 {
+		t.Fatalf("%d bytes, %v", len(m.Value), err)
+	}
+	if s, err := DecodeSweep(m.Value); err != nil || !strings.HasPrefix(s.Error, "ää") || strings.Contains(s.Error, "\ufffd") || !s.OldestDue.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {
+	for _, value := range []string{"", "[]", "{}", `{"found":1}`, `{"started_at":"noon"}`, `{"path":"sweep","until":"2026-11-20T12:00:00Z"}`} {
+		if s, err := DecodeSweep([]byte(value)); err == nil {
+			t.Errorf("%q is decoded as %+v", value, s)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/tlsfault"
+)
+
+// newRedis returns a client of the server that the URL names. It does not connect.
+func newRedis(url string, t *tls.Config) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(url)
+	switch {
+	case err != nil: // do not wrap err: it quotes the URL with its password
+		return nil, fmt.Errorf("%s (Servers.RedisURL) is invalid: want redis://[user:password@]host:port/db, or rediss:// for TLS", config.EnvRedis)
+	case o.TLSConfig == nil && t != nil:
+		return nil, fmt.Errorf("%s (Servers.RedisURL) is not encrypted, but TLS is configured (%s, Servers.RedisTLS): write rediss:// in the URL, or remove the files",
+			config.EnvRedis, config.EnvRedisTLSCA)
+	case o.TLSConfig != nil && o.TLSConfig.InsecureSkipVerify:
+		return nil, fmt.Errorf("%s (Servers.RedisURL) has skip_verify, which accepts any server: name the CA of the server's certificate in %s instead",
+			config.EnvRedis, config.EnvRedisTLSCA)
+	case t != nil:
+		host := o.TLSConfig.ServerName
+		if o.TLSConfig = t.Clone(); o.TLSConfig.ServerName == "" {
+			o.TLSConfig.ServerName = host
+		}
+	}
+	// The lock is needed once an hour only, and a sweep goes on without it: fail fast.
+	o.DialTimeout, o.MaxRetries = 2*time.Second, 1
+	o.ContextTimeoutEnabled = true // a request must not outlast the lock
+	if o.TLSConfig != nil {
+		o.Dialer = dialTLS(*o)
+	}
+	c := redis.NewClient(o)
+	c.AddHook(&redisErrors{tls: o.TLSConfig})
+	return c, nil
+}
+
+// errNoHandshake says that the TLS handshake got no answer. A Redis without TLS waits for the end of a
+// line, which a handshake does not have.
+var errNoHandshake = errors.New("no answer to the TLS handshake")
+
+// dialTLS returns a dialer that connects with TLS. Unlike that of the library, its error says that
+// the handshake got no answer.
+func dialTLS(o redis.Options) func(ctx context.Context, network, address string) (net.Conn, error) {
+	config := o.TLSConfig
+	o.TLSConfig = nil
+	dial := redis.NewDialer(&o)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		secured := tls.Client(conn, config)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w: %w", errNoHandshake, err)
+			}
+			return nil, err
+		}
+		return secured, nil
+	}
+}
+
+var redisServer = tlsfault.Server{
+	Name: "the Redis server", Variables: "ORDERCLOSE_REDIS_TLS",
+	Address: "use a host name of the certificate in ORDERCLOSE_REDIS_URL",
+	Plain:   "this port of Redis", Encrypted: "use its TLS port, or redis:// in ORDERCLOSE_REDIS_URL",
+}
+
+// redisErrors adds to the errors of commands what to do about TLS. It is a hook of the client.
+type redisErrors struct {
+	tls     *tls.Config // nil: none
+	reached atomic.Bool // the server has answered a command
+}
+
+// DialHook implements redis.Hook.
+func (*redisErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (r *redisErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil || errors.As(err, new(redis.Error)) {
+			r.reached.Store(true)
+			return err
+		}
+		if what, do := r.explain(err); what != "" {
+			err = fmt.Errorf("%s; %s: %w", what, do, err)
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (*redisErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// explain returns what failed and what to do. Both are empty if err is no failure of TLS.
+func (r *redisErrors) explain(err error) (what, do string) {
+	what, do = redisServer.Explain(err, r.tls)
+	if errors.Is(err, errNoHandshake) {
+		what, do = redisServer.Plain+" may not use TLS", redisServer.Encrypted
+	}
+	switch closed := !r.reached.Load() && tlsfault.ClosedByPeer(err); {
+	case what != "" || !closed:
+	case r.tls == nil:
+		what, do = "the Redis server closed a connection without TLS", "if it requires TLS, write rediss:// in ORDERCLOSE_REDIS_URL"
+	default:
+		what, do = redisServer.ExplainClosed(r.tls)
+	}
+	return what, do
+}
