@@ -122,7 +122,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
+			t.Logf("the end of the logs of the processes:\n%s", r.logs.tail(6_000))
 		}
 	})
 	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))

@@ -3,12 +3,12 @@ package realtest
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,36 +20,65 @@ import (
 
 const serviceSecret = "a secret of the real tests"
 
+// faultsPerOrder limits the calls with an order that fail on purpose. The closer blames an order
+// that fails alone four times while the service answers for others (bisect.ProofPipeline). With
+// faults that are only random, a run in a hundred would have such an order.
+const faultsPerOrder = 2
+
 // closingService is a shop's service that closes orders. It has each fault now and
 // then, and is down for a while in the middle.
 func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 	r.t.Helper()
+	var calls atomic.Int64
+	faults := &faultCounts{of: map[string]int{}}
 	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-		return r.store.CloseOrders(ctx, path, requests)
+		n := calls.Add(1)
+		if n%11 != 0 && n%13 != 0 && n%17 != 0 || !faults.add(requests) {
+			return r.store.CloseOrders(ctx, path, requests)
+		}
+		switch {
+		case n%11 == 0: // it closes the orders, and the answer is lost
+			_, _ = r.store.CloseOrders(ctx, path, requests)
+			panic(http.ErrAbortHandler)
+		case n%13 == 0:
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: on purpose", orderclose.ErrUnavailable)
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		n := calls.Add(1)
-		switch {
-		case down.Load():
+		if down.Load() {
 			panic(http.ErrAbortHandler)
-		case n%11 == 0: // it closes the orders, and the answer is lost
-			closes.ServeHTTP(httptest.NewRecorder(), q)
-			panic(http.ErrAbortHandler)
-		case n%13 == 0:
-			_, _ = io.Copy(io.Discard, q.Body)
-			<-q.Context().Done()
-		case n%17 == 0:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		default:
-			closes.ServeHTTP(w, q)
 		}
+		closes.ServeHTTP(w, q)
 	}))
 	r.t.Cleanup(server.Close)
 	return server
+}
+
+// faultCounts counts the faults by order.
+type faultCounts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// add counts one more fault for each order. It returns false, and counts nothing, if an order
+// had faultsPerOrder already.
+func (f *faultCounts) add(requests []orderclose.CloseRequest) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range requests {
+		if f.of[q.OrderID] >= faultsPerOrder {
+			return false
+		}
+	}
+	for _, q := range requests {
+		f.of[q.OrderID]++
+	}
+	return true
 }
 
 // The closer has no database at all. The service has all kinds of failures, and is
