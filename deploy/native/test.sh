@@ -49,7 +49,10 @@ run_tests() {
   # wait. -cpu 1 under the race detector: it crashes if two goroutines of a bubble
   # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
   # nevertheless, because it compares the order of events, not their times.
-  go test "${race[@]}" -count=1 -parallel 6 -timeout 20m "${PACKAGES:-./...}" "$@" || code=$?
+  # internal/testkit/realtest takes longest, so it starts first.
+  local packages=(./internal/testkit/realtest ./...)
+  if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
+  go test "${race[@]}" -count=1 -parallel 6 -timeout 20m "${packages[@]}" "$@" || code=$?
   if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?; fi
   return "$code"
 }
