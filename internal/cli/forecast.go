@@ -46,31 +46,25 @@ also if they are done already.`,
 }
 
 func (c *common) forecast(ctx context.Context, within time.Duration) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c.warnBroken(s)
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	if within == 0 {
-		within = ops.ForecastWithin(s.cfg.Buckets)
-	}
-	f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(within))
-	if err != nil {
-		return err
-	}
-	if err := c.print(f, func(w io.Writer) {
-		terminal := isTerminal(c.env.Stdout)
-		printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
-	}); err != nil {
-		return err
-	}
-	if n := f.Problems(); n > 0 {
-		return Exit(Partly, fmt.Errorf("%s could not be checked, shown above", plural(n, "bucket")))
-	}
-	return brokenError(s)
+	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
+		if within == 0 {
+			within = ops.ForecastWithin(s.cfg.Buckets)
+		}
+		f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(within))
+		if err != nil {
+			return err
+		}
+		if err := c.print(f, func(w io.Writer) {
+			terminal := isTerminal(c.env.Stdout)
+			printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
+		}); err != nil {
+			return err
+		}
+		if n := f.Problems(); n > 0 {
+			return Exit(Partly, fmt.Errorf("%s could not be checked, shown above", plural(n, "bucket")))
+		}
+		return nil
+	})
 }
 
 // canvas describes where a chart is drawn.

@@ -51,25 +51,19 @@ partitions and time. It changes nothing. Exits 6 if something could not be read.
 }
 
 func (c *common) lateness(ctx context.Context, within time.Duration) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c.warnBroken(s)
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	l, err := s.pipeline().Lateness(ctx, within)
-	if err != nil {
-		return err
-	}
-	if err := c.print(l, func(w io.Writer) { printLateness(w, l) }); err != nil {
-		return err
-	}
-	if n := l.Problems(); n > 0 {
-		return Exit(Partly, fmt.Errorf("%s could not be checked completely, shown above", plural(n, "stage")))
-	}
-	return brokenError(s)
+	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
+		l, err := s.pipeline().Lateness(ctx, within)
+		if err != nil {
+			return err
+		}
+		if err := c.print(l, func(w io.Writer) { printLateness(w, l) }); err != nil {
+			return err
+		}
+		if n := l.Problems(); n > 0 {
+			return Exit(Partly, fmt.Errorf("%s could not be checked completely, shown above", plural(n, "stage")))
+		}
+		return nil
+	})
 }
 
 func printLateness(w io.Writer, l ops.Lateness) {

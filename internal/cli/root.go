@@ -270,6 +270,24 @@ func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) 
 	return nil, Exit(Usage, config.Servers{}.Require(oneOf...))
 }
 
+// readKafka runs a command that reads Kafka, and changes nothing, within statusTimeout. The command may
+// also use the servers that the variables also name, if they are set. If topics.yaml is broken, the
+// command uses its valid values, and the exit code says so in the end.
+func (c *common) readKafka(ctx context.Context, run func(ctx context.Context, s *session) error, also ...string) error {
+	s, err := c.openReadOnly([]string{config.EnvBrokers}, also...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c.warnBroken(s)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	if err := run(ctx, s); err != nil {
+		return err
+	}
+	return brokenError(s)
+}
+
 // connectTo makes a client of the server that a variable names. It reports whether the
 // variable is set.
 func (s *session) connectTo(lookup func(string) (string, bool), name string) (set bool, err error) {

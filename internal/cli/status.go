@@ -52,41 +52,32 @@ checked, or topics.yaml is broken.`,
 }
 
 func (c *common) status(ctx context.Context, partitions bool) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers}, config.EnvDSN)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c.warnBroken(s)
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	r, err := s.pipeline().Status(ctx)
-	if err != nil {
-		return Exit(Partly, err)
-	}
-	pauses, pausesErr := s.knownPauses(ctx)
-	shown := struct {
-		ops.Status
-		Pauses []wire.Pause `json:"pauses,omitempty"`
-	}{r, pauses}
-	if err := c.print(shown, func(w io.Writer) {
-		printStatus(w, r, partitions)
-		if len(pauses) > 0 || pausesErr != nil {
-			fmt.Fprintln(w)
+	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
+		r, err := s.pipeline().Status(ctx)
+		if err != nil {
+			return Exit(Partly, err)
 		}
-		if len(pauses) > 0 {
-			printPauses(w, pauses)
+		pauses, pausesErr := s.knownPauses(ctx)
+		shown := struct {
+			ops.Status
+			Pauses []wire.Pause `json:"pauses,omitempty"`
+		}{r, pauses}
+		if err := c.print(shown, func(w io.Writer) {
+			printStatus(w, r, partitions)
+			if len(pauses) > 0 || pausesErr != nil {
+				fmt.Fprintln(w)
+			}
+			if len(pauses) > 0 {
+				printPauses(w, pauses)
+			}
+			if pausesErr != nil {
+				fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
+			}
+		}); err != nil {
+			return err
 		}
-		if pausesErr != nil {
-			fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
-		}
-	}); err != nil {
-		return err
-	}
-	if err := statusError(r); err != nil {
-		return err
-	}
-	return brokenError(s)
+		return statusError(r)
+	}, config.EnvDSN)
 }
 
 // knownPauses returns the pauses that are on. With orders in the database it needs the database's

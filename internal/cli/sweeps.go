@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -47,22 +46,13 @@ the notices of lost records of the same week, each of which started a sweep.`,
 }
 
 func (c *common) sweeps(ctx context.Context, limit int) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c.warnBroken(s)
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	read, err := s.pipeline().Sweeps(ctx, limit)
-	if err != nil {
-		return err
-	}
-	if err := c.print(read, sweepsOutput{read, limit}.table); err != nil {
-		return err
-	}
-	return brokenError(s)
+	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
+		read, err := s.pipeline().Sweeps(ctx, limit)
+		if err != nil {
+			return err
+		}
+		return c.print(read, sweepsOutput{read, limit}.table)
+	})
 }
 
 // sweepsOutput is the output of sweeps.
