@@ -91,21 +91,13 @@ func closeSurvivesALockWait(t *testing.T) {
 	other, err := s.DB().BeginTx(t.Context(), nil)
 	must(t, err)
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'")
-	// A server may end a lock wait up to a second late. Then the store has no time left for a
-	// retry.
-	for range 10 {
-		// A new store, which remembers no locks.
-		done := closeA(t, open(t, store.Options{DSN: cfg.FormatDSN()}))
-		_, first := waitsFor(t, s.DB(), "FOR UPDATE", "")
-		if err := waitsAgain(t, s.DB(), first, done); err == nil {
-			must(t, other.Commit())
-			must(t, <-done)
-			return
-		} else {
-			wantError(t, err, orderclose.ErrContended)
-		}
-	}
-	t.Error("no lock wait was retried")
+	closing := open(t, store.Options{DSN: cfg.FormatDSN()})
+	closing.SetRetryFor(time.Minute) // a busy server ends a lock wait seconds late
+	done := closeA(t, closing)
+	_, first := waitsFor(t, s.DB(), "FOR UPDATE", "")
+	must(t, waitsAgain(t, s.DB(), first, done))
+	must(t, other.Commit())
+	must(t, <-done)
 }
 
 // waitsAgain returns nil once a transaction that did not begin at first waits for a lock, or the

@@ -75,6 +75,7 @@ type Store struct {
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
 	dispatched    *dispatchedRows // outbox rows that a dispatcher has; nil: row locks mark them
+	retryFor      time.Duration   // for tests, in place of the constant retryFor; 0: the constant
 }
 
 // Open prepares a Store on MySQL or MariaDB. It does not connect: the first method that

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -55,7 +56,7 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 			}
 			return err
 		}
-		if try == maxTries || time.Since(began) >= retryFor {
+		if try == maxTries || time.Since(began) >= cmp.Or(s.retryFor, retryFor) {
 			return fmt.Errorf("%w: %w", orderclose.ErrContended, err)
 		}
 		if !sleep(ctx, backoff(try)) {

@@ -1,0 +1,6 @@
+package store
+
+import "time"
+
+// SetRetryFor sets how long a transaction is tried again that lost a lock wait.
+func (s *Store) SetRetryFor(d time.Duration) { s.retryFor = d }
