@@ -76,9 +76,22 @@ func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 }
 
 // firstStart waits until all parts have reported that they start without a commit,
-// and the compensator has scheduled again what may have been lost. Orders that are
-// created later are not affected.
+// and the compensator has scheduled again what may have been lost.
 func (r *rig) firstStart() {
+	r.t.Helper()
+	r.firstLosses()
+	var last int64
+	r.notices(func(offset int64, _ wire.Lost) { last = offset })
+	r.until("the compensator has acted on it", func() bool {
+		position, err := r.kafka.Position(r.t.Context(), r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
+		return err == nil && position > last
+	})
+}
+
+// firstLosses waits until all parts have reported that they start without a commit, and a little
+// longer than the difference between clocks that the compensator expects. So it schedules no order
+// again that is created later: the sweep closes those that are never published.
+func (r *rig) firstLosses() {
 	r.t.Helper()
 	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay}
 	for _, b := range r.cfg.Buckets {
@@ -91,12 +104,7 @@ func (r *rig) firstStart() {
 		}
 		return published >= len(topics)*r.cfg.Partitions
 	})
-	var last int64
-	r.notices(func(offset int64, _ wire.Lost) { last = offset })
-	r.until("the compensator has acted on it", func() bool {
-		position, err := r.kafka.Position(r.t.Context(), r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
-		return err == nil && position > last
-	})
+	<-time.After(1100 * time.Millisecond)
 }
 
 // differs returns an error if the losses are of other partitions than want.

@@ -24,6 +24,7 @@ func TestReal_EveryPromiseIsKept(t *testing.T) {
 func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
 	r.start("relay", "closer", "compensator", "outbox")
+	r.firstLosses()
 	r.play(1, 200, 5*time.Second)
 	r.settle(30 * time.Second)
 	r.drain(10 * time.Second)

@@ -112,6 +112,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 		t.Errorf("a sweep without a database exits with %d, and says %s", code, r.logs.tail(2000))
 	}
 	r.start("relay", "closer", "compensator")
+	r.firstLosses()
 	go func() {
 		<-time.After(6 * time.Second)
 		down.Store(true)
