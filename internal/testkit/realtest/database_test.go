@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -88,13 +89,21 @@ func (s *ownServer) script(args ...string) {
 	}
 }
 
+// usedPorts are the ports that freePort has returned.
+var usedPorts sync.Map
+
+// freePort returns a port on which nothing listens, a different one each time.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		l.Close()
+		if _, used := usedPorts.LoadOrStore(port, true); !used {
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }

@@ -287,10 +287,20 @@ func (g *game) act(line string, alerts ...string) {
 		g.ready(part)
 		return
 	}
-	if out, code := g.do(line); code != 0 {
-		g.t.Fatalf("%s exits with %d:\n%s\n%s", line, code, out, g.logs.tail(2000))
+	for began := time.Now(); ; <-time.After(time.Second) {
+		out, code := g.do(line)
+		switch {
+		case code == 0:
+			return
+		case code == exitRefused && time.Since(began) < time.Minute: // such as a sweep during another; the error says to wait
+		default:
+			g.t.Fatalf("%s exits with %d:\n%s\n%s", line, code, out, g.logs.tail(2000))
+		}
 	}
 }
+
+// exitRefused is the exit code of a command that is refused for now.
+const exitRefused = 5
 
 // verify runs the commands by which a section says to verify. Each must exit with 0 in the end.
 func (g *game) verify(alert string) {
