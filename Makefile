@@ -23,7 +23,7 @@ test-ops: ## a game day: cause almost every alert on real servers, and do what t
 	GAMEDAY=1 REQUIRE_REAL=1 RACE=0 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestGameDay$$' -parallel 8 -v $(ARGS)
 
 # The limit counts neither the installation nor the compiler.
-test-console: ## the web console in a real browser, which it installs: pages, actions, accessibility; about a minute and a half
+test-console: ## the web console in a real browser, which it installs: pages, actions, TLS, accessibility; some minutes
 	deploy/native/install.sh chromium axe
 	go build -o /dev/null ./cmd/orderclose-dev
 	cd deploy/consoletest && REQUIRE_REAL=1 go test -count=1 -v -parallel 4 -timeout 10m . $(ARGS)

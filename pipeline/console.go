@@ -60,7 +60,7 @@ func (a *App) buildConsole() (part, error) {
 		}
 		a.o.Logger.Info("serving the console", "address", fmt.Sprintf("%s://%s%s/", scheme, listener.Addr(), o.Settings.BasePath), "actions", o.Settings.Actions)
 		defer context.AfterFunc(ctx, c.Close)() // ends live updates, which never end by themselves
-		return serveOn(ctx, listener, c.Handler())
+		return serveOn(ctx, listener, c.Handler(), a.o.Logger)
 	}}, nil
 }
 

@@ -32,13 +32,16 @@ func Serve(ctx context.Context, listen string, handler http.Handler, logger *slo
 		return fmt.Errorf("%w: set %s to another host:port", err, config.EnvListen)
 	}
 	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
-	return serveOn(ctx, listener, handler)
+	return serveOn(ctx, listener, handler, logger)
 }
 
-func serveOn(ctx context.Context, listener net.Listener, handler http.Handler) error {
+// serveOn serves HTTP until ctx ends. logger gets what net/http itself reports, such as TLS handshakes
+// that fail.
+func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

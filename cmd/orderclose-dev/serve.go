@@ -252,8 +252,12 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
+	scheme := "http"
+	if settings.TLS != nil {
+		scheme = "https"
+	}
 	at := addresses{
-		Shop: "http://" + listener.Addr().String(), Console: "http://" + consoleListener.Addr().String() + settings.BasePath + "/",
+		Shop: "http://" + listener.Addr().String(), Console: scheme + "://" + consoleListener.Addr().String() + settings.BasePath + "/",
 		Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
 		Database: filepath.Join(s.dir, pipelinetest.DevDatabase), Dir: s.dir,
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -15,7 +16,7 @@ import (
 func updatesLive(t testing.TB, w world) {
 	b := open(t, w, look{})
 	b.goTo("/")
-	row := `document.querySelector('tr[data-topic="delay_12h"]').innerText`
+	row := `document.querySelector('tr[data-topic="delay_12h"] td').innerText`
 	b.fill("#search #order-id", "half an id")
 	before := eval[string](b, row)
 	eval[chromedp.Void](b, `window.isStillThis = true`)
@@ -177,6 +178,74 @@ func sweeps(t testing.TB, w world) {
 		b.confirm()
 		b.accessible("the result of a sweep")
 	}
+}
+
+// discards plans and confirms that one dead letter is discarded.
+func discards(t testing.TB, w world) {
+	at := w.giveUp(t, letter{Order: "discarded", Cause: "refused"})
+	b := open(t, w, look{})
+	b.openLetter(at)
+	b.plan("discard")
+	b.waitForPlan("planned")
+	b.accessible("the plan of a discard")
+	b.confirm()
+	if have := w.resolutions(t, at); !slices.Equal(have, []string{"discarded"}) {
+		t.Errorf("the dead letter is %v, want discarded once", have)
+	}
+	b.openLetter(at)
+	b.waitReloading("nobody can handle it again", `!document.querySelector("#plan-redrive, #plan-discard")`)
+}
+
+// pauses pauses the closing of a category, sees the pause on Now, and ends it.
+func pauses(t testing.TB, w world) {
+	b := open(t, w, look{})
+	listed := func(want bool) {
+		t.Helper()
+		b.goTo("/delays")
+		b.waitReloading("the pause", literal(want)+` === (document.querySelector("#pauses")?.innerText ?? "").includes("<b>a reason</b>")`)
+	}
+	b.goTo("/delays")
+	b.fill("#pause-category", "of-no-order")
+	b.fill("#pause-reason", "<b>a reason</b>")
+	b.plan("pause")
+	b.waitForPlan("planned")
+	b.accessible("the plan of a pause")
+	listed(false)
+	b.goTo("/delays")
+	b.fill("#pause-category", "of-no-order")
+	b.fill("#pause-reason", "<b>a reason</b>")
+	b.plan("pause")
+	b.waitForPlan("planned")
+	b.confirm()
+	listed(true)
+	b.accessible("a pause")
+	b.goTo("/")
+	b.wait("Now shows the pause", `document.querySelector('#problems [data-kind="closing_paused"]') !== null`)
+	b.leaves("go to the pause", func() { b.click(`#problems [data-kind="closing_paused"] a[href*="/delays"]`) })
+	b.plan("resume")
+	b.waitForPlan("planned")
+	b.confirm()
+	listed(false)
+}
+
+// losesTheConsole looks at Now while the console cannot be reached: the page says so, until it can.
+func losesTheConsole(t testing.TB, w world) {
+	b := open(t, w, look{})
+	block := func(on bool) {
+		b.do("block updates", command(network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{{URLPattern: w.url() + "/live*", Block: on}}}))
+	}
+	const warns = `document.querySelector("#lost").checkVisibility()`
+	block(true)
+	b.goTo("/")
+	if eval[bool](b, warns) {
+		t.Error("the page warns before it has tried")
+	}
+	b.wait("the page warns", warns)
+	b.accessible("Now without updates")
+	b.seen() // the browser reports the requests
+	block(false)
+	b.wait("the page warns no more", "!"+warns)
+	b.seen()
 }
 
 // signsIn signs in by the form: with a wrong token, as a viewer, and as an operator.

@@ -27,6 +27,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/security"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -150,7 +151,7 @@ func open(t testing.TB, w world, l look) *tab {
 	t.Helper()
 	b := openSignedOut(t, w, l)
 	for _, c := range w.session() {
-		b.do("sign in", command(network.SetCookie, network.SetCookieParams{Name: c.Name, Value: c.Value, URL: w.url() + "/"}))
+		b.do("sign in", command(network.SetCookie, network.SetCookieParams{Name: c.Name, Value: c.Value, URL: w.url() + "/", Secure: &c.Secure}))
 	}
 	return b
 }
@@ -185,6 +186,7 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 		t.Fatal(err)
 	}
 	b.do("emulate a reader",
+		command(security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: at.Scheme == "https"}),
 		command(emulation.SetUserAgentOverride, emulation.SetUserAgentOverrideParams{UserAgent: userAgent, AcceptLanguage: cmp.Or(l.lang, "en")}),
 		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: l.phone}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{

@@ -3,6 +3,7 @@ package consoletest
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -29,7 +30,20 @@ var checks = map[string]func(testing.TB, world){
 
 // serveChecks need what the stand-in does not have.
 var serveChecks = map[string]func(testing.TB, world){
-	"login": signsIn,
+	"login":           signsIn,
+	"pause":           pauses,
+	"discard":         discards,
+	"lost connection": losesTheConsole,
+}
+
+// proxiedChecks are those of a console with TLS, below a path.
+var proxiedChecks = map[string]func(testing.TB, world){
+	"pages in English, light": pages(look{}),
+	"language":                switchesLanguage,
+	"live":                    updatesLive,
+	"order":                   findsAnOrder,
+	"redrive":                 redrives,
+	"login":                   signsIn,
 }
 
 // hostileChecks are checks that fill the console with hostile texts.
@@ -58,6 +72,18 @@ func TestConsole(t *testing.T) {
 	s := startServe(t, serveTopics)
 	runChecks(t, checks, func(testing.TB) world { return s })
 	runChecks(t, serveChecks, func(testing.TB) world { return s })
+}
+
+// The console has its own certificate, and is below a path, as behind a proxy.
+func TestConsole_BelowAPathWithTLS(t *testing.T) {
+	t.Parallel()
+	startChromium(t)
+	cert, key := writeCertificate(t)
+	s := startServe(t, serveTopics, "ORDERCLOSE_CONSOLE_BASE_PATH=/ops/orderclose", "ORDERCLOSE_CONSOLE_TLS_CERT_FILE="+cert, "ORDERCLOSE_CONSOLE_TLS_KEY_FILE="+key)
+	if !strings.HasPrefix(s.url(), "https://") || !strings.HasSuffix(s.url(), "/ops/orderclose") || !s.cookies[0].Secure || s.cookies[0].Path != "/ops/orderclose/" {
+		t.Fatalf("the console is at %s, with the cookie %v", s.url(), s.cookies[0])
+	}
+	runChecks(t, proxiedChecks, func(testing.TB) world { return s })
 }
 
 func TestConsole_ShowsHostileTextsHarmless(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,9 +115,9 @@ var buildServe = sync.OnceValues(func() (string, error) {
 })
 
 // startServe starts serve on free ports of the loopback, with its data in a temporary folder, and
-// waits until it is ready. topics is its topics.yaml; empty: its default. It stops at the end of the
-// test.
-func startServe(t *testing.T, topics string) *serve {
+// waits until it is ready. topics is its topics.yaml; empty: its default. env has further variables.
+// It stops at the end of the test.
+func startServe(t *testing.T, topics string, env ...string) *serve {
 	t.Helper()
 	program, err := buildServe()
 	if err != nil {
@@ -148,6 +149,7 @@ func startServe(t *testing.T, topics string) *serve {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
 		"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_TOKENS_FILE="+tokensFile)
+	cmd.Env = append(cmd.Env, env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -188,10 +190,13 @@ func startServe(t *testing.T, topics string) *serve {
 	return s
 }
 
+// anyCertificate connects to consoles whose certificate a test has made.
+var anyCertificate = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+
 // signIn gets the session that all tabs share. One check signs in with the form.
 func (s *serve) signIn(t testing.TB) {
 	t.Helper()
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: stepTimeout}
+	client := http.Client{Transport: anyCertificate, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: stepTimeout}
 	answer, err := client.PostForm(s.at.Console+"/login", url.Values{"token": {tokens["operator"]}})
 	if err != nil {
 		t.Fatal(err)

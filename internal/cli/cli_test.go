@@ -55,6 +55,8 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
 		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
 		{[]string{"run", "release", "--config", good}, config.EnvReleaseURL},
+		{[]string{"run", "console", "--config", good}, config.EnvBrokers},
+		{[]string{"console", "--config", good}, config.EnvDSN},
 		{[]string{"run", "painter", "--config", good}, "painter"},
 		{[]string{"topics", "check", "--config", bad}, bad + ":2:1"},
 		{[]string{"topics", "check", "--config", "nowhere.yaml"}, "nowhere.yaml"},

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -35,6 +35,14 @@ need ` + config.EnvConsoleActions + `=1 and an identity: docs/console.md.`,
 	}
 }
 
+// checkConsole returns an error if no server is named: the console would have nothing to show.
+func (s *session) checkConsole() error {
+	if s.Kafka != nil || s.Store != nil {
+		return nil
+	}
+	return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
+}
+
 func (c *common) serveConsole(ctx context.Context, hangup <-chan os.Signal) error {
 	s, err := c.openRoles([]pipeline.Role{pipeline.Console})
 	if err != nil {
@@ -42,8 +50,8 @@ func (c *common) serveConsole(ctx context.Context, hangup <-chan os.Signal) erro
 	}
 	defer s.Close()
 	defer c.attachKafka(s)()
-	if s.Kafka == nil && s.Store == nil {
-		return Exit(Usage, errors.New("the console has nothing to show: set "+config.EnvBrokers+" or "+config.EnvDSN))
+	if err := s.checkConsole(); err != nil {
+		return err
 	}
 	a, err := s.appFor(hangup)
 	if err != nil {

@@ -59,6 +59,11 @@ rest at the next start; the log says which.`,
 			}
 			defer s.Close()
 			defer c.attachKafka(s)()
+			if slices.Contains(roles, pipeline.Console) {
+				if err := s.checkConsole(); err != nil {
+					return err
+				}
+			}
 			return s.run(cmd.Context(), roles, hangup)
 		},
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
@@ -28,6 +29,9 @@ const (
 	kindResume  = "resume"
 )
 
+// maxValues is how many values a field of a plan may have, such as positions of dead letters.
+const maxValues = 1000
+
 // plannerOf returns the planner of a kind, or an error that names each wrong field.
 func (c *Console) plannerOf(kind string, fields url.Values) (planner, error) {
 	known := map[string]func(url.Values) (planner, error){
@@ -37,6 +41,11 @@ func (c *Console) plannerOf(kind string, fields url.Values) (planner, error) {
 	make, ok := known[kind]
 	if !ok {
 		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, replay, sweep, pause or resume", kind)
+	}
+	for name, values := range fields {
+		if len(values) > maxValues {
+			return nil, fmt.Errorf("cannot be planned: %.40q has %d values, want at most %d: select by another field, or plan in parts", name, len(values), maxValues)
+		}
 	}
 	p, err := make(fields)
 	if err != nil {
@@ -182,7 +191,8 @@ type pausePlan struct {
 func (c *Console) planPause(fields url.Values) (planner, error) {
 	paths, err1 := ops.ParsePaths(fields.Get("path"))
 	lasting, err2 := ops.ParsePause(fields.Get("for"))
-	if err := errors.Join(err1, err2, ops.CheckReason(fields.Get("reason"))); err != nil {
+	if err := errors.Join(err1, err2, ops.CheckReason(fields.Get("reason")), checkText("reason", fields.Get("reason"), maxReason),
+		checkText("category", fields.Get("category"), maxCategory)); err != nil {
 		return nil, err
 	}
 	p := pausePlan{Paths: paths, Category: fields.Get("category"), For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
@@ -194,7 +204,7 @@ func (c *Console) planPause(fields url.Values) (planner, error) {
 // planResume plans to end pauses: path, and perhaps category.
 func (c *Console) planResume(fields url.Values) (planner, error) {
 	paths, err := ops.ParsePaths(fields.Get("path"))
-	if err != nil {
+	if err := errors.Join(err, checkText("category", fields.Get("category"), maxCategory)); err != nil {
 		return nil, err
 	}
 	p := pausePlan{Paths: paths, Category: fields.Get("category")}
@@ -225,10 +235,24 @@ func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pause
 	}, nil
 }
 
-// given returns the values that are not empty: a form sends empty fields too.
+// The longest category and the longest reason of a pause, in characters: those of the columns.
+const maxCategory, maxReason = 255, 500
+
+// checkText returns an error if a text that is stored has control characters, or more than most
+// characters.
+func checkText(field, value string, most int) error {
+	if !utf8.ValidString(value) || utf8.RuneCountInString(value) > most || strings.ContainsFunc(value, unicode.IsControl) {
+		return fmt.Errorf("%s has control characters, or more than %d characters", field, most)
+	}
+	return nil
+}
+
+// given returns the values that are not empty, each once: a form sends empty fields too.
 func given(values []string) (some []string) {
+	seen := map[string]bool{"": true}
 	for _, v := range values {
-		if v = strings.TrimSpace(v); v != "" && !slices.Contains(some, v) {
+		if v = strings.TrimSpace(v); !seen[v] {
+			seen[v] = true
 			some = append(some, v)
 		}
 	}

@@ -21,6 +21,8 @@ type chart struct {
 	Series []string // the names of the parts of a bar, from the bottom up
 	Most   int64    // the largest sum of a bar
 	Total  int64
+
+	Buckets bool // the series are buckets
 }
 
 // bar is one bar, in units of the SVG.
@@ -55,7 +57,7 @@ func (chart) Size() (s struct{ Width, Height, Baseline float64 }) {
 func forecastCharts(f ops.Forecast) []chart {
 	all := make([]chart, len(horizons))
 	for i, h := range horizons {
-		c := chart{Key: h.key}
+		c := chart{Key: h.key, Buckets: true}
 		for _, b := range f.Buckets {
 			c.Series = append(c.Series, b.Length)
 		}

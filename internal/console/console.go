@@ -15,6 +15,7 @@
 //	page.go       rendering a page, in the language of the browser
 //	texts.go      the catalogue of all texts, texts.yaml
 //	chart.go      charts, as SVG
+//	times.go      moments, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
 //	plans.go      plans that a person confirms; actions.go makes them, planpages.go shows them
 //	live.go       server-sent events
@@ -125,7 +126,7 @@ func New(o Options) (*Console, error) {
 		c.letters = deadletters.NewCatalog(deadletters.CatalogOptions{Log: o.Kafka, Topic: o.Config().Topics.DeadLetter, Logger: o.Logger})
 		c.following.Go(func() { c.letters.Run(c.ctx) })
 	}
-	c.plans = &plans{ctx: c.ctx, now: time.Now, onEnd: c.planEnded, byID: map[string]*plan{}}
+	c.plans = &plans{ctx: c.ctx, now: time.Now, audit: c.audit, byID: map[string]*plan{}}
 	return c, nil
 }
 

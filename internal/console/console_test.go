@@ -205,7 +205,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	contains(t, page, `data-state="attention"`, `data-kind="records_overdue"`, "start one with orderclose run relay", DefaultRunbook+"#records-do-not-leave-a-delay-topic")
 
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
-	contains(t, page, `<html lang="zh">`, "有问题需要处理")
+	contains(t, page, `<html lang="zh">`, "存在需要处理的问题")
 	if got := res.Header.Get("Content-Language"); got != "zh" {
 		t.Errorf("Content-Language %q", got)
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -53,6 +54,22 @@ type nowData struct {
 	Charts   []chart
 }
 
+// problemPages are the pages of the console that show more about a problem.
+var problemPages = map[ops.ProblemKind]navigation{
+	ops.ClosingPaused: {"delays", "/delays#pauses-heading"}, ops.PausesUnknown: {"delays", "/delays#pauses-heading"},
+	ops.SweepFailed: {"sweeps", "/sweeps"}, ops.SweepMissing: {"sweeps", "/sweeps"}, ops.SweepFound: {"sweeps", "/sweeps"},
+	ops.RecordsLost: {"sweeps", "/sweeps#losses-heading"}, ops.LettersPending: {"dead-letters", "/dead-letters"},
+	ops.TopicUnread: {"delays", "/delays#drift-heading"}, ops.TopicsDiffer: {"delays", "/delays#drift-heading"}, ops.ConfigBroken: {"delays", "/delays"},
+}
+
+// PageOf returns the page that shows more about a problem; nil: none does.
+func (page) PageOf(kind ops.ProblemKind) *navigation {
+	if n, ok := problemPages[kind]; ok {
+		return &n
+	}
+	return nil
+}
+
 // LastSweep returns the newest sweep; nil if none is known.
 func (d nowData) LastSweep() *wire.Sweep {
 	if len(d.Sweeps.Value.Sweeps) == 0 {
@@ -87,6 +104,8 @@ func (c *Console) now(ctx context.Context) nowData {
 	}
 	if c.o.Store != nil {
 		f.DatabaseErr = d.Database.Err
+	} else if errors.Is(pauses.Err, ops.ErrNoDatabase) {
+		f.PausesErr = nil // nobody has asked for them
 	}
 	for _, n := range d.Letters.Pending {
 		f.DeadLetters += n

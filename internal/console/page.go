@@ -7,14 +7,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
-	"maps"
 	"mime"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
@@ -63,7 +62,12 @@ func (page) PathName(path orderclose.Path) string { return ops.PathName(path) }
 func (p page) Say(s ops.Sentence) string { return clean(translate(p.Lang, s), 500) }
 
 // Title returns the title of the page.
-func (p page) Title() string { return p.T(p.Name + ".title") }
+func (p page) Title() string {
+	if failed, ok := p.Data.(problem); ok && failed.status != http.StatusNotFound {
+		return p.T("error.failed")
+	}
+	return p.T(p.Name + ".title")
+}
 
 // Base returns the beginning of each path.
 func (p page) Base() string { return p.c.o.Settings.BasePath }
@@ -201,25 +205,6 @@ func (page) DoneOf(data any) any {
 	return nil
 }
 
-// Selection returns the fields that a plan was made from, by name.
-func (p page) Selection() (fields []selected) {
-	made, ok := p.Data.(plan)
-	if !ok {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(made.Fields)) {
-		if values := given(made.Fields[name]); len(values) > 0 && name != "kind" && name != "csrf" {
-			fields = append(fields, selected{name, values})
-		}
-	}
-	return fields
-}
-
-type selected struct {
-	Name   string
-	Values []string
-}
-
 // MakeAgain reports whether the page of a plan offers to make the plan again.
 func (p page) MakeAgain() bool {
 	made, ok := p.Data.(plan)
@@ -284,6 +269,10 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 
 // render writes a page, whole or not at all.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
+	if failed, ok := p.Data.(problem); ok {
+		failed.status = status
+		p.Data = failed
+	}
 	var body bytes.Buffer
 	if err := templates[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
 		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
@@ -303,6 +292,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p p
 type problem struct {
 	Key    string // of the catalogue
 	Detail string // such as an error; empty: none
+	status int    // of the answer
 }
 
 func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status int, key string) {
@@ -341,7 +331,7 @@ func (c *Console) serveLanguage(w http.ResponseWriter, r *http.Request) {
 
 // localPath returns a path of this console: the given one, or / if it leads elsewhere.
 func localPath(p string) string {
-	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\?#") {
+	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\?#") || strings.ContainsFunc(p, unicode.IsControl) { // browsers skip a tab
 		return "/"
 	}
 	return path.Clean(p)

@@ -2,8 +2,10 @@ package console
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/orderclose/orderclose/internal/console/access"
@@ -82,10 +84,16 @@ func (c *Console) addPlan(r *http.Request, kind string, fields url.Values) (plan
 	return c.plans.add(kind, access.From(r.Context()), fields, make)
 }
 
-// planEnded writes the audit line of an action.
-func (c *Console) planEnded(p plan) {
+// audit writes the line of an action that begins, with the result running, or that has ended.
+func (c *Console) audit(p plan) {
 	c.status.forget()
-	access.Audit(c.o.Logger, access.AuditLine{Who: p.by, Action: p.Kind, Plan: p.ID, Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": ")})
+	selected := url.Values{}
+	for _, field := range p.selected() {
+		selected[field.Name] = field.Values
+	}
+	access.Audit(c.o.Logger, access.AuditLine{
+		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),
+	})
 }
 
 func (c *Console) serveAddPlanJSON(w http.ResponseWriter, r *http.Request) {
@@ -118,4 +126,47 @@ func (c *Console) serveConfirmPlanJSON(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusAccepted, p)
+}
+
+// Effect returns what a plan of a kind leads to, beyond its numbers; empty: nothing else.
+func (p page) Effect(kind string) string {
+	if key := "plan." + kind + "_effect"; texts[key] != nil {
+		return p.T(key)
+	}
+	return ""
+}
+
+// shownValues is how many values of a field the page of a plan shows.
+const shownValues = 20
+
+// Selection returns the fields that a plan was made from, by name. That of a pause is its summary.
+func (p page) Selection() []selected {
+	made, ok := p.Data.(plan)
+	if !ok || made.Kind == kindPause || made.Kind == kindResume {
+		return nil
+	}
+	fields := made.selected()
+	for i, f := range fields {
+		if n := len(f.Values) - shownValues; n > 0 {
+			fields[i].Values, fields[i].More = f.Values[:shownValues], n
+		}
+	}
+	return fields
+}
+
+// selected is a field that a plan was made from.
+type selected struct {
+	Name   string
+	Values []string
+	More   int // values that are not shown
+}
+
+// selected returns the fields that have a value, by name.
+func (p plan) selected() (fields []selected) {
+	for _, name := range slices.Sorted(maps.Keys(p.Fields)) {
+		if values := given(p.Fields[name]); len(values) > 0 && name != "kind" && name != "csrf" {
+			fields = append(fields, selected{Name: name, Values: values})
+		}
+	}
+	return fields
 }

@@ -83,7 +83,7 @@ var (
 type plans struct {
 	ctx     context.Context
 	now     func() time.Time
-	onEnd   func(plan) // called when a plan was carried out, or failed
+	audit   func(plan) // called when a confirmed plan begins, and when it is done or failed
 	mu      sync.Mutex
 	byID    map[string]*plan
 	running sync.WaitGroup
@@ -134,6 +134,7 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 		return s.at(p), errPlansAreBusy
 	}
 	p.State = running
+	s.audit(*p)
 	s.running.Go(func() {
 		result, err := p.run(s.ctx, s.progress(p))
 		s.change(p, func() {
@@ -145,7 +146,7 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 		s.mu.Lock()
 		ended := *p
 		s.mu.Unlock()
-		s.onEnd(ended)
+		s.audit(ended)
 	})
 	return *p, nil
 }

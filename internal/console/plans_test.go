@@ -128,7 +128,7 @@ var ann = access.Identity{Name: "ann", Role: access.Operator, MayAct: true}
 
 // testPlans has a clock of its own, and no server.
 func testPlans(t *testing.T, now *time.Time) *plans {
-	return &plans{ctx: t.Context(), now: func() time.Time { return *now }, onEnd: func(plan) {}, byID: map[string]*plan{}}
+	return &plans{ctx: t.Context(), now: func() time.Time { return *now }, audit: func(plan) {}, byID: map[string]*plan{}}
 }
 
 func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
@@ -195,7 +195,7 @@ func TestPlans_AreMadeAFewAtATime(t *testing.T) {
 func TestPlans_PauseAndResume(t *testing.T) {
 	r := newRig(t)
 	path, page := r.plan(url.Values{"kind": {"pause"}, "path": {"all"}, "for": {"30m"}, "reason": {"<b>maintenance</b>"}, "category": {""}})
-	contains(t, page, `data-state="planned"`, "pipeline sweep on-read")
+	contains(t, page, `data-state="planned"`, "the pipeline, the sweep, closing on read", `id="effect"`)
 	contains(t, r.confirm(path), `data-state="done"`, `<dd id="paused">3</dd>`)
 	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="plan-resume"`)
 	contains(t, r.open("/"), `data-kind="closing_paused"`)

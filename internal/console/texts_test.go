@@ -61,13 +61,19 @@ func computed() (keys []string) {
 		keys = append(keys, "refusal."+string(r))
 	}
 	for key := range texts { // of page.Word
-		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "stage.", "field."} {
+		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "stage.", "field.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
 			}
 		}
 	}
-	return append(keys, "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded", "sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest", "delays.mixed_longest", "server.kafka", "server.database", "error.not_found", "error.form")
+	for _, path := range orderclose.Paths() {
+		keys = append(keys, "path."+ops.PathName(path))
+	}
+	for _, kind := range []string{kindPause, kindRedrive, kindDiscard} {
+		keys = append(keys, "plan."+kind+"_effect")
+	}
+	return append(keys, "ago", "in", "path.all", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded", "sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest", "delays.mixed_longest", "server.kafka", "server.database", "error.not_found", "error.form")
 }
 
 func TestTexts_AreCompleteInEachLanguage(t *testing.T) {

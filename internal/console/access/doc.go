@@ -28,7 +28,8 @@
 //   - A request with an unknown Host, of another site, or without identity reaches no handler,
 //     except for the public paths, which have no data.
 //   - Only an operator reaches a handler that Action wraps, and only if actions are on.
-//   - Neither a token, a password, a cookie, a query nor a body appears in a log line or a Refusal.
+//   - Neither a token, a password, a cookie, a query nor a body appears in a log line or a Refusal,
+//     except the fields of a confirmed plan, in its audit line.
 //
 // Sessions and the results of password checks live in the memory of the process: a restart ends
 // all sessions, and several consoles behind one address need a proxy that keeps a user on one of

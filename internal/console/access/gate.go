@@ -99,7 +99,7 @@ func New(o Options) (*Gate, error) {
 // Wrap returns the handler of the whole console. Paths of requests have the base path, for next
 // too. next gets requests of users with an identity, which From returns, and requests of public
 // paths; bodies are complete and at most MaxBody long. next may replace the header Cache-Control,
-// such as for static files. The context of a request for server-sent events ends after 5 minutes.
+// such as for static files. The context of a request ends after 5 minutes.
 func (g *Gate) Wrap(next http.Handler) http.Handler {
 	return g.logged(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.setHeaders(w, r)
@@ -157,12 +157,9 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if at == "/logout" {
 		return r, g.logout(w, r, identity)
 	}
-	if wantsEvents(r) {
-		ctx, cancel := context.WithTimeout(r.Context(), maxStream)
-		defer cancel()
-		r = r.WithContext(ctx)
-	}
-	next.ServeHTTP(w, r)
+	ctx, cancel := context.WithTimeout(r.Context(), maxRequest)
+	defer cancel()
+	next.ServeHTTP(w, r.WithContext(ctx))
 	return r, nil
 }
 

@@ -12,23 +12,33 @@ type AuditLine struct {
 	Who    Identity
 	Action string // such as redrive
 	Plan   string // the id of the plan that was confirmed
-	Result string // a sentence without secrets
+	// Selected has the fields from which the plan was made, such as cause=not_found, as in the query of
+	// a URL. It is cut after 500 bytes.
+	Selected string
+	Result   string // a sentence without secrets
 }
 
-// Audit writes the line of an action that has ended, or failed.
+// maxSelected is how much of AuditLine.Selected is logged, in bytes.
+const maxSelected = 500
+
+// Audit writes the line of an action that begins, has ended, or failed.
 func Audit(logger *slog.Logger, a AuditLine) {
-	logger.Info("console action", "who", a.Who.Name, "role", a.Who.Role, "address", a.Who.Address, "action", a.Action, "plan", a.Plan, "result", a.Result)
+	logger.Info("console action", "who", a.Who.Name, "role", a.Who.Role, "address", a.Who.Address, "action", a.Action, "plan", a.Plan,
+		"selected", cut(a.Selected, maxSelected), "result", a.Result)
 }
 
 // maxLoggedPath is how much of a path is logged, in bytes.
 const maxLoggedPath = 200
 
 // loggedPath returns what is logged of a path.
-func loggedPath(path string) string {
-	if len(path) > maxLoggedPath {
-		path = path[:maxLoggedPath] + "…"
+func loggedPath(path string) string { return cut(path, maxLoggedPath) }
+
+// cut returns the beginning of a text, of at most so many bytes.
+func cut(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + "…"
 	}
-	return strings.ToValidUTF8(path, "")
+	return strings.ToValidUTF8(text, "")
 }
 
 // logged logs each request at the level debug, without query and body.

@@ -253,6 +253,27 @@ func TestSessions_FollowTheFileOfTokens(t *testing.T) {
 	})
 }
 
+// A user with many sessions ends the oldest of these, and none of another user.
+func TestSessions_AUserEndsNoSessionsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, withTokens)
+		const bens = "token-of-ben-who-signs-in-often"
+		r.write("tokens", line("ann", "operator", annsToken)+line("ben", "viewer", bens))
+		time.Sleep(2 * time.Second)
+		ann, ben := user{cookies: r.login(annsToken)}, user{cookies: r.login(bens)}
+		for range 1100 {
+			time.Sleep(time.Millisecond)
+			r.login(bens)
+		}
+		if r.do(ann.request(request{})); r.identity.Name != "ann" {
+			t.Error("the session of ann has ended")
+		}
+		if r.do(ben.request(request{})); r.reached != "" {
+			t.Error("the oldest session of ben is open")
+		}
+	})
+}
+
 func TestLogin_AnAddressThatGuessesMustWait(t *testing.T) {
 	for name, row := range map[string]struct {
 		identity         func(*rig, *config.Console)

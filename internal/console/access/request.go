@@ -16,9 +16,9 @@ const MaxBody = 1 << 20
 // bodyTimeout limits how long the body of a request may take to arrive.
 const bodyTimeout = 30 * time.Second
 
-// maxStream is when the context of a request for server-sent events ends. The browser then sends
-// the request again, and its identity is checked again: a session may have ended.
-const maxStream = 5 * time.Minute
+// maxRequest is when the context of a request ends. Only server-sent events last that long. The
+// browser then sends the request again, and its identity is checked again: a session may have ended.
+const maxRequest = 5 * time.Minute
 
 // readBody reads the body of a POST, of at most limit bytes. Wrap has limited the time.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) *Refusal {

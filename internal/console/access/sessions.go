@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -14,6 +15,9 @@ const (
 	sessionLifetime = 12 * time.Hour
 	// maxSessions bounds the memory. A further login ends the oldest session.
 	maxSessions = 1000
+	// maxOfToken is how many sessions one token has. A further login with it ends its oldest session,
+	// so that no user can end the sessions of others.
+	maxOfToken = 50
 )
 
 // sessions are the open sessions, by the hash of the cookie's value. The zero value is ready. It
@@ -37,19 +41,28 @@ func (s *sessions) begin(token [sha256.Size]byte) string {
 	if s.open == nil {
 		s.open = map[[sha256.Size]byte]session{}
 	}
+	maps.DeleteFunc(s.open, func(_ [sha256.Size]byte, one session) bool { return time.Now().After(one.ends) })
+	s.endOldest(maxOfToken, func(one session) bool { return one.token == token })
+	s.endOldest(maxSessions, func(session) bool { return true })
+	s.open[sha256.Sum256([]byte(value))] = session{token, time.Now().Add(sessionLifetime)}
+	return value
+}
+
+// endOldest ends the oldest of some sessions if there are limit of them.
+func (s *sessions) endOldest(limit int, of func(session) bool) {
 	var oldest [sha256.Size]byte
+	n := 0
 	for key, one := range s.open {
-		if time.Now().After(one.ends) {
-			delete(s.open, key)
-		} else if first, ok := s.open[oldest]; !ok || one.ends.Before(first.ends) {
+		if !of(one) {
+			continue
+		}
+		if n++; n == 1 || one.ends.Before(s.open[oldest].ends) {
 			oldest = key
 		}
 	}
-	if len(s.open) >= maxSessions {
+	if n >= limit {
 		delete(s.open, oldest)
 	}
-	s.open[sha256.Sum256([]byte(value))] = session{token, time.Now().Add(sessionLifetime)}
-	return value
 }
 
 // find returns the session of a cookie's value.

@@ -96,9 +96,9 @@ func TestSessions_AreBounded(t *testing.T) {
 		first := s.begin([32]byte{1})
 		time.Sleep(time.Second)
 		second := s.begin([32]byte{2})
-		for range maxSessions - 1 {
+		for i := range maxSessions - 1 {
 			time.Sleep(time.Second)
-			s.begin([32]byte{3})
+			s.begin([32]byte{3, byte(i / maxOfToken)})
 		}
 		if _, ok := s.find(first); ok || len(s.open) != maxSessions {
 			t.Errorf("%d sessions are open, the oldest is: %v", len(s.open), ok)

@@ -18,20 +18,34 @@
     part.querySelectorAll("details").forEach((d, i) => { d.open = Boolean(open[i]); });
     if (at >= 0) stops().filter((e) => name(e) === wanted)[nth]?.focus({ preventScroll: true });
   };
-  let events;
+  let events, ended = false;
+  // A page without updates must not look as if it were up to date. The server ends each connection
+  // after some minutes; the browser then connects again within seconds.
+  const lost = document.getElementById("lost");
+  let late;
+  const onLost = () => { late ??= setTimeout(() => { lost.hidden = false; }, 10000); };
+  const onFound = () => { clearTimeout(late); late = undefined; lost.hidden = true; };
+  const stop = () => { events?.close(); events = undefined; };
   const listen = () => {
-    if (events || document.hidden) return;
+    if (events || ended || document.hidden) return;
     events = new EventSource(main.dataset.live);
+    events.onopen = onFound;
     events.onmessage = (event) => replace(event.data);
-    events.addEventListener("end", () => events.close());
+    events.onerror = () => {
+      onLost();
+      if (events.readyState !== EventSource.CLOSED) return; // the browser connects again
+      stop(); // the answer was no stream: the session has ended, or too many pages are open
+      setTimeout(listen, 10000);
+    };
+    events.addEventListener("end", () => { ended = true; onFound(); stop(); });
   };
   // A page that nobody looks at costs nothing.
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden && events) { events.close(); events = undefined; }
+    if (document.hidden) stop();
     listen();
   });
   // A browser keeps a page that was left, with its connection, of which it has six to a host.
-  window.addEventListener("pagehide", () => { events?.close(); events = undefined; });
+  window.addEventListener("pagehide", stop);
   window.addEventListener("pageshow", listen);
   listen();
 })();
