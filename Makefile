@@ -5,7 +5,7 @@ export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
 MODULES := bench deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-console unit chaos mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-console unit chaos mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep bench-shop dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are
 
 bench-sweep: ## finding and closing what is overdue in large tables, and the outbox; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh sweep
+
+bench-shop: ## reads of the example shop with and without its caches, unknown ids, and the time to all notices; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh shop
 
 dashboards: ## write the dashboards for Grafana, and try each query on a pipeline under load
 	cd deploy/grafana && go run . && go test ./... $(ARGS)

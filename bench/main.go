@@ -22,6 +22,8 @@
 //	                dispatched: JSON on stdout, a table on stderr
 //	bench sweep     finding and closing overdue orders in large tables, and bench
 //	                outbox: JSON on stdout, tables on stderr
+//	bench shop      reads of the example shop with and without its caches, unknown ids, and the time
+//	                to all notices: JSON on stdout, tables on stderr
 //	bench side JOB  one loop in a process of its own; the other commands start these
 //
 // Files of the relay's benches: plan.go has the sizes; order.go, batch.go and fill.go
@@ -38,6 +40,7 @@
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
 // consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
 // numbers; metadataproxy.go counts requests.
+// Of the example shop: shopreads.go the reads; shopnotices.go the notices; shopreport.go the numbers.
 package main
 
 import (
@@ -64,14 +67,14 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
+	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
 	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "burst": benchBurst, "console": benchConsole}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]
 		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench burst PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench burst PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep | bench shop")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -44,6 +44,11 @@ type plan struct {
 
 	sweepTables []int // orders in each table
 
+	shopOrders  int           // orders that customers of the example shop read
+	shopRate    int           // reads a second
+	shopSpell   time.Duration // of each turn
+	shopNotices int           // closed orders whose notices are timed
+
 	shown   int // waiting records that the console shows
 	letters int // dead letters that it shows
 	closed  int // orders that were closed in the last hour
@@ -61,7 +66,8 @@ func planFor(quick bool) plan {
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		outboxCheckouts: 20_000, outboxRows: 500_000,
 		sweepTables: []int{1_000_000, 5_000_000},
-		shown:       1_000_000, letters: 100_000, closed: 100_000, starts: 5, views: 12,
+		shopOrders:  20_000, shopRate: 1000, shopSpell: 30 * time.Second, shopNotices: 3000,
+		shown: 1_000_000, letters: 100_000, closed: 100_000, starts: 5, views: 12,
 	}
 	if quick {
 		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
@@ -72,6 +78,7 @@ func planFor(quick bool) plan {
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
 		p.sweepTables = []int{100_000, 500_000}
+		p.shopSpell, p.shopNotices = 5*time.Second, 500
 		p.shown, p.letters, p.closed, p.starts, p.views = 100_000, 10_000, 10_000, 1, 2
 	}
 	return p

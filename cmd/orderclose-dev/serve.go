@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -182,7 +183,9 @@ func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer,
 
 // serve starts the servers, runs shop and pipeline until ctx ends, and stops the servers.
 func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Secrets, logger *slog.Logger) error {
-	servers, err := pipelinetest.OpenDevServers(ctx, pipelinetest.DevOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
+	servers, err := pipelinetest.OpenDevServers(ctx, pipelinetest.DevOptions{
+		Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, OnClose: []string{checkout.ReturnCoupons}, Logger: logger,
+	})
 	if errors.Is(err, pipelinetest.ErrFolderInUse) {
 		return cli.Exit(cli.Refused, fmt.Errorf("%w: stop it, or give this one another --dir", err))
 	}
@@ -236,7 +239,8 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := checkout.Options{
-		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
+		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Outbox: outbox, Redis: c.Redis, CacheSize: ordercache.DefaultSize,
+		Coupons: true, Logger: logger, Metrics: checkout.NewCounters(registry),
 	}
 	stop, err := configureClosing(&options, c.Store, cfg.Closer, secrets)
 	if err != nil {
@@ -328,6 +332,8 @@ Try:
   curl -s -X POST %[1]s/orders/ORDER/ship         # or cancel, confirm
   curl -s %[1]s/customers/ann                     # points, and what ann was told
   curl -s %[1]s/stock/ink
+  curl -s -X PUT %[1]s/coupons/c1 -d '{"customer":"ann"}'    # then add "coupon":"c1" to an order
+and open %[1]s/orders/ORDER/page in a browser: it counts down.
 
 Ctrl-C stops it. The next run in the same folder continues where this one ends.
 `, at.Shop, at.Kafka, at.Redis, at.Database, delaysInWords(cfg), cfg.Compensator.Period, at.Console)

@@ -7,15 +7,21 @@
 //	run.go      serves the shop until a context ends
 //	machine.go  the states of an order, and the events allowed in each (a table)
 //	shop.go     what customers and staff do, each in one transaction
+//	create.go   creates an order, and schedules its close
 //	read.go     reads an order, and closes it if it is past due
 //	payment.go  starting a payment, and the provider's callback
+//	coupons.go  coupons, which a close gives back in its transaction
 //	requests.go idempotent requests: a repeat has no effect and gets the same answer
 //	view.go     the status in Redis: a cached view
-//	events.go   the reader of events: informs the customer, returns points
+//	events.go   the readers of events: SMS, points and logistics
 //	tables.go   the shop's own tables
-//	http.go     the HTTP API; problem.go its errors
+//	http.go     the HTTP API; page.go the page that counts down; problem.go errors
 //	metrics.go  counters for Prometheus
 //
-// The database decides everything. Redis holds a copy of each order's status for repeated
-// reads; nothing is decided by it.
+// Packages below it can be copied one by one: ordercache caches orders in the memory of a process,
+// before Redis; idfilter answers reads of ids that no order has; notices runs several readers of
+// events, each of which tells one service; shopdb has the SQL of orders.
+//
+// The database decides everything. The caches hold copies for repeated reads, and nothing is decided
+// by them.
 package checkout

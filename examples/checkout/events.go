@@ -7,95 +7,132 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// Events reads the events of closed orders. pipeline.Connections implements it.
-type Events interface {
-	ReadEvents(ctx context.Context, o pipeline.EventOptions) error
+// Provider accepts notices to a customer or a partner, such as an SMS. It must treat a key that it has
+// seen as done. *notices.StandIn implements it.
+type Provider interface {
+	Send(ctx context.Context, key, text string) error
 }
 
-// ReadEvents reads the topic of events as a member of the group until ctx ends. In one
-// transaction it writes a notification for each customer whose order was closed and returns
-// the points, once per event id. The topic keeps events for a week.
-func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic string) error {
-	return events.ReadEvents(ctx, pipeline.EventOptions{
-		Group: group, Topic: topic, Handle: s.handleEvents, Logger: s.o.Logger,
-		Skipped: func(err error) {
-			if errors.Is(err, orderclose.ErrOtherEvent) {
-				s.o.Metrics.Event("other")
-				return
-			}
-			s.o.Metrics.Event("bad")
-			s.o.Logger.Error("a customer gets no notification", "err", err)
+// The readers of events. Each is a consumer group: the group's prefix, a hyphen and this name.
+const (
+	ReaderSMS       = "sms"
+	ReaderPoints    = "points"
+	ReaderLogistics = "logistics"
+	readerCache     = "cache"
+)
+
+// newNotices returns the readers that tell about a closed order.
+func (s *Shop) newNotices() (*notices.Notices, error) {
+	return notices.New(notices.Options{
+		DB: s.o.DB, Orders: s.orders, Dialect: s.o.Dialect, Counted: s.o.Metrics.Event, Logger: s.o.Logger,
+		Readers: []notices.Reader{
+			{Name: ReaderSMS, Call: s.sendSMS, Apply: s.writeNotification},
+			{Name: ReaderPoints, Apply: s.pointsBack},
+			{Name: ReaderLogistics, Call: s.cancelDelivery},
 		},
 	})
 }
 
-// handleEvents handles events in one transaction, each once.
-func (s *Shop) handleEvents(ctx context.Context, events []pipeline.Event) error {
-	var notified []notification
-	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
-		notified = notified[:0]
-		for _, e := range events {
-			n, fresh, err := s.handleEvent(ctx, t.SQL(), e)
-			if err != nil {
-				return fmt.Errorf("event %q: %w", e.ID, err)
-			}
-			if fresh {
-				notified = append(notified, n)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
+// ReadEvents reads the topic of events until ctx ends, as a member of one consumer group for each
+// reader: the customer gets an SMS, the points of the order come back, and logistics gives up the
+// delivery. Each happens once for an event, and none waits for another. One more group keeps the
+// caches of the shop right. The topic keeps events for a week.
+func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic string) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return s.notices.Run(ctx, events, group+"-", topic) })
+	if s.o.Redis != nil {
+		all.Go(func() error {
+			return events.ReadEvents(ctx, pipeline.EventOptions{
+				Group: group + "-" + readerCache, Topic: topic, Handle: s.dropViews, Logger: s.o.Logger,
+			})
+		})
 	}
-	for _, n := range notified {
-		s.o.Metrics.Event("done")
-		if n.text == "" {
-			continue
-		}
-		s.o.Logger.Info("customer notified", "customer", n.customer, "order", n.order, "text", n.text)
-	}
-	for range len(events) - len(notified) {
-		s.o.Metrics.Event("repeated")
+	return all.Wait()
+}
+
+// Events reads the events of closed orders. pipeline.Connections implements it.
+type Events = notices.Events
+
+// dropViews makes the next read of a closed order use the database. Only a close before the due time
+// that the caches know needs it, because none shows an order as unpaid past that time. A version is
+// dropped once, however often its event comes.
+func (s *Shop) dropViews(ctx context.Context, events []pipeline.Event) error {
+	for _, e := range events {
+		s.reached(e.OrderID, e.Version)
+		s.views.drop(ctx, e.OrderID, e.Version)
 	}
 	return nil
 }
 
-// notification is a message to a customer.
-type notification struct{ order, customer, text string }
+// spent is what the shop knows about a closed order.
+type spent struct {
+	customer string
+	points   int64
+}
 
-// handleEvent handles one event unless it was handled before. An order of another shop has no
-// customer here and gets no notification.
-func (s *Shop) handleEvent(ctx context.Context, tx *sql.Tx, e pipeline.Event) (n notification, fresh bool, err error) {
-	now := time.Now().UnixMilli()
-	fresh, err = inserted(ctx, tx, s.insertIgnore+"checkout_events (event, created_at) VALUES (?, ?)", digest(e.ID), now)
-	if err != nil || !fresh {
-		return n, false, err
-	}
-	n.order = e.OrderID
-	var points int64
-	err = tx.QueryRowContext(ctx, "SELECT customer, points FROM checkout_orders WHERE order_id = ?", e.OrderID).Scan(&n.customer, &points)
+// spentOn reads what the shop knows about an order. ok is false for an order of another shop.
+func (s *Shop) spentOn(ctx context.Context, run interface {
+	QueryRowContext(context.Context, string, ...any) *sql.Row
+}, order string) (o spent, ok bool, err error) {
+	err = run.QueryRowContext(ctx, "SELECT customer, points FROM checkout_orders WHERE order_id = ?", order).Scan(&o.customer, &o.points)
 	if errors.Is(err, sql.ErrNoRows) {
-		return n, true, nil
+		return o, false, nil
 	}
-	if err != nil {
-		return n, false, err
+	return o, err == nil, err
+}
+
+// text returns the message to the customer.
+func (o spent) text(e pipeline.Event) string {
+	text := fmt.Sprintf("Your order %s was closed at %s: it was not paid in time.", e.OrderID, e.ClosedAt.UTC().Format(time.RFC3339))
+	if o.points > 0 {
+		text += fmt.Sprintf(" You get your %d points back.", o.points)
 	}
-	n.text = fmt.Sprintf("Your order %s was closed at %s: it was not paid in time.", e.OrderID, e.ClosedAt.UTC().Format(time.RFC3339))
-	if points > 0 {
-		n.text += fmt.Sprintf(" Your %d points are back.", points)
-		if err := s.returnPoints(ctx, tx, e.OrderID); err != nil {
-			return n, false, err
-		}
+	return text
+}
+
+// sendSMS tells the customer.
+func (s *Shop) sendSMS(ctx context.Context, key string, e pipeline.Event) error {
+	o, ok, err := s.spentOn(ctx, s.o.DB, e.OrderID)
+	if err != nil || !ok {
+		return err
+	}
+	return s.o.SMS.Send(ctx, key, "to "+o.customer+": "+o.text(e))
+}
+
+// writeNotification records what the customer was told.
+func (s *Shop) writeNotification(ctx context.Context, tx *sql.Tx, e pipeline.Event) error {
+	o, ok, err := s.spentOn(ctx, tx, e.OrderID)
+	if err != nil || !ok {
+		return err
 	}
 	_, err = tx.ExecContext(ctx, "INSERT INTO checkout_notifications (event, order_id, customer, text, created_at) VALUES (?, ?, ?, ?, ?)",
-		digest(e.ID), n.order, n.customer, n.text, now)
-	return n, true, err
+		notices.Key(e.ID), e.OrderID, o.customer, o.text(e), time.Now().UnixMilli())
+	return err
+}
+
+// pointsBack returns the points that were spent on an order.
+func (s *Shop) pointsBack(ctx context.Context, tx *sql.Tx, e pipeline.Event) error {
+	o, ok, err := s.spentOn(ctx, tx, e.OrderID)
+	if err != nil || !ok || o.points == 0 {
+		return err
+	}
+	return s.returnPoints(ctx, tx, e.OrderID)
+}
+
+// cancelDelivery gives up the delivery that logistics has planned for an order.
+func (s *Shop) cancelDelivery(ctx context.Context, key string, e pipeline.Event) error {
+	_, ok, err := s.spentOn(ctx, s.o.DB, e.OrderID)
+	if err != nil || !ok {
+		return err
+	}
+	return s.o.Logistics.Send(ctx, key, "order "+e.OrderID+" will not be sent")
 }
 
 // Customer is a customer as the API shows it.

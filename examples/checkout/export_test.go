@@ -7,4 +7,4 @@ import (
 )
 
 // PutView writes a view as a shop does that has just read the order.
-func PutView(s *Shop, v shopdb.View) { s.updateView(context.Background(), v) }
+func PutView(s *Shop, v shopdb.View) { s.views.put(context.Background(), v, false) }

@@ -42,10 +42,12 @@ type handler struct {
 //
 //	POST /orders                  create an order                           201
 //	GET  /orders/{id}             its status, due time and seconds left
+//	GET  /orders/{id}/page        a page that counts down
 //	POST /orders/{id}/payments    start a payment                          201
 //	POST /payments/callback       the provider confirms a payment
 //	POST /orders/{id}/cancel      also ship and confirm
 //	GET  /customers/{id}          points and notifications
+//	PUT  /coupons/{id}            give a customer a coupon; GET shows it
 //	PUT  /stock/{sku}             set the available quantity; GET shows it
 //	GET  /-/healthy               the process is alive
 //
@@ -56,12 +58,15 @@ func (s *Shop) Handler() http.Handler {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /orders":               h.create,
 		"GET /orders/{id}":           h.get,
+		"GET /orders/{id}/page":      h.page,
 		"POST /orders/{id}/payments": h.startPayment,
 		"POST /payments/callback":    h.callback,
 		"POST /orders/{id}/cancel":   h.event(Cancel),
 		"POST /orders/{id}/ship":     h.event(Ship),
 		"POST /orders/{id}/confirm":  h.event(Confirm),
 		"GET /customers/{id}":        h.customer,
+		"GET /coupons/{id}":          h.coupon,
+		"PUT /coupons/{id}":          h.putCoupon,
 		"GET /stock/{sku}":           h.stock,
 		"PUT /stock/{sku}":           h.putStock,
 		"GET /-/healthy":             h.healthy,
@@ -145,6 +150,8 @@ func checkBasket(b Basket) error {
 		return bad("category is %.80q: want at most %d bytes of text", b.Category, orderclose.MaxIDBytes)
 	case len(b.Items) == 0 || len(b.Items) > maxLines:
 		return bad("items has %d lines: want 1 to %d", len(b.Items), maxLines)
+	case b.Coupon != "" && orderclose.ValidateID(b.Coupon) != nil:
+		return bad("coupon is %.80q: want at most %d bytes of text", b.Coupon, orderclose.MaxIDBytes)
 	case b.Points < 0:
 		return bad("points is %d: want 0 or more", b.Points)
 	}

@@ -9,7 +9,7 @@ import (
 // Counters are Metrics for Prometheus.
 type Counters struct {
 	paidAfterClose, unscheduled prometheus.Counter
-	touched, events             *prometheus.CounterVec
+	touched, events, reads      *prometheus.CounterVec
 }
 
 // NewCounters returns Counters that are registered with r.
@@ -22,9 +22,11 @@ func NewCounters(r prometheus.Registerer) *Counters {
 		touched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_touched_total",
 			Help: "Closes requested for orders that a request found past due, by result."}, []string{"result"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_events_total",
-			Help: "Events read: done, repeated, other (another type) or bad."}, []string{"result"}),
+			Help: "Events read, by reader and result: done, repeated, rejected, other (another type) or bad."}, []string{"reader", "result"}),
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_reads_total",
+			Help: "Reads of an order, by what answered: local, redis, filter (no such order) or database."}, []string{"source"}),
 	}
-	r.MustRegister(c.paidAfterClose, c.unscheduled, c.touched, c.events)
+	r.MustRegister(c.paidAfterClose, c.unscheduled, c.touched, c.events, c.reads)
 	return c
 }
 
@@ -38,4 +40,7 @@ func (c *Counters) Unscheduled() { c.unscheduled.Inc() }
 func (c *Counters) Touched(v orderclose.Verdict) { c.touched.WithLabelValues(string(v)).Inc() }
 
 // Event implements Metrics.
-func (c *Counters) Event(result string) { c.events.WithLabelValues(result).Inc() }
+func (c *Counters) Event(reader, result string) { c.events.WithLabelValues(reader, result).Inc() }
+
+// Read implements Metrics.
+func (c *Counters) Read(source string) { c.reads.WithLabelValues(source).Inc() }

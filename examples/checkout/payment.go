@@ -70,7 +70,7 @@ func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResul
 	if err != nil {
 		return PaymentResult{}, err
 	}
-	s.updateView(ctx, v)
+	s.changed(ctx, v)
 	result := PaymentResult{PaymentID: payment, Outcome: "refund", Order: show(v, v.At)}
 	switch answer {
 	case shopdb.AnswerPaid, shopdb.AlreadyPaid:

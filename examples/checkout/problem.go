@@ -57,6 +57,10 @@ func problem(err error, path string) Problem {
 		set(http.StatusConflict, "out_of_stock", "not enough in stock", "order less, or PUT /stock/{sku}")
 	case errors.Is(err, ErrFewPoints):
 		set(http.StatusConflict, "few_points", "the customer has too few points", "spend less; GET /customers/{id} shows them")
+	case errors.Is(err, ErrNoCoupons):
+		set(http.StatusConflict, "no_coupons", "the shop takes no coupons", "put ReturnCoupons into orders.on_close of topics.yaml; the README says how")
+	case errors.Is(err, ErrCoupon):
+		set(http.StatusConflict, "coupon", "the coupon cannot be used", "GET /coupons/{id} shows its customer, and the order that has used it")
 	case errors.Is(err, shopdb.ErrDuplicateOrder):
 		set(http.StatusConflict, "order_exists", "an order with this id exists", "omit the id, or send the Idempotency-Key of the first request")
 	case errors.Is(err, shopdb.ErrBadItem), errors.As(err, &order):

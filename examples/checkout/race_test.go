@@ -6,4 +6,5 @@ package checkout_test
 const (
 	racedOrders = 60
 	manyEvents  = 120
+	unknownIDs  = 1000
 )

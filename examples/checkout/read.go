@@ -3,22 +3,65 @@ package checkout
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-// Get returns an order, from its view in Redis if the view may be shown, else from the database. It
-// first closes an order that is past due, unless Options.AskFirst is set. An order that stays
-// unpaid, such as one that another transaction locks, is shown as closing. The error wraps
-// shopdb.ErrNoOrder or orderclose.ErrUnavailable.
+// Sources of the answer to a read, for Metrics.
+const (
+	FromLocal    = "local"    // the cache in this process
+	FromRedis    = "redis"    // the view in Redis
+	FromFilter   = "filter"   // the filter of order ids: the order does not exist
+	FromDatabase = "database" // a query
+)
+
+// Get returns an order: from the cache in this process or its view in Redis if that may be shown,
+// else from the database. A read from the database first closes an order that is past due, unless
+// Options.AskFirst is set. An order that stays unpaid, such as one that another transaction locks, is
+// shown as closing. The error wraps shopdb.ErrNoOrder or orderclose.ErrUnavailable.
 func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
+	if s.local == nil {
+		return s.look(ctx, id, func(shopdb.View) {})
+	}
 	if now, ok := s.now(); ok {
-		if v, ok := s.views.get(ctx, id, now); ok {
+		if v, ok := s.local.Get(id); ok && usable(v, now, s.o.MaxStale) {
+			s.o.Metrics.Read(FromLocal)
 			return show(v, now), nil
 		}
 	}
+	// Of many requests for one order, one looks and the others wait for it.
+	o, err, _ := s.looking.Do(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		var seen shopdb.View
+		fill := s.local.Begin(id)
+		o, err := s.look(ctx, id, func(v shopdb.View) { seen = v })
+		fill.End(seen, seen.ID != "")
+		return o, err
+	})
+	return o.(Order), err
+}
+
+// look looks an order up in Redis, and then in the database. It calls found with the view that it
+// returns.
+func (s *Shop) look(ctx context.Context, id string, found func(shopdb.View)) (Order, error) {
+	if now, ok := s.now(); ok {
+		if v, ok := s.views.get(ctx, id, now); ok {
+			s.o.Metrics.Read(FromRedis)
+			found(v)
+			return show(v, now), nil
+		}
+	}
+	if s.o.Filter != nil && s.o.Filter.Unknown(ctx, id) {
+		s.o.Metrics.Read(FromFilter)
+		return Order{}, fmt.Errorf("read order %.80q: %w", id, shopdb.ErrNoOrder)
+	}
+	s.o.Metrics.Read(FromDatabase)
 	v, err := s.read(ctx, id)
 	if err != nil {
 		return Order{}, err
@@ -28,6 +71,7 @@ func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
 			return Order{}, err
 		}
 	}
+	found(v)
 	return show(v, v.At), nil
 }
 
@@ -37,13 +81,56 @@ func (s *Shop) read(ctx context.Context, id string) (shopdb.View, error) {
 	v, err := s.orders.ViewOrder(ctx, id)
 	if err == nil {
 		s.clock.Store(&clockReading{asked, v.At})
-		s.updateView(ctx, v)
+		s.views.put(ctx, v, false)
 	}
 	return v, err
 }
 
-// updateView updates the view of an order that was just read from or changed in the database.
-func (s *Shop) updateView(ctx context.Context, v shopdb.View) { s.views.put(ctx, v) }
+// readMany reads orders from the database, for the cache.
+func (s *Shop) readMany(ctx context.Context, ids []string) ([]shopdb.View, error) {
+	asked := time.Now()
+	all, err := s.orders.ViewOrders(ctx, ids)
+	if err == nil && len(all) > 0 {
+		s.clock.Store(&clockReading{asked, all[0].At})
+	}
+	return all, err
+}
+
+// changed updates the caches after this process has changed an order.
+func (s *Shop) changed(ctx context.Context, v shopdb.View) {
+	s.reached(v.ID, v.Version)
+	s.views.put(ctx, v, true)
+}
+
+// reached says that an order has reached a version. Reads that began before do not answer requests
+// that come from now on.
+func (s *Shop) reached(id string, version int64) {
+	if s.local != nil {
+		s.looking.Forget(id)
+		s.local.Changed(id, version)
+	}
+}
+
+// FollowChanges keeps the cache in this process right until ctx ends: it receives the versions that
+// other processes announce, and reads again what customers look at. Without it a view is shown for
+// MaxStale after it was read.
+func (s *Shop) FollowChanges(ctx context.Context) {
+	if s.local == nil {
+		return
+	}
+	var running sync.WaitGroup
+	if s.o.Redis != nil {
+		running.Go(func() { ordercache.Follow(ctx, s.o.Redis, s.views.channel(), s.reached) })
+	}
+	running.Go(func() {
+		s.local.Refresh(ctx, ordercache.RefreshOptions{
+			Every: s.o.MaxStale / 2, Read: s.readMany,
+			Keep:   func(v shopdb.View) bool { return !State(v.Status.String()).Final() },
+			Failed: func(err error) { s.o.Logger.Warn("refreshing the cache of orders failed", "err", err) },
+		})
+	})
+	running.Wait()
+}
 
 // clockReading is a reading of the database's clock.
 type clockReading struct{ asked, shown time.Time }

@@ -37,11 +37,16 @@ var ErrOtherRequest = errors.New("the idempotency key was used for another reque
 // idempotent runs do in a transaction that also stores the answer, so that both are committed or
 // neither. A repeat gets the stored answer; a repeat that comes while the first request is under
 // way waits for it. Only successful answers are stored: a request that was refused may be sent
-// again.
-func (s *Shop) idempotent(ctx context.Context, r Request, do func(*shopdb.Tx) (status int, answer any, err error)) (Reply, error) {
+// again. check, if there is one, runs first in the transaction, also for a repeat.
+func (s *Shop) idempotent(ctx context.Context, r Request, check func(*shopdb.Tx) error, do func(*shopdb.Tx) (status int, answer any, err error)) (Reply, error) {
 	var reply Reply
 	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
 		reply = Reply{}
+		if check != nil {
+			if err := check(t); err != nil {
+				return err
+			}
+		}
 		if r.Key != "" {
 			known, err := s.recordRequest(ctx, t, r, &reply)
 			if err != nil || known {
@@ -89,20 +94,14 @@ func (s *Shop) recordRequest(ctx context.Context, t *shopdb.Tx, r Request, reply
 	return true, nil
 }
 
-// keepEvents is how long the id of a handled event is kept: several times the week for which the
-// topic keeps events.
-const keepEvents = 30 * 24 * time.Hour
-
-// DeleteOldRows deletes old requests and old ids of events, each hour, until ctx ends.
+// DeleteOldRows deletes old requests and the records of old events, each hour, until ctx ends.
 func (s *Shop) DeleteOldRows(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
 	for {
-		for table, keep := range map[string]time.Duration{"checkout_requests": keepRequests, "checkout_events": keepEvents} {
-			_, err := s.o.DB.ExecContext(ctx, "DELETE FROM "+table+" WHERE created_at < ?", time.Now().Add(-keep).UnixMilli())
-			if err != nil && ctx.Err() == nil {
-				s.o.Logger.Warn("deleting old rows failed", "table", table, "err", err)
-			}
+		_, err := s.o.DB.ExecContext(ctx, "DELETE FROM checkout_requests WHERE created_at < ?", time.Now().Add(-keepRequests).UnixMilli())
+		if err := errors.Join(err, s.notices.DeleteOld(ctx)); err != nil && ctx.Err() == nil {
+			s.o.Logger.Warn("deleting old rows failed", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -79,7 +80,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r := &rig{t: t, cfg: config.Default(), registry: prometheus.NewRegistry()}
 	r.cfg.Partitions = 2
 	var err error
-	if r.world, err = pipelinetest.Start(pipelinetest.Options{InBubble: true}); err != nil {
+	if r.world, err = pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}); err != nil {
 		t.Fatal(err)
 	}
 	r.onStop(r.world.Close)
@@ -110,7 +111,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
 	r.t.Helper()
 	r.registry = prometheus.NewRegistry()
-	o := checkout.Options{DB: r.world.Store.DB(), Dialect: producer.SQLite, Producer: r.producer, Redis: r.clients.Redis, Metrics: checkout.NewCounters(r.registry)}
+	o := checkout.Options{DB: r.world.Store.DB(), Dialect: producer.SQLite, Producer: r.producer, Redis: r.clients.Redis, Coupons: true, Metrics: checkout.NewCounters(r.registry)}
 	if change != nil {
 		change(&o)
 	}
@@ -381,15 +382,20 @@ func (r *rig) same(what string, got, want any) {
 	}
 }
 
-// metric reads a counter, summed over its labels.
-func (r *rig) metric(name string) (sum float64) {
+// metric reads a counter, summed over its series that have these values of labels.
+func (r *rig) metric(name string, values ...string) (sum float64) {
 	r.t.Helper()
 	families, err := r.registry.Gather()
 	r.must(err)
 	for _, f := range families {
 		if f.GetName() == name {
 			for _, m := range f.GetMetric() {
-				sum += m.GetCounter().GetValue()
+				has := func(value string) bool {
+					return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value })
+				}
+				if !slices.ContainsFunc(values, func(v string) bool { return !has(v) }) {
+					sum += m.GetCounter().GetValue()
+				}
 			}
 		}
 	}

@@ -12,12 +12,13 @@ import (
 type RunOptions struct {
 	Listener net.Listener
 	Handler  http.Handler // default: Shop.Handler; set it to serve more paths
-	// Events, Group and Topic are the source of events. Without Events none are read.
+	// Events, Group and Topic are the source of events; Group is the prefix of the readers' groups.
+	// Without Events none are read.
 	Events       Events
 	Group, Topic string
 }
 
-// Run serves the shop, reads events and deletes old rows until ctx ends. It returns when all of
+// Run serves the shop, reads events, keeps caches right and deletes old rows until ctx ends. It returns when all of
 // them have stopped. An error of one stops the others.
 func (s *Shop) Run(ctx context.Context, o RunOptions) error {
 	if o.Handler == nil {
@@ -38,6 +39,10 @@ func (s *Shop) Run(ctx context.Context, o RunOptions) error {
 		})
 	}
 	running.Go(func() { s.DeleteOldRows(ctx) })
+	running.Go(func() { s.FollowChanges(ctx) })
+	if s.o.Filter != nil {
+		running.Go(func() { s.o.Filter.Run(ctx) })
+	}
 	running.Wait()
 	return errors.Join(serving, reading)
 }

@@ -14,8 +14,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/idfilter"
+	"github.com/orderclose/orderclose/examples/checkout/notices"
+	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -27,10 +31,6 @@ const (
 	DefaultViewPrefix    = "checkout:order:"
 	DefaultPublishWithin = time.Second
 )
-
-// publishPause is how long no order is published after a failure, so that a Kafka that is not
-// reachable does not slow every checkout down. The sweep closes orders that were not published.
-const publishPause = 2 * time.Second
 
 // Producer schedules the close of an order. *producer.Producer implements it.
 type Producer interface {
@@ -61,8 +61,10 @@ type Metrics interface {
 	// Touched counts a request to close an order that was found past due by a read, a payment,
 	// a cancellation, a shipment or a confirmation. v is the result of the request.
 	Touched(v orderclose.Verdict)
-	// Event counts an event of the topic: done, repeated, other or bad.
-	Event(result string)
+	// Event counts an event of the topic for a reader, by a result of package notices.
+	Event(reader, result string)
+	// Read counts a read of an order by what answered it, such as FromLocal.
+	Read(source string)
 }
 
 // Options for a Shop. DB, Dialect and Producer are required, and Closer unless AskFirst is set.
@@ -85,6 +87,17 @@ type Options struct {
 	// MaxStale is how long a read may show an old status if Redis missed a change.
 	// Default DefaultMaxStale.
 	MaxStale time.Duration
+	// CacheSize is the number of orders in the cache of this process, before Redis. Their views are
+	// kept for ordercache.DefaultTTL. 0: no cache.
+	CacheSize int
+	// Filter answers reads of ids that no order has; nil: none. Every program that inserts orders must
+	// add their ids.
+	Filter *idfilter.Filter
+	// Coupons says that the pipeline gives coupons back: its topics.yaml has ReturnCoupons in
+	// orders.on_close. Otherwise an order with a coupon is refused.
+	Coupons bool
+	// SMS and Logistics are the providers of notices. Default: stand-ins, which log.
+	SMS, Logistics Provider
 	// AskFirst says that a close asks the payment provider first, and so may take a while. A
 	// read of an order past due then closes nothing, and shows "closing".
 	AskFirst bool
@@ -107,6 +120,9 @@ type Shop struct {
 	o            Options
 	orders       *shopdb.Orders
 	views        *views
+	local        *ordercache.Cache // nil: none
+	looking      singleflight.Group
+	notices      *notices.Notices
 	insertIgnore string
 	clock        atomic.Pointer[clockReading]
 	publishing   pause
@@ -131,12 +147,23 @@ func New(o Options) (*Shop, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
+	if o.SMS == nil {
+		o.SMS = &notices.StandIn{Logger: o.Logger.With("provider", ReaderSMS)}
+	}
+	if o.Logistics == nil {
+		o.Logistics = &notices.StandIn{Logger: o.Logger.With("provider", ReaderLogistics)}
+	}
 	s := &Shop{o: o, orders: shopdb.New(shopdb.Options{DB: o.DB, Dialect: o.Dialect}), insertIgnore: insertIgnore(o.Dialect)}
 	s.views = &views{client: o.Redis, prefix: o.ViewPrefix, maxStale: o.MaxStale,
 		failed: func(err error) {
 			o.Logger.Warn("view of an order failed, the database is used", "err", err)
 		}}
-	return s, nil
+	if o.CacheSize > 0 {
+		s.local = ordercache.New(ordercache.Options{Size: o.CacheSize})
+	}
+	var err error
+	s.notices, err = s.newNotices()
+	return s, err
 }
 
 // Order is an order as customers see it.
@@ -176,101 +203,6 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("order %q is %s: %s is not possible", r.Order.ID, r.Order.Status, r.Event)
 }
 
-// Basket is a new order of a customer.
-type Basket struct {
-	ID       string `json:"id"` // the order's id; empty: the shop chooses an id
-	Customer string `json:"customer"`
-	Category string `json:"category"`
-	Items    []Line `json:"items"`
-	Points   int64  `json:"points"` // points spent on the order; a close returns them
-}
-
-// Line is one line of a basket.
-type Line struct {
-	SKU      string `json:"sku"`
-	Quantity int64  `json:"quantity"`
-}
-
-// ErrFewPoints says that a customer has too few points.
-var ErrFewPoints = errors.New("too few points")
-
-// Create creates an order. It writes the order with its due time, reserves its stock, spends the
-// points and schedules the close in one transaction. Without an Outbox it schedules the close
-// after that; if Kafka does not accept the record, the order still exists and the sweep closes it
-// if it is not paid. The errors are those of shopdb.Orders.CreateOrder, ErrFewPoints and ErrOtherRequest.
-func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
-	if b.ID == "" {
-		b.ID = "o-" + newID()
-	}
-	items := make([]shopdb.Item, len(b.Items))
-	for i, l := range b.Items {
-		items[i] = shopdb.Item(l)
-	}
-	var v shopdb.View
-	reply, err := s.idempotent(ctx, r, func(t *shopdb.Tx) (int, any, error) {
-		now, err := t.Now() // the due time is set by the clock that later decides
-		if err != nil {
-			return 0, nil, err
-		}
-		if err := s.spendPoints(ctx, t.SQL(), b); err != nil {
-			return 0, nil, err
-		}
-		order := s.o.Producer.Order(b.ID, now, b.Category)
-		if err := t.CreateOrder(order, items); err != nil {
-			return 0, nil, err
-		}
-		if s.o.Outbox != nil {
-			if err := s.o.Outbox.Add(ctx, t.SQL(), order); err != nil {
-				return 0, nil, err
-			}
-		}
-		v, err = t.ViewOrder(b.ID)
-		return http.StatusCreated, show(v, v.At), err
-	})
-	if err == nil && !reply.Repeated {
-		s.updateView(ctx, v)
-		if s.o.Outbox == nil {
-			s.publish(ctx, v.Order)
-		}
-	}
-	return reply, err
-}
-
-// spendPoints writes the order's customer and subtracts the points that the order spends.
-func (s *Shop) spendPoints(ctx context.Context, tx *sql.Tx, b Basket) error {
-	if _, err := inserted(ctx, tx, s.insertIgnore+"checkout_customers (customer, points) VALUES (?, ?)", b.Customer, s.o.Welcome); err != nil {
-		return err
-	}
-	if b.Points > 0 {
-		enough, err := inserted(ctx, tx, "UPDATE checkout_customers SET points = points - ? WHERE customer = ? AND points >= ?", b.Points, b.Customer, b.Points)
-		if err != nil {
-			return err
-		}
-		if !enough {
-			return fmt.Errorf("customer %q: %w", b.Customer, ErrFewPoints)
-		}
-	}
-	// Ignored if the row exists: then the order exists too, and CreateOrder reports it.
-	_, err := inserted(ctx, tx, s.insertIgnore+"checkout_orders (order_id, customer, points) VALUES (?, ?, ?)", b.ID, b.Customer, b.Points)
-	return err
-}
-
-// publish schedules the close of a committed order.
-func (s *Shop) publish(ctx context.Context, o orderclose.Order) {
-	err := errors.New("kafka was not reachable a moment ago")
-	if !s.publishing.on() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.PublishWithin)
-		err = s.o.Producer.Schedule(ctx, o)
-		cancel()
-		if err == nil {
-			return
-		}
-		s.publishing.begin(publishPause)
-	}
-	s.o.Metrics.Unscheduled()
-	s.o.Logger.Warn("order not scheduled, the next sweep closes it", "order", o.ID, "due", o.Due, "err", err)
-}
-
 // maxTouches is how often one request tries to close an order that it finds past due. After that
 // it leaves the order to the pipeline.
 const maxTouches = 2
@@ -285,7 +217,7 @@ var errPastDue = errors.New("past due")
 func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func(*shopdb.Tx, shopdb.View) (status int, answer any, err error)) (Reply, error) {
 	for try := 1; ; try++ {
 		var past shopdb.View
-		reply, err := s.idempotent(ctx, r, func(t *shopdb.Tx) (int, any, error) {
+		reply, err := s.idempotent(ctx, r, nil, func(t *shopdb.Tx) (int, any, error) {
 			v, err := t.ViewOrder(id)
 			if err != nil {
 				return 0, nil, err
@@ -339,14 +271,14 @@ func (s *Shop) Do(ctx context.Context, r Request, id string, e Event) (Reply, er
 			return 0, nil, &Refusal{e, show(after, after.At)}
 		}
 		if e == Cancel {
-			if err := s.returnPoints(ctx, t.SQL(), id); err != nil {
+			if err := errors.Join(s.returnPoints(ctx, t.SQL(), id), s.returnCoupon(ctx, t.SQL(), id)); err != nil {
 				return 0, nil, err
 			}
 		}
 		return http.StatusOK, show(after, after.At), nil
 	})
 	if err == nil && !reply.Repeated {
-		s.updateView(ctx, after)
+		s.changed(ctx, after)
 	}
 	return reply, err
 }
@@ -368,4 +300,5 @@ type noMetrics struct{}
 func (noMetrics) PaidAfterClose()            {}
 func (noMetrics) Unscheduled()               {}
 func (noMetrics) Touched(orderclose.Verdict) {}
-func (noMetrics) Event(string)               {}
+func (noMetrics) Event(string, string)       {}
+func (noMetrics) Read(string)                {}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/orderclose/orderclose/examples/checkout/idfilter"
+	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -37,12 +39,15 @@ var tables = []string{
   body        TEXT NOT NULL,
   created_at  BIGINT NOT NULL
 )`,
-	// Handled events.
-	`CREATE TABLE IF NOT EXISTS checkout_events (
-  event      CHAR(64) NOT NULL PRIMARY KEY,
-  created_at BIGINT NOT NULL
+	// Coupons, and the order that has used each. The index serves the close, which gives them back.
+	`CREATE TABLE IF NOT EXISTS checkout_coupons (
+  coupon   {id} NOT NULL PRIMARY KEY,
+  customer {id} NOT NULL,
+  order_id {id} NULL,
+  returned BIGINT NOT NULL,
+  UNIQUE (order_id)
 )`,
-	// Messages to customers. A real shop sends mails from here.
+	// Messages to customers, as they were sent.
 	`CREATE TABLE IF NOT EXISTS checkout_notifications (
   event      CHAR(64) NOT NULL PRIMARY KEY,
   order_id   {id} NOT NULL,
@@ -63,7 +68,10 @@ func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 			return fmt.Errorf("create the shop's tables: %w", err)
 		}
 	}
-	return nil
+	if err := notices.CreateTables(ctx, db, d); err != nil {
+		return err
+	}
+	return idfilter.CreateTables(ctx, db, d)
 }
 
 // insertIgnore returns an INSERT that does nothing if the key exists.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
@@ -26,6 +27,9 @@ const (
 	redisPause = time.Second
 )
 
+// viewChannel is the suffix of the channel on which processes announce versions to each other.
+const viewChannel = "changed"
+
 // views stores a hash per order in Redis: its status and due time, its version, and when it was
 // read from the database. It is written after each change, and an older version never replaces a
 // newer one. Whatever happens to Redis, an order that can still change is shown from its view
@@ -39,7 +43,8 @@ type views struct {
 	pause    pause
 }
 
-// putScript writes a view unless Redis has a newer one.
+// putScript writes a view unless Redis has a newer one. It announces the version if the caller has
+// changed the order, or if Redis had an older one: a change that was missed.
 var putScript = redis.NewScript(`
 local version, read = unpack(redis.call('HMGET', KEYS[1], 'version', 'read'))
 if version and (tonumber(version) > tonumber(ARGV[1])
@@ -49,15 +54,45 @@ end
 redis.call('HSET', KEYS[1], 'version', ARGV[1], 'read', ARGV[2], 'status', ARGV[3],
   'due', ARGV[4], 'created', ARGV[5], 'category', ARGV[6])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
+if ARGV[8] == '1' or version and tonumber(version) < tonumber(ARGV[1]) then
+  redis.call('PUBLISH', ARGV[9], ARGV[10])
+end
+return 1`)
+
+// dropScript replaces a view by the newer version of its order, so that no older view is written
+// any more, and announces the version.
+var dropScript = redis.NewScript(`
+local version = redis.call('HGET', KEYS[1], 'version')
+if version and tonumber(version) >= tonumber(ARGV[1]) then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], 'version', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PUBLISH', ARGV[3], ARGV[4])
 return 1`)
 
 func (v *views) key(id string) string { return v.prefix + id }
 
-func (v *views) put(ctx context.Context, o shopdb.View) {
+// channel returns the name of the channel. No id begins with a space, so no view has this name.
+func (v *views) channel() string { return v.prefix + " " + viewChannel }
+
+// put writes the view of an order. changed says that this process has just changed the order.
+func (v *views) put(ctx context.Context, o shopdb.View, changed bool) {
+	announce := 0
+	if changed {
+		announce = 1
+	}
 	v.call(ctx, func(ctx context.Context) error {
 		return putScript.Run(ctx, v.client, []string{v.key(o.ID)},
 			o.Version, o.At.UnixMilli(), int(o.Status), o.Due.UnixMilli(), o.CreatedAt.UnixMilli(), o.Category,
-			viewTTL.Milliseconds()).Err()
+			viewTTL.Milliseconds(), announce, v.channel(), ordercache.Message(o.ID, o.Version)).Err()
+	})
+}
+
+// drop says that an order has reached a version. The next read takes its view from the database.
+func (v *views) drop(ctx context.Context, id string, version int64) {
+	v.call(ctx, func(ctx context.Context) error {
+		return dropScript.Run(ctx, v.client, []string{v.key(id)},
+			version, viewTTL.Milliseconds(), v.channel(), ordercache.Message(id, version)).Err()
 	})
 }
 

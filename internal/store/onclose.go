@@ -19,6 +19,10 @@ func onCloseSQL(statement, ids string) string {
 	return before + ids + behind
 }
 
+// OnClose sets the further statements of a close (Mapping.OnClose), for tests and development with the
+// tables that Migrate creates. Call it before the first close.
+func (s *Store) OnClose(statements []string) { s.q.m.OnClose = statements }
+
 // onClose runs the statements of Mapping.OnClose for the orders that this transaction closes. A
 // statement may change any number of rows.
 func (c *closing) onClose() error {

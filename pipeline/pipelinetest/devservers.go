@@ -37,7 +37,9 @@ type DevServers struct {
 type DevOptions struct {
 	Dir                  string
 	KafkaPort, RedisPort int
-	Logger               *slog.Logger // default: discard
+	// OnClose lists statements that belong to each close, as orders.on_close of topics.yaml does.
+	OnClose []string
+	Logger  *slog.Logger // default: discard
 }
 
 // DevDatabase is the name of the database's file in the folder.
@@ -64,7 +66,7 @@ func OpenDevServers(ctx context.Context, o DevOptions) (_ *DevServers, err error
 	if d.release, err = lockFile(filepath.Join(o.Dir, "lock")); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", o.Dir, err)
 	}
-	if d.Store, err = sqlite.Open(filepath.Join(o.Dir, DevDatabase), nil); err == nil {
+	if d.Store, err = sqlite.OpenWith(filepath.Join(o.Dir, DevDatabase), sqlite.Options{OnClose: o.OnClose}); err == nil {
 		err = d.Store.Migrate(ctx)
 	}
 	if err != nil {

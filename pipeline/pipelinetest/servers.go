@@ -60,6 +60,9 @@ type Options struct {
 	// Through wraps the driver of the database, for example to inject faults; default: the
 	// driver itself.
 	Through func(driver.Connector) driver.Connector
+	// OnClose lists statements that belong to each close, as orders.on_close of topics.yaml does.
+	// Their tables must exist at the first close.
+	OnClose []string
 	Logger  *slog.Logger // default: discard
 }
 
@@ -96,7 +99,7 @@ func Start(o Options) (*Servers, error) {
 	if o.Through == nil {
 		o.Through = func(c driver.Connector) driver.Connector { return c }
 	}
-	if w.Store, err = sqlite.OpenWith(sqlite.Memory, sqlite.Options{Now: o.Now, Through: o.Through}); err == nil {
+	if w.Store, err = sqlite.OpenWith(sqlite.Memory, sqlite.Options{Now: o.Now, OnClose: o.OnClose, Through: o.Through}); err == nil {
 		err = w.Store.Migrate(context.Background())
 	}
 	if err != nil {

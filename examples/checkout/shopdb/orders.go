@@ -132,11 +132,8 @@ func (o *Orders) ViewOrder(ctx context.Context, id string) (v View, err error) {
 func (t *Tx) ViewOrder(id string) (v View, err error) {
 	err = sql.ErrNoRows
 	if orderclose.ValidateID(id) == nil { // for another id the database might match another order
-		now, args := t.sql.now()
-		var created, due, at int64
-		err = t.run.QueryRowContext(t.ctx, "SELECT id, category, status, version, "+t.sql.millis("created_at")+", "+t.sql.millis("expire_at")+", "+
-			t.sql.millis(now)+" FROM orders WHERE id = ?", append(args, id)...).Scan(&v.ID, &v.Category, &v.Status, &v.Version, &created, &due, &at)
-		v.CreatedAt, v.Due, v.At = time.UnixMilli(created).UTC(), time.UnixMilli(due).UTC(), time.UnixMilli(at).UTC()
+		query, args := t.sql.viewQuery()
+		v, err = scanView(t.run.QueryRowContext(t.ctx, query+"id = ?", append(args, id)...))
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNoOrder
@@ -145,4 +142,49 @@ func (t *Tx) ViewOrder(id string) (v View, err error) {
 		return v, fmt.Errorf("read order %q: %w", id, err)
 	}
 	return v, nil
+}
+
+// ViewOrders reads orders by one query. Orders that do not exist are left out. The error wraps an
+// error of Checkout.
+func (o *Orders) ViewOrders(ctx context.Context, ids []string) (all []View, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	err = o.query(ctx, func(t *Tx) error {
+		query, args := t.sql.viewQuery()
+		for _, id := range ids {
+			args = append(args, id)
+		}
+		rows, err := t.run.QueryContext(ctx, query+"id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			v, err := scanView(rows)
+			if err != nil {
+				return err
+			}
+			all = append(all, v)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d orders: %w", len(ids), err)
+	}
+	return all, nil
+}
+
+// viewQuery returns a query of views without its condition, and its arguments.
+func (d dialect) viewQuery() (query string, args []any) {
+	now, args := d.now()
+	return "SELECT id, category, status, version, " + d.millis("created_at") + ", " + d.millis("expire_at") + ", " + d.millis(now) + " FROM orders WHERE ", args
+}
+
+// scanView reads a row of viewQuery.
+func scanView(row interface{ Scan(...any) error }) (v View, err error) {
+	var created, due, at int64
+	err = row.Scan(&v.ID, &v.Category, &v.Status, &v.Version, &created, &due, &at)
+	v.CreatedAt, v.Due, v.At = time.UnixMilli(created).UTC(), time.UnixMilli(due).UTC(), time.UnixMilli(at).UTC()
+	return v, err
 }

@@ -35,6 +35,8 @@ type Options struct {
 	// Orders maps the tables of orders; nil: the tables that Migrate creates. Their times are
 	// unix times.
 	Orders *mapping.Mapping
+	// OnClose lists further statements of a close in the tables that Migrate creates.
+	OnClose []string
 	// Through wraps the driver, for example to inject faults. An injected error of MySQL has the
 	// same meaning as on MySQL.
 	Through func(driver.Connector) driver.Connector
@@ -64,6 +66,9 @@ func OpenWith(path string, o Options) (*store.Store, error) {
 	if err != nil {
 		_ = pool.Close()
 		return nil, err
+	}
+	if len(o.OnClose) > 0 {
+		s.OnClose(o.OnClose)
 	}
 	return s, nil
 }

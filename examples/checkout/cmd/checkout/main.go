@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/examples/checkout/idfilter"
+	"github.com/orderclose/orderclose/examples/checkout/ordercache"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -51,6 +55,8 @@ func run(ctx context.Context, args []string) (err error) {
 	listen := flags.String("listen", "127.0.0.1:8080", "host:port of the shop and its /metrics")
 	file := flags.String("config", "topics.yaml", "the topics.yaml of the relays and closers")
 	maxStale := flags.Duration("max-stale", checkout.DefaultMaxStale, "how long a read may show an old status after Redis missed a change")
+	cacheSize := flags.Int("cache-size", ordercache.DefaultSize, "orders in the cache of this process, before Redis; 0: none")
+	filtered := flags.Bool("id-filter", true, "answer reads of ids that no order has by a filter in Redis; start all shops with it, or none")
 	direct := flags.Bool("direct", false, "publish orders after their commit, without the outbox: if Kafka does not accept an order, the sweep closes it")
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
@@ -113,10 +119,21 @@ func run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
+	var filter *idfilter.Filter
+	if *filtered && c.Redis != nil {
+		filter, err = idfilter.New(idfilter.Options{
+			Redis: c.Redis, DB: c.Store.DB(), Orders: shopdb.New(shopdb.Options{DB: c.Store.DB(), Dialect: dialect}), Dialect: dialect,
+			Prefix: cfg.Topics.Prefix + "checkout:", Logger: logger,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	shop, err := checkout.New(checkout.Options{
 		DB: c.Store.DB(), Dialect: dialect, Producer: p, Outbox: outbox, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
-		MaxStale: *maxStale, AskFirst: askFirst, CallbackSecret: secret,
-		Logger: logger, Metrics: checkout.NewCounters(registry),
+		MaxStale: *maxStale, CacheSize: *cacheSize, Filter: filter, AskFirst: askFirst, CallbackSecret: secret,
+		Coupons: cfg.Orders != nil && slices.Contains(cfg.Orders.OnClose, checkout.ReturnCoupons),
+		Logger:  logger, Metrics: checkout.NewCounters(registry),
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,191 @@
+package checkout_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/examples/checkout"
+)
+
+// cached gives a shop a cache of its own.
+func cached(o *checkout.Options) { o.CacheSize = 100 }
+
+// follow keeps the cache of a shop right until the test ends.
+func (r *rig) follow(shop *checkout.Shop) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		shop.FollowChanges(ctx)
+	}()
+	r.onStop(func() { cancel(); <-done })
+	time.Sleep(100 * time.Millisecond) // until it has subscribed
+}
+
+// status reads an order through a shop of its own process.
+func (r *rig) status(shop *checkout.Shop, id string) checkout.State {
+	r.t.Helper()
+	o, err := shop.Get(r.t.Context(), id)
+	r.must(err)
+	return o.Status
+}
+
+func TestCache_AnotherProcessLearnsOfAChange(t *testing.T) {
+	inBubble(t, cached, func(r *rig) {
+		other := r.newShop(cached) // the registry counts its reads from here on
+		r.follow(r.shop)
+		r.follow(other)
+		r.create("a")
+		for range 10 {
+			r.same("unpaid", r.status(other, "a"), checkout.Unpaid)
+		}
+		r.same("reads from the cache of the process", r.metric("checkout_reads_total", checkout.FromLocal), 9.0)
+		r.pay("a")
+		time.Sleep(time.Millisecond)
+		r.same("after the payment", r.status(other, "a"), checkout.Paid)
+		r.world.Redis.FlushAll() // Redis does not know that the version is new
+		r.do("a", checkout.Ship)
+		time.Sleep(time.Millisecond)
+		r.same("after it was shipped", r.status(other, "a"), checkout.Shipped)
+
+		// Minutes of reads cost a few queries for all orders, and no query for each read.
+		before := r.metric("checkout_reads_total", checkout.FromDatabase)
+		for range 200 {
+			time.Sleep(time.Second)
+			r.same("later", r.status(other, "a"), checkout.Shipped)
+		}
+		r.same("reads from the database", r.metric("checkout_reads_total", checkout.FromDatabase)-before, 0.0)
+	})
+}
+
+// No message comes through: the process that changes the order has no Redis.
+func TestCache_AMissedChangeIsHiddenForAtMostMaxStale(t *testing.T) {
+	inBubble(t, func(o *checkout.Options) { o.CacheSize, o.Redis = 100, nil }, func(r *rig) {
+		other := r.newShop(cached)
+		r.follow(other)
+		r.create("a")
+		r.status(other, "a")
+		for range 20 {
+			time.Sleep(time.Second)
+			r.same("in use", r.status(other, "a"), checkout.Unpaid)
+		}
+		r.pay("a")
+		r.same("its own process", r.get("a").Status, checkout.Paid)
+		time.Sleep(checkout.DefaultMaxStale)
+		r.same("another process", r.status(other, "a"), checkout.Paid)
+	})
+}
+
+func TestCache_NoOrderIsShownUnpaidPastItsDueTime(t *testing.T) {
+	inBubble(t, cached, func(r *rig) {
+		r.follow(r.shop)
+		o := r.create("a")
+		for time.Until(o.DueAt) > 0 {
+			got := r.get("a")
+			if got.Status != checkout.Unpaid || got.SecondsLeft < 1 {
+				t.Errorf("%v before it is due: %+v", time.Until(o.DueAt), got)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		r.same("past due", r.get("a").Status, checkout.Closed)
+		r.same("receipts", r.rows("SELECT path FROM receipts"), []string{"touch"})
+	})
+}
+
+// The due time was moved forward behind the shop's back, and the pipeline closes the order. Its event
+// drops the view in Redis, and the version announces itself to all processes.
+func TestCache_AnEarlierCloseReachesTheCachesByItsEvent(t *testing.T) {
+	inBubble(t, cached, func(r *rig) {
+		r.follow(r.shop)
+		r.read(r.newShop(cached)) // another process reads the events
+		r.create("a")
+		r.get("a")
+		_, err := r.world.Store.DB().Exec("UPDATE orders SET status = 2, version = 2, closed_at = expire_at")
+		r.must(err)
+		r.publish(1, "a", closedEvent(r, "a"))
+		time.Sleep(time.Second)
+		r.same("after the event", r.get("a").Status, checkout.Closed)
+	})
+}
+
+// A shop that is not told anything and reads nothing again shows a view for MaxStale only.
+func TestCache_WithoutFollowingAViewIsShownForMaxStale(t *testing.T) {
+	inBubble(t, cached, func(r *rig) {
+		other := r.newShop(cached)
+		r.create("a")
+		r.status(other, "a")
+		r.pay("a")
+		time.Sleep(checkout.DefaultMaxStale + time.Millisecond)
+		r.same("after MaxStale", r.status(other, "a"), checkout.Paid)
+	})
+}
+
+func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
+	inBubble(t, cached, func(r *rig) {
+		o := r.create("a")
+		r.create("b")
+		r.pay("b")
+		time.Sleep(90 * time.Second)
+		page := r.want(200, "GET", "/orders/a/page", "")
+		for _, part := range []string{`http-equiv="refresh" content="15"`, `data-seconds="210"`, ">3:30</time>", "<script>", `datetime="PT210S"`} {
+			if !strings.Contains(page.Body, part) {
+				t.Errorf("no %s in\n%s", part, page.Body)
+			}
+		}
+		for name, want := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"} {
+			r.same(name, page.Header.Get(name), want)
+		}
+		if policy := page.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "script-src 'sha256-") {
+			t.Errorf("policy %q", policy)
+		}
+		paid := r.want(200, "GET", "/orders/b/page", "").Body
+		if !strings.Contains(paid, "The order is paid") || strings.Contains(paid, "<script>") {
+			t.Error(paid)
+		}
+		time.Sleep(time.Until(o.DueAt.Add(-2 * time.Second)))
+		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, `content="3"`) || !strings.Contains(page, ">0:02</time>") {
+			t.Errorf("two seconds before it is due:\n%s", page)
+		}
+		time.Sleep(2 * time.Second)
+		closed := r.want(200, "GET", "/orders/a/page", "").Body
+		if !strings.Contains(closed, "was closed") || strings.Contains(closed, "http-equiv") || strings.Contains(closed, "<script>") {
+			t.Error(closed)
+		}
+		if missing := r.want(404, "GET", "/orders/none/page", "").Body; !strings.Contains(missing, "No such order") {
+			t.Error(missing)
+		}
+		if hostile := r.want(404, "GET", "/orders/%3Cscript%3E/page", "").Body; strings.Contains(hostile, "<script") {
+			t.Error(hostile)
+		}
+	})
+}
+
+// Of many requests for one order at once, one asks the database.
+func TestCache_RequestsForOneOrderShareAQuery(t *testing.T) {
+	inBubble(t, func(o *checkout.Options) { o.CacheSize, o.Redis = 100, nil }, func(r *rig) {
+		r.create("a")
+		var bad atomic.Int64
+		done := make(chan struct{})
+		for range 50 {
+			go func() {
+				w := httptest.NewRecorder()
+				r.shop.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders/a", nil))
+				if w.Code != 200 {
+					bad.Add(1)
+				}
+				done <- struct{}{}
+			}()
+		}
+		for range 50 {
+			<-done
+		}
+		if n := r.metric("checkout_reads_total", checkout.FromDatabase); n > 25 || bad.Load() > 0 {
+			t.Errorf("%v queries for 50 requests, %d failed", n, bad.Load())
+		}
+	})
+}

@@ -1,0 +1,226 @@
+package realtest
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// giveCouponsBack maps the reference schema as the example's topics.yaml does, with on_close. Run it
+// before the processes start.
+func (r *rig) giveCouponsBack() {
+	r.t.Helper()
+	_, orders, found := strings.Cut(readFile(r.t, "../../../examples/checkout/topics.yaml"), "\norders:\n")
+	if !found {
+		r.t.Fatal("the example's topics.yaml has no section orders")
+	}
+	if err := os.WriteFile(r.file, []byte(readFile(r.t, r.file)+"orders:\n"+orders), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// sum returns a counter of the shop, summed over the series that contain each of the labels.
+func (s *shopProcess) sum(name string, labels ...string) (sum float64) {
+	s.t.Helper()
+	res, err := http.Get("http://" + s.listen + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+series:
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		line := lines.Text()
+		if !strings.HasPrefix(line, name+"{") {
+			continue
+		}
+		for _, label := range labels {
+			if !strings.Contains(line, `"`+label+`"`) {
+				continue series
+			}
+		}
+		n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		if err != nil {
+			s.t.Fatalf("%s: %v", line, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// is returns an error unless one value is another.
+func is[T comparable](what string, got, want T) error {
+	if got != want {
+		return fmt.Errorf("%s: %v, want %v", what, got, want)
+	}
+	return nil
+}
+
+// create creates an order with one line.
+func (s *shopProcess) create(id, category, coupon string) {
+	s.t.Helper()
+	var o checkout.Order
+	if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":%q,"coupon":%q,"items":[{"sku":%q,"quantity":1}]}`,
+		id, category, coupon, scenario.SKU(0)), "create "+id, &o); code != 201 {
+		s.t.Fatalf("create %s: %d", id, code)
+	}
+}
+
+// Two processes of the shop with their caches, the filter of ids, coupons, and the readers of events.
+func TestReal_TwoShopsShareCachesFilterAndReaders(t *testing.T) { eachDatabase(t, twoShops) }
+
+func twoShops(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
+	r.disturbed = true
+	r.giveCouponsBack()
+	one, two := r.openCheckout(), r.openCheckout()
+	r.start("relay", "closer", "outbox")
+	for _, s := range []*shopProcess{one, two} {
+		s.ask("GET", "/stock/"+scenario.SKU(0), "", "", &struct{}{})
+	}
+	r.eventually(func() error {
+		return is("phase of the filter", strings.Join(r.texts("SELECT phase FROM checkout_id_filter"), ""), "ready")
+	})
+
+	redis := r.redisClient()
+	// A new id is visible to the other process before the checkout answers.
+	for i := range 100 {
+		id := fmt.Sprintf("new-%d", i)
+		one.create(id, "physical", "")
+		if err := redis.Del(t.Context(), r.prefix+checkout.DefaultViewPrefix+id).Err(); err != nil { // the view would answer
+			t.Fatal(err)
+		}
+		var o checkout.Order
+		if code := two.ask("GET", "/orders/"+id, "", "", &o); code != 200 {
+			t.Errorf("%s: the other process answers %d", id, code)
+		}
+	}
+	unknownIDs(two)
+	changesAreSeen(one, two)
+	closedOnce(one, two)
+}
+
+// unknownIDs reads ten thousand ids that no order has.
+func unknownIDs(s *shopProcess) {
+	const ids, workers = 10_000, 8
+	before := s.sum("checkout_reads_total", checkout.FromDatabase)
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			for i := worker; i < ids; i += workers {
+				if code := s.ask("GET", fmt.Sprintf("/orders/unknown-%d", i), "", "", &struct{}{}); code != 404 {
+					s.t.Errorf("unknown-%d: %d", i, code)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := s.sum("checkout_reads_total", checkout.FromDatabase) - before; n > 200 {
+		s.t.Errorf("%d unknown ids cost %v reads of the database, want at most 200", ids, n)
+	}
+}
+
+// changesAreSeen pays orders by one process while the other reads them. No reader sees an order
+// unpaid that it has seen paid: no stale fill replaces a newer version.
+func changesAreSeen(one, two *shopProcess) {
+	var all sync.WaitGroup
+	for i := range 40 {
+		id := fmt.Sprintf("raced-%d", i)
+		one.create(id, "physical", "")
+		for range 3 {
+			all.Go(func() {
+				paid := 0
+				for end := time.Now().Add(20 * time.Second); paid < 5 && time.Now().Before(end); {
+					var o checkout.Order
+					two.ask("GET", "/orders/"+id, "", "", &o)
+					if o.Status == checkout.Paid {
+						paid++
+					} else if paid > 0 {
+						one.t.Errorf("%s is %s again", id, o.Status)
+					}
+				}
+				if paid < 5 {
+					one.t.Errorf("the other process does not show %s paid", id)
+				}
+			})
+		}
+		all.Go(func() {
+			var p checkout.StartedPayment
+			one.ask("POST", "/orders/"+id+"/payments", "", "payment "+id, &p)
+			one.ask("POST", "/payments/callback", fmt.Sprintf(`{"payment_id":%q}`, p.PaymentID), "", &struct{}{})
+		})
+	}
+	all.Wait()
+}
+
+// closedOnce closes orders with coupons again and again, and sends their events again.
+func closedOnce(one, two *shopProcess) {
+	const orders = 10
+	t := one.t
+	var requests []orderclose.CloseRequest
+	for i := range orders {
+		id, coupon := fmt.Sprintf("closed-%d", i), fmt.Sprintf("c%d", i)
+		one.ask("PUT", "/coupons/"+coupon, `{"customer":"ann"}`, "", &struct{}{})
+		one.create(id, "flash-sale", coupon)
+		requests = append(requests, orderclose.CloseRequest{OrderID: id})
+	}
+	const closed = "SELECT id FROM orders WHERE id LIKE 'closed-%' AND status = 2"
+	one.eventually(func() error { return is("closed orders", len(one.texts(closed)), orders) })
+	back := func(when string) error {
+		return is("coupons that are back once "+when, len(one.texts("SELECT coupon FROM checkout_coupons WHERE order_id IS NULL AND returned = 1")), orders)
+	}
+	if err := back("after the close"); err != nil { // in its transaction
+		t.Error(err)
+	}
+	mapped, err := sqlclose.New(sqlclose.Options{DSN: one.servers.DSN, TopicsFile: one.file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mapped.Close()
+	for range 3 {
+		if _, err := mapped.CloseOrders(t.Context(), orderclose.PathTouch, requests); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := back("after repeated closes"); err != nil {
+		t.Error(err)
+	}
+	readers := []string{checkout.ReaderSMS, checkout.ReaderPoints, checkout.ReaderLogistics}
+	one.eventually(func() error {
+		return is("notices", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders)
+	})
+	for _, q := range requests {
+		value, err := orderclose.OrderClosed{OrderID: q.OrderID, ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode()
+		if err == nil {
+			_, err = one.kafka.Append(t.Context(), one.cfg.Topics.Events, kafka.PartitionOf([]byte(q.OrderID), one.cfg.Partitions), []wire.Message{{Key: []byte(q.OrderID), Value: value}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, reader := range readers {
+		one.eventually(func() error {
+			repeated := one.sum("checkout_events_total", reader, "repeated") + two.sum("checkout_events_total", reader, "repeated")
+			return is("repeated events of "+reader, repeated >= orders, true)
+		})
+	}
+	if err := is("notices after repeated events", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders); err != nil {
+		t.Error(err)
+	}
+	if err := is("SMS", len(one.texts("SELECT DISTINCT order_id FROM checkout_notifications WHERE order_id LIKE 'closed-%'")), orders); err != nil {
+		t.Error(err)
+	}
+}
