@@ -140,7 +140,11 @@ func (c *Console) Close() {
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	return ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Control: c.control}
+	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Control: c.control}
+	if c.letters != nil {
+		p.Letters = c.letters.OfOrder
+	}
+	return p
 }
 
 // Handler serves pages, live updates and the API below the base path.

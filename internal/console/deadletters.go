@@ -132,11 +132,11 @@ func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
 	defer cancel()
-	found, err := c.letters.Letters(ctx, []deadletters.Position{at})
-	if err != nil || len(found.Letters) == 0 {
+	found, err := c.letters.Letter(ctx, at)
+	if err != nil || found == nil {
 		return nil, err
 	}
-	whole := found.Letters[0].Whole()
+	whole := found.Whole()
 	return &whole, nil
 }
 

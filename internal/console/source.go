@@ -34,7 +34,7 @@ func every[T any](interval, limit time.Duration, fetch func(context.Context) (T,
 }
 
 // makeSources makes the sources. A status costs Kafka some requests for each partition, a forecast and
-// the chart of a replay some for each step. With a status each 5 s an open page cost 1.7 % of a core
+// the chart of a replay one for each step and leader. With a status each 5 s an open page cost 1.7 % of a core
 // while a million records waited (make bench-console).
 func (c *Console) makeSources() {
 	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,8 +153,10 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	for _, spec := range specs {
 		for {
 			n, err := c.Partitions(ctx, spec.Name)
-			for p := 0; err == nil && p < max(n, spec.Partitions); p++ {
-				_, _, err = c.Bounds(ctx, spec.Name, p)
+			if err == nil {
+				for _, a := range c.Offsets(ctx, OffsetQueries(spec.Name, max(n, spec.Partitions), LogEnd)) {
+					err = cmp.Or(err, a.Err)
+				}
 			}
 			if err == nil {
 				break
@@ -215,12 +218,11 @@ func (c *Cluster) sum(ctx context.Context, group, topic string, of func(commit C
 	if err != nil {
 		return 0, err
 	}
-	for p, commit := range commits {
-		first, end, err := c.Bounds(ctx, topic, p)
-		if err != nil {
-			return 0, err
+	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
+		if a.Err != nil {
+			return 0, a.Err
 		}
-		all += of(commit, first, end)
+		all += of(commits[p], a.Offsets[0], a.Offsets[1])
 	}
 	return all, nil
 }

@@ -21,6 +21,8 @@
 //	clock.go      an estimate of the brokers' clock
 //	topics.go     the required settings of topics, and the differences
 //	admin.go      describe, create, change and delete topics
+//	offsets.go    the offsets of many partitions, with as few requests as possible
+//	offsetsrequest.go one such request to one leader
 //	window.go     the records that were appended between two moments
 //	commits.go    what a group has committed, what waits above it, and commits without members
 //	members.go    the members of a group, and their partitions
@@ -34,6 +36,7 @@
 //	access.go     the explanation of a refused request or connection
 //	transport.go  the transport of all requests: it finds the missing ACLs in every answer
 //	topology.go   the partitions and leaders of the topics in use
+//	coordinators.go the coordinators of groups
 //	route.go      send each request to the right broker
 //	lookup.go     request the metadata of topics by name
 //	listing.go    the topics with a prefix, without the metadata of all others

@@ -148,24 +148,3 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLi
 	raw := answer.(*rawAnswer)
 	return raw, raw.err()
 }
-
-// Bounds returns the first offset of a partition, and the offset that its next record will
-// get.
-func (c *Cluster) Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error) {
-	res, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
-		topic: {kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)},
-	}})
-	if err != nil {
-		return 0, 0, fmt.Errorf("bounds of %s/%d: %w", topic, partition, err)
-	}
-	for _, p := range res.Topics[topic] {
-		if p.Partition != partition {
-			continue
-		}
-		if p.Error != nil || p.FirstOffset < 0 || p.LastOffset < 0 {
-			return 0, 0, fmt.Errorf("bounds of %s/%d: %w", topic, partition, errors.Join(p.Error, errors.New("not known yet")))
-		}
-		return p.FirstOffset, p.LastOffset, nil
-	}
-	return 0, 0, fmt.Errorf("bounds of %s/%d: %w", topic, partition, kafka.UnknownTopicOrPartition)
-}

@@ -7,18 +7,21 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The limits of the answers of one ReadSome, about sixty records of orders, and of one ReadLittle,
-// about sixty dead letters, in bytes. The broker sends a larger first batch whole.
-const (
-	glanceMaxBytes = 16 << 10
-	littleMaxBytes = 64 << 10
-)
+// GlanceBytes is a usual limit of one ReadSome: about sixty records of orders, in bytes.
+const GlanceBytes = 16 << 10
+
+// littleMaxBytes is the limit of one ReadLittle: about sixty dead letters, in bytes.
+const littleMaxBytes = 64 << 10
 
 // ReadSome returns some records of the partition in [offset, end), and the offset from which
-// the next ReadSome continues. It waits at most 100 ms for records. Of a malformed record only the
-// offset and the append time are known. A corrupt batch has no records.
-func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []wire.Message, next int64, err error) {
-	f, err := c.fetchLittle(ctx, topic, partition, offset, glanceMaxBytes)
+// the next ReadSome continues. It fetches at most maxBytes; the broker sends a larger first batch
+// whole. So each partition has a request of its own: in an answer about several partitions only the
+// first batch of the first one may exceed the limit, and a batch of a producer usually does.
+//
+// ReadSome waits at most 100 ms for records. Of a malformed record only the offset and the append
+// time are known. A corrupt batch has no records.
+func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error) {
+	f, err := c.fetchLittle(ctx, topic, partition, offset, maxBytes)
 	if err != nil {
 		return nil, offset, fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err)
 	}

@@ -37,13 +37,9 @@ func (c *Cluster) UsedSince(ctx context.Context, topic string, t time.Time) (boo
 	if err != nil {
 		return false, err
 	}
-	for p := range n {
-		at, err := c.OffsetAt(ctx, topic, p, t)
-		if err != nil {
-			return false, err
-		}
-		if _, end, err := c.Bounds(ctx, topic, p); err != nil || at < end {
-			return err == nil, err
+	for _, a := range c.Offsets(ctx, OffsetQueries(topic, n, MomentOf(t), LogEnd)) {
+		if a.Err != nil || a.Offsets[0] < a.Offsets[1] {
+			return a.Err == nil, a.Err
 		}
 	}
 	return false, nil

@@ -55,7 +55,11 @@ func decoded(r wire.RawRecord) *wire.Message {
 }
 
 func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64, bytes int32) (wire.Fetched, error) {
-	raw, err := c.fetchRaw(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{peekMaxWait, bytes})
+	var raw *rawAnswer
+	err := awaitLeader(ctx, func() (err error) {
+		raw, err = c.fetchRaw(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{peekMaxWait, bytes})
+		return err
+	})
 	if err != nil {
 		return wire.Fetched{}, err
 	}

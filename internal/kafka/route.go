@@ -5,61 +5,47 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/fetch"
-	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 )
 
-// route sends a request to the right broker. Requests about partitions are routed by the
-// topology. All other requests are routed by the client library, which knows the brokers.
+// route sends a request to the right broker. Requests about groups go to their coordinators, and
+// requests about one partition are routed by the topology. All other requests are routed by the
+// client library, which knows the brokers.
 func (t *transport) route(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+	if about, ok := req.(protocol.GroupMessage); ok {
+		return t.toCoordinator(ctx, addr, about.Group(), req)
+	}
 	names := topicsOf(req)
 	if len(names) == 0 {
 		return t.exchange(ctx, addr, &routed{Message: req})
 	}
-	layout, hidden, err := t.topology.layout(ctx, names)
-	if err == nil {
-		err = hidden.explain(protocol.Metadata, t.security.who)
-	}
+	layout, err := t.layout(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
-	t.topology.keepRecent(t.background)
-	res, err := t.toLeaders(ctx, addr, req, layout)
+	res, err := t.exchange(ctx, addr, &routed{Message: req, layout: &layout})
 	if err != nil && ctx.Err() != context.Canceled { // no answer: the leader may be another broker by now
 		t.topology.suspect(names...)
 	}
 	return res, err
 }
 
-// toLeaders sends a request about partitions to their leaders, in parts if it is for several
-// brokers.
-func (t *transport) toLeaders(ctx context.Context, addr net.Addr, req kafka.Request, layout protocol.Cluster) (kafka.Response, error) {
-	whole, ok := req.(protocol.Splitter)
-	if !ok {
-		return t.exchange(ctx, addr, &routed{Message: req, layout: &layout})
+// layout returns the cluster with the named topics, for routing. It leaves out topics that do not
+// exist.
+func (t *transport) layout(ctx context.Context, names ...string) (protocol.Cluster, error) {
+	layout, hidden, err := t.topology.layout(ctx, names)
+	if err == nil {
+		err = hidden.explain(protocol.Metadata, t.security.who)
 	}
-	parts, merger, err := whole.Split(layout)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		t.topology.keepRecent(t.background)
 	}
-	results := make([]any, len(parts))
-	var running sync.WaitGroup
-	for i, part := range parts {
-		running.Go(func() {
-			res, err := t.exchange(ctx, addr, &routed{Message: part, layout: &layout})
-			if results[i] = res; err != nil {
-				results[i] = err
-			}
-		})
-	}
-	running.Wait()
-	return merger.Merge(parts, results)
+	return layout, err
 }
 
 // exchange sends a request through the client library. If the library does not know the
@@ -92,17 +78,14 @@ func topicsOf(req kafka.Request) (names []string) {
 		for _, t := range r.Topics {
 			names = append(names, t.Topic)
 		}
-	case *listoffsets.Request:
-		for _, t := range r.Topics {
-			names = append(names, t.Topic)
-		}
 	}
 	return names
 }
 
-// routed is a request that is routed by layout.
+// routed is a request that goes to a broker, or is routed by layout.
 type routed struct {
 	protocol.Message
+	broker   *int32            // the id; -1: any broker; nil: not known
 	layout   *protocol.Cluster // nil: that of the client library
 	clientID string
 	versions map[protocol.ApiKey]int16
@@ -112,7 +95,7 @@ type routed struct {
 // itself, and they stay as they are. A request to create topics is wrapped nevertheless:
 // after its answer the library would wait until it knows these topics, and it never does.
 func (r *routed) sendable() kafka.Request {
-	if _, creates := r.Message.(*createtopics.Request); r.layout == nil && !creates {
+	if _, creates := r.Message.(*createtopics.Request); r.broker == nil && r.layout == nil && !creates {
 		return r.Message
 	}
 	return r
@@ -120,6 +103,9 @@ func (r *routed) sendable() kafka.Request {
 
 // Broker implements protocol.BrokerMessage.
 func (r *routed) Broker(library protocol.Cluster) (protocol.Broker, error) {
+	if r.broker != nil {
+		return protocol.Broker{ID: *r.broker}, nil
+	}
 	if r.layout != nil {
 		library = *r.layout
 	}
@@ -138,7 +124,11 @@ func (r *routed) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if raw, ok := r.Message.(protocol.RawExchanger); ok && raw.Required(r.versions) {
 		return raw.RawExchange(rw)
 	}
-	res, err := protocol.RoundTrip(rw, r.versions[r.ApiKey()], oneRequest, r.clientID, r.Message)
+	version := r.versions[r.ApiKey()]
+	if prepared, ok := r.Message.(protocol.PreparedMessage); ok {
+		prepared.Prepare(version)
+	}
+	res, err := protocol.RoundTrip(rw, version, oneRequest, r.clientID, r.Message)
 	if err != nil {
 		return nil, err
 	}

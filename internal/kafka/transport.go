@@ -38,6 +38,8 @@ type transport struct {
 	security Security
 	reached  atomic.Bool // a request has been answered
 
+	coordinators coordinators
+
 	lifetime context.Context // of the background functions
 	end      context.CancelFunc
 	mu       sync.Mutex // guards closed, and orders running.Go before running.Wait

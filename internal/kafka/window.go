@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -32,43 +29,15 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 		return nil, err
 	}
 	var spans []Span
-	for p := range n {
-		first, err := c.OffsetAt(ctx, topic, p, from)
-		if err != nil {
-			return nil, err
+	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, MomentOf(from), MomentOf(to))) {
+		if a.Err != nil {
+			return nil, a.Err
 		}
-		end, err := c.OffsetAt(ctx, topic, p, to)
-		if err != nil {
-			return nil, err
-		}
-		if first < end {
+		if first, end := a.Offsets[0], a.Offsets[1]; first < end {
 			spans = append(spans, Span{Partition: p, First: first, End: end})
 		}
 	}
 	return spans, nil
-}
-
-// OffsetAt returns the offset of the first record that was appended at t or later, or the end
-// of the partition if there is none. It reads no record.
-func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time) (int64, error) {
-	res, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
-		topic: {kafka.TimeOffsetOf(p, orderclose.CeilMilli(t))},
-	}})
-	if err != nil {
-		return 0, fmt.Errorf("offset of %s/%d at %s: %w", topic, p, t.Format(time.RFC3339), err)
-	}
-	for _, po := range res.Topics[topic] {
-		if po.Error != nil {
-			return 0, fmt.Errorf("offset of %s/%d at %s: %w", topic, p, t.Format(time.RFC3339), po.Error)
-		}
-		for offset := range po.Offsets {
-			if offset >= 0 {
-				return offset, nil
-			}
-		}
-	}
-	_, end, err := c.Bounds(ctx, topic, p)
-	return end, err
 }
 
 // LogReader reads from a partition; see Cluster.Read.

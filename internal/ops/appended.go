@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // Appended is how many records were appended to a topic, by time.
@@ -41,25 +41,23 @@ func countAppended(ctx context.Context, log ForecastLog, topic string, now time.
 	if err != nil {
 		return Appended{}, err
 	}
-	byPartition := make([]counts, n)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(partitionsAtOnce)
-	for p := range n {
-		g.Go(func() error {
-			first, end, err := log.Bounds(ctx, topic, p)
-			offsets := make([]int64, steps+1)
-			for i := range offsets {
-				offsets[i] = end
-				if at := begin.Add(time.Duration(i) * step); err == nil && at.Before(now) && first < end {
-					offsets[i], err = log.OffsetAt(ctx, topic, p, at)
-				}
-			}
-			byPartition[p] = count(first, end, offsets)
-			return err
-		})
+	moments := []kafka.Moment{kafka.LogStart, kafka.LogEnd}
+	for i := range steps + 1 {
+		if at := begin.Add(time.Duration(i) * step); at.Before(now) {
+			moments = append(moments, kafka.MomentOf(at))
+		}
 	}
-	if err := g.Wait(); err != nil {
-		return Appended{}, err
+	byPartition := make([]counts, n)
+	for p, answer := range log.Offsets(ctx, kafka.OffsetQueries(topic, n, moments...)) {
+		if answer.Err != nil {
+			return Appended{}, answer.Err
+		}
+		first, end := answer.Offsets[0], answer.Offsets[1]
+		offsets := answer.Offsets[2:]
+		for len(offsets) <= steps { // no record was appended after now
+			offsets = append(offsets, end)
+		}
+		byPartition[p] = count(first, end, offsets)
 	}
 	for _, c := range byPartition {
 		for i, n := range c.steps {

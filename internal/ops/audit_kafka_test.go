@@ -35,6 +35,14 @@ func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (i
 	return int64(len(l[topic])), nil
 }
 
+func (l topics) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+	return offsetsOf(ctx, l, queries)
+}
+
+func (l topics) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	return l.Read(ctx, at)
+}
+
 func (l topics) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	return wire.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
 }

@@ -1,10 +1,9 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -14,8 +13,7 @@ import (
 type ForecastLog interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
 }
 
 // ForecastOptions for a forecast.
@@ -62,10 +60,27 @@ func NewForecast(ctx context.Context, log ForecastLog, o ForecastOptions) Foreca
 		edges[i] = o.Now.UTC().Add(ahead)
 	}
 	f := Forecast{At: edges[0], Buckets: make([]BucketForecast, len(o.Buckets))}
+	commits, errs := make([][]kafka.Commit, len(o.Buckets)), make([]error, len(o.Buckets))
+	each(len(o.Buckets), func(i int) {
+		b := o.Buckets[i]
+		n, err := log.Partitions(ctx, b.Topic)
+		if err == nil {
+			commits[i], err = log.Commits(ctx, o.Group(b), b.Topic, n)
+		}
+		errs[i] = err
+	})
+	var queries []kafka.OffsetQuery // of all buckets, so that each leader gets few requests
 	for i, b := range o.Buckets {
-		var err error
-		if f.Buckets[i], err = makeBucket(ctx, log, b, o.Group(b), edges); err != nil {
-			f.Buckets[i] = sum(b, edges, nil)
+		queries = append(queries, kafka.OffsetQueries(b.Topic, len(commits[i]), moments(b, edges)...)...)
+	}
+	answers := log.Offsets(ctx, queries)
+	for i, b := range o.Buckets {
+		n := len(commits[i])
+		byPartition, err := countBucket(b, edges, commits[i], answers[:n])
+		if answers, err = answers[n:], cmp.Or(errs[i], err); err != nil {
+			byPartition = nil
+		}
+		if f.Buckets[i] = sum(b, edges, byPartition); err != nil {
 			f.Buckets[i].Problem = err.Error()
 		}
 	}
@@ -82,50 +97,34 @@ func (f Forecast) Problems() (n int) {
 	return n
 }
 
-func makeBucket(ctx context.Context, log ForecastLog, b orderclose.Bucket, group string, edges []time.Time) (BucketForecast, error) {
-	n, err := log.Partitions(ctx, b.Topic)
-	if err != nil {
-		return BucketForecast{}, err
+// moments returns the moments that countBucket needs of each partition of a bucket: the bounds, and
+// one for each edge at which a record may leave that exists now. A record leaves a bucket's length
+// after its append. So the first record that leaves at an edge or later is the first record that was
+// appended at the edge minus that length, or later.
+func moments(b orderclose.Bucket, edges []time.Time) []kafka.Moment {
+	at := []kafka.Moment{kafka.LogStart, kafka.LogEnd}
+	for _, edge := range edges {
+		if appended := edge.Add(-b.Length); appended.Before(edges[0]) { // no record was appended after now
+			at = append(at, kafka.MomentOf(appended))
+		}
 	}
-	commits, err := log.Commits(ctx, group, b.Topic, n)
-	if err != nil {
-		return BucketForecast{}, err
-	}
-	byPartition := make([]counts, n)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(partitionsAtOnce)
-	for p := range n {
-		g.Go(func() error {
-			var err error
-			byPartition[p], err = countPartition(ctx, log, b, p, commits[p], edges)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return BucketForecast{}, err
-	}
-	return sum(b, edges, byPartition), nil
+	return at
 }
 
-// countPartition counts the waiting records of a partition between the edges. A record leaves a
-// bucket's length after its append. So the first record that leaves at an edge or later is the
-// first record that was appended at the edge minus that length, or later.
-func countPartition(ctx context.Context, log ForecastLog, b orderclose.Bucket, partition int, commit kafka.Commit, edges []time.Time) (counts, error) {
-	first, end, err := log.Bounds(ctx, b.Topic, partition)
-	if err != nil {
-		return counts{}, err
-	}
-	first = kafka.FirstWaiting(commit, first, end)
-	offsets := make([]int64, len(edges))
-	for i, edge := range edges {
-		appended := edge.Add(-b.Length)
-		if first == end || !appended.Before(edges[0]) { // no record was appended after now
-			offsets[i] = end
-			continue
+// countBucket counts the waiting records of each partition between the edges. The answers are those
+// to the moments of the bucket.
+func countBucket(b orderclose.Bucket, edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) ([]counts, error) {
+	byPartition := make([]counts, len(answers))
+	for p, a := range answers {
+		if a.Err != nil {
+			return nil, a.Err
 		}
-		if offsets[i], err = log.OffsetAt(ctx, b.Topic, partition, appended); err != nil {
-			return counts{}, err
+		first, end := a.Offsets[0], a.Offsets[1]
+		offsets := a.Offsets[2:]
+		for len(offsets) < len(edges) {
+			offsets = append(offsets, end)
 		}
+		byPartition[p] = count(kafka.FirstWaiting(commits[p], first, end), end, offsets)
 	}
-	return count(first, end, offsets), nil
+	return byPartition, nil
 }

@@ -93,6 +93,10 @@ func (l *offsetsLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (
 	return int64(i), nil
 }
 
+func (l *offsetsLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+	return offsetsOf(ctx, l, queries)
+}
+
 func TestMake_CountsARecordAtItsLatestRelease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := time.Duration(rapid.Int64Range(1, 48*3600).Draw(t, "bucket")) * time.Second

@@ -37,6 +37,14 @@ type HistoryLog interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
+}
+
+// little reads with small fetches.
+type little struct{ log HistoryLog }
+
+func (l little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	return l.log.ReadLittle(ctx, at)
 }
 
 // TopicKind is the purpose of a topic.
@@ -93,7 +101,15 @@ type Record struct {
 type SearchLimit struct {
 	Records int64     // offsets to read in each topic
 	Since   time.Time // when the order was created; zero if unknown
+	// Letters, if not nil, knows the dead letters of orders. The search reads only these, and what
+	// was appended since.
+	Letters LetterIndex
 }
+
+// LetterIndex returns the offsets of an order's records in a partition of the dead-letter topic, in
+// order, as far as they are below next. ok is false if the index does not have all of them.
+// OfOrder of deadletters.Catalog is one.
+type LetterIndex func(partition int, order string) (offsets []int64, next int64, ok bool)
 
 // SearchTopics searches the partition of the order's key in each topic: all of it, or from the
 // creation of the order if the budget is too small. It does not find a record that a
@@ -134,6 +150,11 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 	if err != nil {
 		return err
 	}
+	if p.Kind == KindDeadLetters && b.Letters != nil {
+		if first, err = p.readIndexed(ctx, log, b.Letters, id, first, end); err != nil {
+			return err
+		}
+	}
 	waiting := kafka.FirstWaiting(commit, first, end)
 	from, doubtfulOffsets := first, int64(0)
 	if !b.Since.IsZero() && end-first > b.Records {
@@ -169,6 +190,24 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 	return nil
 }
 
+// readIndexed reads the records of the order that the index knows, and returns the offset from which on
+// the log is still to be searched.
+func (p *HistoryTopic) readIndexed(ctx context.Context, log HistoryLog, index LetterIndex, id string, first, end int64) (from int64, err error) {
+	offsets, next, ok := index(p.Partition, id)
+	if !ok || next > end { // the topic may have been recreated since
+		return first, nil
+	}
+	for _, offset := range offsets {
+		if offset >= first {
+			s := kafka.Span{Partition: p.Partition, First: offset, End: offset + 1}
+			if err := p.read(ctx, little{log}, s, id, kafka.Commit{Offset: -1}, end); err != nil {
+				return first, err
+			}
+		}
+	}
+	return max(first, next), nil
+}
+
 // within chooses which offsets of [from, end) to read, at most budget of them. If the budget is
 // too small for all, one half is read from from on: the order was published about there. The
 // other half is read from the first waiting record on: a record that should have left is about
@@ -193,7 +232,7 @@ func within(from, waiting, end, budget int64) []kafka.Span {
 }
 
 // read reads a span and keeps the records of the order.
-func (p *HistoryTopic) read(ctx context.Context, log HistoryLog, s kafka.Span, id string, commit kafka.Commit, end int64) error {
+func (p *HistoryTopic) read(ctx context.Context, log kafka.LogReader, s kafka.Span, id string, commit kafka.Commit, end int64) error {
 	read, err := ScanRecords(ctx, log, p.Topic, s, func(r wire.RawRecord) {
 		if string(r.Key()) == id {
 			p.Records = append(p.Records, p.record(r, commit, end))

@@ -188,6 +188,10 @@ func (l longLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int6
 	return int64(len(l.records)), nil
 }
 
+func (l longLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	return l.Read(ctx, at)
+}
+
 func (l longLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	return wire.Fetched{Records: l.records[at.Offset:], Next: int64(len(l.records))}, nil
 }

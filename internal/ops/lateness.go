@@ -22,9 +22,8 @@ const (
 // LatenessLog is what ReadLateness needs of Kafka. Cluster of internal/kafka implements it.
 type LatenessLog interface {
 	Partitions(ctx context.Context, topic string) (int, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []wire.Message, next int64, err error)
+	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
+	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
 }
 
 // LatenessOptions for ReadLateness. All fields are required.
@@ -127,17 +126,13 @@ func spansSince(ctx context.Context, log LatenessLog, topic string, from time.Ti
 	if err != nil {
 		return nil, err
 	}
-	spans, errs := make([]kafka.Span, n), make([]error, n)
-	each(n, func(p int) {
-		first, err := log.OffsetAt(ctx, topic, p, from)
-		end := first
-		if err == nil {
-			_, end, err = log.Bounds(ctx, topic, p)
+	var spans []kafka.Span
+	for p, a := range log.Offsets(ctx, kafka.OffsetQueries(topic, n, kafka.MomentOf(from), kafka.LogEnd)) {
+		if err = cmp.Or(err, a.Err); a.Err == nil && a.Offsets[0] < a.Offsets[1] {
+			spans = append(spans, kafka.Span{Partition: p, First: a.Offsets[0], End: a.Offsets[1]})
 		}
-		spans[p], errs[p] = kafka.Span{Partition: p, First: first, End: end}, err
-	})
-	spans = slices.DeleteFunc(spans, func(s kafka.Span) bool { return s.Len() <= 0 })
-	return spans, cmp.Or(errs...)
+	}
+	return spans, err
 }
 
 // sampleRanges returns at most latenessFetches ranges of at most latenessRange offsets, spread evenly
@@ -185,7 +180,7 @@ func readRanges(ctx context.Context, log LatenessLog, topic string, ranges []kaf
 		answers := make([]fetched, n)
 		each(n, func(i int) {
 			r, a := ranges[i], &answers[i]
-			a.records, a.next, a.err = log.ReadSome(ctx, topic, r.Partition, r.First, r.End)
+			a.records, a.next, a.err = log.ReadSome(ctx, topic, r.Partition, r.First, r.End, kafka.GlanceBytes)
 		})
 		left := slices.Clone(ranges[n:])
 		for i, a := range answers {

@@ -44,7 +44,11 @@ func (l *sampledLog) OffsetAt(context.Context, string, int, time.Time) (int64, e
 	return 100, nil
 }
 
-func (l *sampledLog) ReadSome(_ context.Context, topic string, partition int, offset, end int64) ([]wire.Message, int64, error) {
+func (l *sampledLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+	return offsetsOf(ctx, l, queries)
+}
+
+func (l *sampledLog) ReadSome(_ context.Context, topic string, partition int, offset, end int64, _ int32) ([]wire.Message, int64, error) {
 	l.fetches.Add(1)
 	if l.broken == fmt.Sprintf("%s/%d", topic, partition) {
 		return nil, offset, errors.New("the partition does not answer")

@@ -20,6 +20,8 @@ type Pipeline struct {
 	Kafka   *kafka.Cluster
 	Store   *store.Store
 	Control *Control // of Kafka
+	// Letters, if not nil, spares History a search of the dead letters.
+	Letters LetterIndex
 }
 
 // ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not
@@ -70,7 +72,7 @@ const (
 func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	var notRead []string
 	var database *store.OrderHistory
-	search := SearchLimit{Records: limit}
+	search := SearchLimit{Records: limit, Letters: p.Letters}
 	if p.Store != nil {
 		row, err := p.Store.OrderHistory(ctx, id)
 		if err != nil {

@@ -19,10 +19,9 @@ type StatusLog interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
 	Group(ctx context.Context, group, topic string) (kafka.Group, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
 	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error)
-	ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []wire.Message, next int64, err error)
+	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
 }
 
 // TopicGroup is a topic in which records wait, and the group that consumes it.
@@ -103,10 +102,11 @@ func ReadStatus(ctx context.Context, log StatusLog, targets []TopicGroup, now fu
 	each(len(targets), func(i int) {
 		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
 	})
+	all := findBounds(ctx, log, r.Topics, targets, groups, now())
 	for i, target := range targets {
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
-			t.Partitions[p] = inspectPartition(ctx, log, target, p, commits[i][p], groups[i].Owner(p), now)
+			t.Partitions[p] = inspectPartition(ctx, log, target, p, commits[i][p], groups[i].Owner(p), all[i][p], now)
 		})
 		for _, p := range t.Partitions {
 			t.Waiting += p.Waiting
@@ -149,16 +149,51 @@ func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicS
 	return t, commits, group
 }
 
-func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, partition int, commit kafka.Commit, owner *kafka.Member, now func() time.Time) PartitionStatus {
+// bounds are the answers about the offsets of a partition.
+type bounds struct {
+	log kafka.OffsetAnswer // the start and the end of the log
+	// unread is the first offset that the owner has not read yet. It is empty unless holdsSome.
+	unread kafka.OffsetAnswer
+}
+
+// findBounds returns the bounds of all partitions of all topics.
+func findBounds(ctx context.Context, log StatusLog, topics []TopicStatus, targets []TopicGroup, groups []kafka.Group, now time.Time) [][]bounds {
+	var queries []kafka.OffsetQuery // two for each partition
+	for i, target := range targets {
+		for p := range topics[i].Partitions {
+			unread := kafka.OffsetQuery{Topic: target.Topic, Partition: p}
+			if target.holdsSome(groups[i].Owner(p)) {
+				unread.At = []kafka.Moment{kafka.MomentOf(unreadFrom(target.Length, now))}
+			}
+			queries = append(queries, kafka.OffsetQuery{Topic: target.Topic, Partition: p, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}, unread)
+		}
+	}
+	answers := log.Offsets(ctx, queries)
+	all := make([][]bounds, len(targets))
+	for i := range targets {
+		for range topics[i].Partitions {
+			all[i] = append(all[i], bounds{answers[0], answers[1]})
+			answers = answers[2:]
+		}
+	}
+	return all
+}
+
+// holdsSome reports whether the owner holds only those records in memory that leave soon.
+func (t TopicGroup) holdsSome(owner *kafka.Member) bool {
+	return owner != nil && t.Length != 0 && !t.Whole
+}
+
+func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, partition int, commit kafka.Commit, owner *kafka.Member, b bounds, now func() time.Time) PartitionStatus {
 	p := PartitionStatus{Partition: partition, Owner: owner}
 	if commit.Offset >= 0 {
 		p.Committed = &commit.Offset
 	}
-	var err error
-	if p.LogStart, p.End, err = log.Bounds(ctx, target.Topic, partition); err != nil {
-		p.Problem = err.Error()
+	if b.log.Err != nil {
+		p.Problem = b.log.Err.Error()
 		return p
 	}
+	p.LogStart, p.End = b.log.Offsets[0], b.log.Offsets[1]
 	p.Problem = missingOffsets(commit, p.LogStart, p.End)
 	first := kafka.FirstWaiting(commit, p.LogStart, p.End)
 	if p.Waiting = kafka.Waiting(commit, p.LogStart, p.End); p.Waiting == 0 {
@@ -176,9 +211,9 @@ func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, par
 	p.Head = headOf(target, m)
 	at := now()
 	p.Overdue = max(0, at.Sub(p.Head.Leaves)).Seconds()
-	gaps, farthest := kafka.Gaps(commit, p.LogStart, p.End), time.Time{}
+	gaps, farthest, read := kafka.Gaps(commit, p.LogStart, p.End), time.Time{}, int64(0)
 	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
-		if p.Late, farthest, err = scan(ctx, log, target, partition, gaps, at); err != nil {
+		if p.Late, farthest, read, err = scan(ctx, log, target, partition, gaps, at); err != nil {
 			p.Problem = err.Error()
 		}
 		if p.Late != nil && !p.Late.Leaves.Before(p.Head.Leaves) {
@@ -189,7 +224,7 @@ func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, par
 		}
 	}
 	farthest = laterDue(farthest, m)
-	if end := gaps[len(gaps)-1].End; end-1 > m.Offset {
+	if end := gaps[len(gaps)-1].End; end-1 > m.Offset && end > read {
 		if m, err = log.Peek(ctx, target.Topic, partition, end-1, end); err != nil {
 			p.Problem = err.Error()
 		}
@@ -205,11 +240,12 @@ func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, par
 		return p
 	}
 	below := p.End
-	if !target.Whole {
-		if below, err = log.OffsetAt(ctx, target.Topic, partition, unreadFrom(target.Length, now())); err != nil {
-			p.Problem = err.Error()
+	if target.holdsSome(owner) {
+		if b.unread.Err != nil {
+			p.Problem = b.unread.Err.Error()
 			return p
 		}
+		below = b.unread.Offsets[0]
 	}
 	p.Window = kafka.WaitingBelow(commit, p.LogStart, p.End, below)
 	return p

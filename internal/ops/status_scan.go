@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -12,9 +13,9 @@ const (
 	// maxFirstGaps is how many of the first gaps are searched. A gap is a run of records that
 	// are not acked, between records that are.
 	maxFirstGaps = 4
-	// lastGapGlances is how many glances read the start of the last gap, which extends to the end of
-	// the log. Records that the owner has not read are there.
-	lastGapGlances = 4
+	// lastGapBytes is how much one fetch reads at the start of the last gap, which extends to the end
+	// of the log. Records that the owner has not read are there.
+	lastGapBytes = 4 * kafka.GlanceBytes
 	// samples is how many glances are spread evenly over the rest of the last gap.
 	samples = 4
 )
@@ -23,11 +24,12 @@ const (
 // always the most overdue: append times and due times are only nearly in order. If a
 // broker's clock was wrong for a minute, a head that is due in an hour may be followed by
 // records that are due now. scan reads a bounded number of records, and returns nil if none
-// of them is overdue. farthest is the latest due time that it saw, zero if it saw none.
-func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []wire.Run, now time.Time) (worst *Head, farthest time.Time, err error) {
-	glance := func(from int64) (next int64, err error) {
+// of them is overdue. farthest is the latest due time that it saw, zero if it saw none. read is the
+// offset up to which it has read the last gap, from its start on.
+func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []wire.Run, now time.Time) (worst *Head, farthest time.Time, read int64, err error) {
+	glance := func(from int64, maxBytes int32) (next int64, err error) {
 		end := gaps[len(gaps)-1].End
-		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end)
+		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end, maxBytes)
 		for _, m := range records {
 			if !open(gaps, m.Offset) {
 				continue
@@ -41,22 +43,19 @@ func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, 
 	}
 	last := gaps[len(gaps)-1]
 	for _, g := range gaps[:min(len(gaps)-1, maxFirstGaps)] {
-		if _, err := glance(g.First); err != nil {
-			return worst, farthest, err
+		if _, err := glance(g.First, kafka.GlanceBytes); err != nil {
+			return worst, farthest, read, err
 		}
 	}
-	at := last.First
-	for i := 0; i < lastGapGlances && at < last.End; i++ {
-		if at, err = glance(at); err != nil {
-			return worst, farthest, err
+	if read, err = glance(last.First, lastGapBytes); err != nil {
+		return worst, farthest, read, err
+	}
+	for _, offset := range spread(read, last.End) {
+		if _, err := glance(offset, kafka.GlanceBytes); err != nil {
+			return worst, farthest, read, err
 		}
 	}
-	for _, offset := range spread(at, last.End) {
-		if _, err := glance(offset); err != nil {
-			return worst, farthest, err
-		}
-	}
-	return worst, farthest, nil
+	return worst, farthest, read, nil
 }
 
 // laterDue returns the due time of m if it is after due, and due otherwise. It is a pure function.

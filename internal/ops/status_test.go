@@ -73,12 +73,16 @@ func (l *partitionsLog) OffsetAt(_ context.Context, _ string, partition int, t t
 	return 6 + int64(math.Ceil(t.Sub(l.now).Seconds())), nil // offset 6 was appended now
 }
 
+func (l *partitionsLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+	return offsetsOf(ctx, l, queries)
+}
+
 func (l *partitionsLog) Peek(context.Context, string, int, int64, int64) (*wire.Message, error) {
 	l.ask()
 	return message("0", l.now.Add(-time.Minute)), nil
 }
 
-func (l *partitionsLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []wire.Message, next int64, err error) {
+func (l *partitionsLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64, _ int32) (records []wire.Message, next int64, err error) {
 	l.ask()
 	for next = offset; next < end; next++ {
 		m := message("0", l.now.Add(-time.Minute))

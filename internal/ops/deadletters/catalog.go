@@ -45,7 +45,8 @@ type Catalog struct {
 	mu         sync.RWMutex
 	index      *Index // which are pending
 	partitions map[int]*entries
-	letters    int // entries of all partitions
+	next       map[int]int64 // by partition: the offset behind the last record in the index
+	letters    int           // entries of all partitions
 	causes     names
 	stages     names
 	sources    names
@@ -100,7 +101,7 @@ func NewCatalog(o CatalogOptions) *Catalog {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	seed := maphash.MakeSeed()
-	c := &Catalog{o: o, index: NewIndex(), partitions: map[int]*entries{}}
+	c := &Catalog{o: o, index: NewIndex(), partitions: map[int]*entries{}, next: map[int]int64{}}
 	c.hash = func(key string) uint64 { return maphash.String(seed, key) }
 	c.from = newFollower(o.Log, o.Topic, c)
 	return c
@@ -221,8 +222,9 @@ func (c *Catalog) addAll(partition int, batch []wire.Message) {
 		c.partitions[partition] = all
 	}
 	for _, m := range batch {
+		c.next[partition] = m.Offset + 1
 		if resolution, ok := wire.DecodeResolution(&m); ok {
-			c.resolve(resolution)
+			c.resolve(resolution, m.Offset)
 			continue
 		}
 		l := Read(partition, m)
@@ -235,14 +237,15 @@ func (c *Catalog) addAll(partition int, batch []wire.Message) {
 	c.trim()
 }
 
-// resolve marks an entry as resolved, if the index says that the resolution counts.
-func (c *Catalog) resolve(m wire.Resolution) {
+// resolve marks an entry as resolved by the record at offset, if the index says that the resolution
+// counts.
+func (c *Catalog) resolve(m wire.Resolution, offset int64) {
 	how, ok := c.index.Resolve(m)
 	if !ok {
 		return
 	}
 	if e := c.find(Position{m.Partition, m.Offset}); e != nil {
-		e.how = uint8(slices.Index(resolutions, how))
+		e.how, e.resolved = uint8(slices.Index(resolutions, how)), offset
 	}
 }
 
@@ -297,6 +300,7 @@ func (c *Catalog) restart(partition int) {
 		c.letters -= all.n
 		delete(c.partitions, partition)
 	}
+	delete(c.next, partition)
 	c.index.Forget(partition, math.MaxInt64)
 	c.state.Complete, c.changed = false, true
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// entry is what a Catalog keeps of a dead letter, in 40 bytes.
+// entry is what a Catalog keeps of a dead letter, in 48 bytes.
 type entry struct {
 	offset int64
 	at     int64 // append time in unix milliseconds
 	// order is the append time, or that of an earlier record of the partition if it is later,
 	// because clocks of brokers differ. So order never falls within a partition.
 	order                int64
+	resolved             int64  // offset of the resolution, which is in the same partition; 0: pending
 	key                  uint64 // hash of the key
 	cause, stage, source uint8  // ids of names
 	how                  uint8  // index in resolutions
@@ -25,7 +26,7 @@ var resolutions = []wire.ResolutionKind{"", wire.Redriven, wire.Discarded}
 
 const pending = 0
 
-// blockLen is the number of entries of a block. A block takes 40 KB, also if it has one entry.
+// blockLen is the number of entries of a block. A block takes 48 KB, also if it has one entry.
 const blockLen = 1024
 
 // entries are the entries of one partition, in the order of their offsets. The zero value is

@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -83,6 +84,27 @@ func (f *fakeLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) 
 		}
 	}
 	return int64(len(f.records[topic][p])), nil
+}
+
+func (f *fakeLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+	answers := make([]kafka.OffsetAnswer, len(queries))
+	for i, q := range queries {
+		a := &answers[i]
+		first, end, err := f.Bounds(ctx, q.Topic, q.Partition)
+		a.Err = err
+		for _, m := range q.At {
+			switch m {
+			case kafka.LogStart:
+				a.Offsets = append(a.Offsets, first)
+			case kafka.LogEnd:
+				a.Offsets = append(a.Offsets, end)
+			default:
+				offset, err := f.OffsetAt(ctx, q.Topic, q.Partition, time.UnixMilli(int64(m)))
+				a.Offsets, a.Err = append(a.Offsets, offset), cmp.Or(a.Err, err)
+			}
+		}
+	}
+	return answers
 }
 
 func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {

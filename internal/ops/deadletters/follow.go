@@ -12,7 +12,7 @@ import (
 // FollowedLog is what Watch and a Catalog need of Kafka. Cluster of internal/kafka implements it.
 type FollowedLog interface {
 	Partitions(ctx context.Context, topic string) (int, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
 	TopicID(ctx context.Context, topic string) ([16]byte, error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
@@ -74,8 +74,9 @@ func (f *follower) poll(ctx context.Context) error {
 		f.id = id
 	}
 	var failed error
-	for p := range n { // of all partitions first: progress needs the total
-		failed = cmp.Or(failed, f.look(ctx, p))
+	// Of all partitions first: progress needs the total.
+	for p, bounds := range f.log.Offsets(ctx, kafka.OffsetQueries(f.topic, n, kafka.LogStart, kafka.LogEnd)) {
+		failed = cmp.Or(failed, f.look(ctx, p, bounds))
 	}
 	for p := range n {
 		failed = cmp.Or(failed, f.catchUp(ctx, p))
@@ -83,12 +84,12 @@ func (f *follower) poll(ctx context.Context) error {
 	return failed
 }
 
-// look requests the bounds of a partition, and removes what retention deleted.
-func (f *follower) look(ctx context.Context, p int) error {
-	first, end, err := f.log.Bounds(ctx, f.topic, p)
-	if err != nil {
-		return err
+// look takes over the bounds of a partition, and removes what retention deleted.
+func (f *follower) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) error {
+	if bounds.Err != nil {
+		return bounds.Err
 	}
+	first, end := bounds.Offsets[0], bounds.Offsets[1]
 	f.spans[p] = kafka.Span{Partition: p, First: first, End: end}
 	if end < f.next[p].Offset {
 		f.restart(p)
@@ -117,7 +118,8 @@ func (f *follower) catchUp(ctx context.Context, p int) error {
 	})
 	if errors.Is(err, kafka.ErrRecreated) {
 		f.restart(p)
-		if err = f.look(ctx, p); err == nil {
+		bounds := f.log.Offsets(ctx, []kafka.OffsetQuery{{Topic: f.topic, Partition: p, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
+		if err = f.look(ctx, p, bounds); err == nil {
 			err = f.catchUp(ctx, p)
 		}
 	}

@@ -12,8 +12,7 @@ import (
 // Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
@@ -63,19 +62,16 @@ func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	if err != nil {
 		return nil, err
 	}
+	begin := kafka.LogStart
+	if !f.Since.IsZero() {
+		begin = kafka.MomentOf(f.Since)
+	}
 	var spans []kafka.Span
-	for p := range n {
-		first, end, err := t.Log.Bounds(ctx, t.Name, p)
-		if err != nil {
-			return nil, err
+	for p, a := range t.Log.Offsets(ctx, kafka.OffsetQueries(t.Name, n, begin, kafka.LogEnd)) {
+		if a.Err != nil {
+			return nil, a.Err
 		}
-		if !f.Since.IsZero() {
-			at, err := t.Log.OffsetAt(ctx, t.Name, p, f.Since)
-			if err != nil {
-				return nil, err
-			}
-			first = max(first, at)
-		}
+		first, end := a.Offsets[0], a.Offsets[1]
 		if smallest, some := f.firstPlace(p); some {
 			first = max(first, smallest)
 		} else if len(f.Positions) > 0 {

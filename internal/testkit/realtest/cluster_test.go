@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // cluster is three brokers, each a process that can be killed.
@@ -163,6 +164,51 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		r.settle(40 * time.Second)
 		r.check() // a commit that the old coordinator did not accept may be repeated
 	})
+}
+
+// TestReal_AStatusWhileLeadersMove: a status and a forecast ask the new leaders, and show no problem.
+func TestReal_AStatusWhileLeadersMove(t *testing.T) {
+	t.Parallel()
+	s := servers(t)
+	c := newCluster(t, &s)
+	r := newRig(t, s)
+	r.start("relay-1", "closer-1")
+	r.eventually(r.owned)
+	r.load(15, 100, 5*time.Second, func() {})
+	ask := func() {
+		p := ops.Pipeline{Config: r.cfg, Kafka: r.kafka}
+		status, err := p.Status(t.Context())
+		if err != nil || status.Problems() > 0 {
+			t.Errorf("status: %v, %+v", err, status.Topics)
+		}
+		forecast, err := p.Forecast(t.Context(), ops.ForecastEdges(time.Minute))
+		if err != nil || forecast.Problems() > 0 {
+			t.Errorf("forecast: %v, %+v", err, forecast.Buckets)
+		}
+	}
+	ask()
+	c.run("stop", 1)
+	<-time.After(2 * time.Second)
+	c.run("start", 1)
+	<-time.After(3 * time.Second) // its replicas catch up
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		<-time.After(100 * time.Millisecond)
+		r.electLeaders()
+	}()
+	asked := 0
+	for over := false; !over; asked++ {
+		select {
+		case <-moved:
+			over = true
+		default:
+		}
+		ask()
+	}
+	t.Logf("asked %d times", asked)
+	r.settle(40 * time.Second)
+	r.check()
 }
 
 func TestReal_FromOneRelayToFourAndBack(t *testing.T) {

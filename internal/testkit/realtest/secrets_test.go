@@ -371,7 +371,7 @@ func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 	var all strings.Builder
 	for at := int64(0); at < end; {
 		var records []wire.Message
-		if records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end); err != nil {
+		if records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end, kafka.GlanceBytes); err != nil {
 			r.t.Fatal(err)
 		}
 		for _, m := range records {

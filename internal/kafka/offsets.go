@@ -1,0 +1,272 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+const (
+	// offsetRequestsAtOnce bounds how many requests for offsets one call of Offsets has in flight.
+	offsetRequestsAtOnce = 8
+	// leaderTimeout is how long a partition may have no leader that answers before that is an error
+	// of Offsets. A leader that is moved answers again within some 100 ms.
+	leaderTimeout = 2 * time.Second
+)
+
+// Moment is a place in the log of a partition: LogStart, LogEnd, or the first record that was
+// appended at a time or later, as MomentOf returns it.
+type Moment int64
+
+// The moments that are no times.
+const (
+	LogStart Moment = -2 // the first offset
+	LogEnd   Moment = -1 // the offset that the next record will get
+)
+
+// MomentOf returns the moment of the first record that was appended at t or later.
+func MomentOf(t time.Time) Moment { return Moment(max(orderclose.CeilMilli(t).UnixMilli(), 0)) }
+
+// OffsetQuery asks for the offsets of some moments of one partition.
+type OffsetQuery struct {
+	Topic     string
+	Partition int
+	At        []Moment
+}
+
+// OffsetAnswer is the answer to an OffsetQuery.
+type OffsetAnswer struct {
+	// Offsets has one offset for each moment. If no record was appended at a time or later, it is the
+	// end of the log. Offsets mean nothing if Err is set.
+	Offsets []int64
+	Err     error // names the topic and the partition
+}
+
+// OffsetQueries asks for the same moments of the partitions 0 to n-1 of a topic.
+func OffsetQueries(topic string, n int, at ...Moment) []OffsetQuery {
+	queries := make([]OffsetQuery, n)
+	for p := range queries {
+		queries[p] = OffsetQuery{Topic: topic, Partition: p, At: at}
+	}
+	return queries
+}
+
+// Offsets answers the queries, in their order, and reads no record. A request asks one broker about
+// all partitions that the broker leads. Kafka accepts one moment of a partition in each request. So
+// each broker gets as many requests as the query with the most moments has, and one more if a query
+// has LogEnd or a time after the last record. Equal moments of one partition are asked for once.
+//
+// LogEnd is asked for after all other moments of all queries. While a partition has no leader that
+// answers, Offsets asks again for up to 2 s, about this partition only. An error of one partition
+// does not hide the others.
+func (c *Cluster) Offsets(ctx context.Context, queries []OffsetQuery) []OffsetAnswer {
+	answers := make([]OffsetAnswer, len(queries))
+	found := map[logMoment]*foundOffset{}
+	var ends, others []*foundOffset
+	add := func(at logMoment) {
+		if found[at] != nil {
+			return
+		}
+		found[at] = &foundOffset{logMoment: at}
+		if at.moment == LogEnd {
+			ends = append(ends, found[at])
+		} else {
+			others = append(others, found[at])
+		}
+	}
+	for _, q := range queries {
+		for _, m := range q.At {
+			add(logMoment{topicPartition{q.Topic, q.Partition}, m})
+		}
+	}
+	c.findOffsets(ctx, others)
+	failed := map[topicPartition]error{}
+	for _, f := range others {
+		if f.err != nil {
+			failed[f.topicPartition] = f.err
+		} else if f.isAfterTheEnd() {
+			add(logMoment{f.topicPartition, LogEnd})
+		}
+	}
+	c.findOffsets(ctx, slices.DeleteFunc(ends, func(f *foundOffset) bool { // a broker that hangs is not asked twice
+		f.err = failed[f.topicPartition]
+		return f.err != nil
+	}))
+	for i, q := range queries {
+		a := &answers[i]
+		a.Offsets = make([]int64, len(q.At))
+		for n, m := range q.At {
+			at := logMoment{topicPartition{q.Topic, q.Partition}, m}
+			f := found[at]
+			if f.isAfterTheEnd() {
+				at.moment = LogEnd
+				f = found[at]
+			}
+			if a.Offsets[n] = f.offset; f.err == nil && f.offset < 0 {
+				f.err = errors.New("not known yet")
+			}
+			if a.Err == nil && f.err != nil {
+				a.Err = fmt.Errorf("offsets of %s/%d: %w", q.Topic, q.Partition, f.err)
+			}
+		}
+	}
+	return answers
+}
+
+// logMoment is a moment of one partition.
+type logMoment struct {
+	topicPartition
+	moment Moment
+}
+
+// foundOffset is the answer about a logMoment. The offset is negative if no record was appended at
+// the time or later.
+type foundOffset struct {
+	logMoment
+	offset int64
+	err    error
+}
+
+// isAfterTheEnd reports whether no record was appended at the time or later.
+func (f *foundOffset) isAfterTheEnd() bool { return f.err == nil && f.offset < 0 && f.moment >= 0 }
+
+// findOffsets sets the offsets and the errors. While a partition has no leader that answers, it asks
+// again.
+func (c *Cluster) findOffsets(ctx context.Context, wanted []*foundOffset) {
+	_ = awaitLeader(ctx, func() error {
+		c.askOffsets(ctx, wanted)
+		wanted = slices.DeleteFunc(slices.Clone(wanted), func(f *foundOffset) bool { return !leaderMoves(f.err) })
+		if len(wanted) == 0 {
+			return nil
+		}
+		return wanted[0].err
+	})
+}
+
+// awaitLeader calls ask again for up to leaderTimeout while its error says that a partition has no
+// leader that answers.
+func awaitLeader(ctx context.Context, ask func() error) error {
+	for began := time.Now(); ; {
+		err := ask()
+		// After this pause the topology is refreshed once more.
+		if !leaderMoves(err) || time.Since(began) > leaderTimeout || !retry.Sleep(ctx, minRefreshInterval) {
+			return err
+		}
+	}
+}
+
+// leaderMoves reports whether an error may end as soon as the partition has another leader: the
+// broker says so, or does not answer.
+func leaderMoves(err error) bool {
+	var code kafka.Error
+	var access *AccessError
+	if errors.As(err, &code) {
+		switch code {
+		case kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.BrokerNotAvailable:
+			return true
+		}
+		return false
+	}
+	return err != nil && !errors.As(err, &access)
+}
+
+// askOffsets asks the present leaders once.
+func (c *Cluster) askOffsets(ctx context.Context, wanted []*foundOffset) {
+	var g errgroup.Group
+	g.SetLimit(offsetRequestsAtOnce)
+	for to, about := range c.offsetRequests(ctx, wanted) {
+		g.Go(func() error {
+			c.askLeader(ctx, to.leader, about)
+			return nil
+		})
+	}
+	g.Wait()
+}
+
+// leaderRequest is one of the requests to a leader. The number is that of the moment within its
+// partition.
+type leaderRequest struct {
+	leader int32
+	number int
+}
+
+// offsetRequests divides the moments into requests. It sets the error of those that cannot be asked
+// for.
+func (c *Cluster) offsetRequests(ctx context.Context, wanted []*foundOffset) map[leaderRequest][]*foundOffset {
+	requests := map[leaderRequest][]*foundOffset{}
+	moments, known := map[topicPartition]int{}, map[string]topicLeaders{}
+	for _, f := range wanted {
+		leaders, there := known[f.topic]
+		if !there {
+			leaders = c.transport.leadersOf(ctx, f.topic)
+			known[f.topic] = leaders
+		}
+		var leader int32
+		if leader, f.err = leaders.of(f.partition); f.err != nil {
+			continue
+		}
+		r := leaderRequest{leader, moments[f.topicPartition]}
+		moments[f.topicPartition]++
+		requests[r] = append(requests[r], f)
+	}
+	return requests
+}
+
+// askLeader sends one request, and sets the offsets and the errors.
+func (c *Cluster) askLeader(ctx context.Context, leader int32, about []*foundOffset) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	res, err := c.transport.RoundTrip(ctx, c.client.Addr, newOffsetsRequest(leader, about))
+	if err != nil && ctx.Err() != context.Canceled { // no answer: the leader may be another broker by now
+		for _, f := range about {
+			c.transport.topology.suspect(f.topic)
+		}
+	}
+	byPartition := map[topicPartition]listoffsets.ResponsePartition{}
+	if err == nil {
+		for _, t := range res.(*listoffsets.Response).Topics {
+			for _, p := range t.Partitions {
+				byPartition[topicPartition{t.Topic, int(p.Partition)}] = p
+			}
+		}
+	}
+	for _, f := range about {
+		answer, ok := byPartition[f.topicPartition]
+		switch {
+		case err != nil:
+			f.err = err
+		case !ok:
+			f.err = kafka.UnknownTopicOrPartition
+		case answer.ErrorCode != 0:
+			f.err = kafka.Error(answer.ErrorCode)
+		default:
+			f.offset = answer.Offset
+		}
+	}
+}
+
+// Bounds returns the first offset of a partition, and the offset that its next record will
+// get. Offsets asks about many partitions with fewer requests.
+func (c *Cluster) Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error) {
+	a := c.Offsets(ctx, []OffsetQuery{{topic, partition, []Moment{LogStart, LogEnd}}})[0]
+	if a.Err != nil {
+		return 0, 0, a.Err
+	}
+	return a.Offsets[0], a.Offsets[1], nil
+}
+
+// OffsetAt returns the offset of the first record that was appended at t or later, or the end
+// of the partition if there is none. It reads no record.
+func (c *Cluster) OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error) {
+	a := c.Offsets(ctx, []OffsetQuery{{topic, partition, []Moment{MomentOf(t)}}})[0]
+	return a.Offsets[0], a.Err
+}

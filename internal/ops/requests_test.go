@@ -1,0 +1,99 @@
+package ops
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// TestRequests counts what each question asks of one broker with three topics of 12 partitions. In
+// each partition three records wait.
+func TestRequests(t *testing.T) {
+	const partitions = 12
+	buckets := orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}, {Topic: "delay_24h", Length: 24 * time.Hour}}
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "delay_1h", "delay_24h", "order-close"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broker.Close()
+	log, err := kafka.New(kafka.Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	for _, topic := range []string{"delay_1h", "delay_24h", "order-close"} {
+		for p := range partitions {
+			if _, err := log.Append(t.Context(), topic, p, []wire.Message{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	group := func(b orderclose.Bucket) string { return "relay-" + b.Topic }
+	targets := []TopicGroup{
+		{Topic: "delay_1h", Group: "relay-delay_1h", Length: time.Hour, Whole: true},
+		{Topic: "delay_24h", Group: "relay-delay_24h", Length: 24 * time.Hour}, {Topic: "order-close", Group: "closer"},
+	}
+	var mu sync.Mutex
+	got := map[string]int{}
+	broker.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		switch kind := kmsg.Key(req.Key()); kind {
+		case kmsg.ApiVersions, kmsg.Metadata: // of new connections, and every second
+		default:
+			got[kind.Name()]++
+		}
+		return nil, nil, false
+	})
+	now := time.Now()
+	edges := ForecastEdges(24 * time.Hour)
+	for _, c := range []struct {
+		what string
+		ask  func() (problems int)
+		want map[string]int
+	}{
+		{"the first status", func() int { return ReadStatus(t.Context(), log, targets, time.Now).Problems() },
+			// The bounds are two requests. In each partition: the head, and the start of the gap, which brings all.
+			map[string]int{"FindCoordinator": 3, "OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
+		{"another status", func() int { return ReadStatus(t.Context(), log, targets, time.Now).Problems() },
+			map[string]int{"OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
+		{"a forecast", func() int {
+			return NewForecast(t.Context(), log, ForecastOptions{Buckets: buckets, Group: group, Now: now, Edges: edges}).Problems()
+		}, // the bounds, and the edges of the longest bucket; its last edge is at the end
+			map[string]int{"OffsetFetch": 2, "ListOffsets": 2 + len(edges) - 1}},
+		{"what was appended", func() int {
+			_, err := countAppended(t.Context(), log, "order-close", now, 24*time.Hour, 48)
+			if err != nil {
+				t.Error(err)
+			}
+			return 0
+		}, map[string]int{"ListOffsets": 2 + 48}},
+		{"a lateness", func() int {
+			return ReadLateness(t.Context(), log, LatenessOptions{CloseTopic: "order-close", EventsTopic: "delay_1h", Now: now, Within: time.Hour}).Problems()
+		}, // of each topic: one time, the end, and the records of each partition
+			map[string]int{"ListOffsets": 4, "Fetch": 2 * partitions}},
+		{"the window of a replay", func() int {
+			if _, err := log.Window(t.Context(), "order-close", now.Add(-time.Hour), now.Add(time.Hour)); err != nil {
+				t.Error(err)
+			}
+			return 0
+		}, map[string]int{"ListOffsets": 3}},
+	} {
+		clear(got)
+		problems := c.ask()
+		mu.Lock()
+		if diff := cmp.Diff(c.want, got); diff != "" || problems != 0 {
+			t.Errorf("%s has %d problems, and asks (-want +got):\n%s", c.what, problems, diff)
+		}
+		mu.Unlock()
+	}
+}
