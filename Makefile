@@ -3,9 +3,9 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
+MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-console unit chaos mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep bench-shop dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-console unit chaos mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-sweep: ## finding and closing what is overdue in large tables, and the out
 
 bench-shop: ## reads of the example shop with and without its caches, unknown ids, and the time to all notices; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh shop
+
+bench-peers: ## this project beside what a user would run instead; JSON on stdout; writes docs/comparison.md; hours (QUICK=1 PEERS="orderclose redis rabbitmq": five minutes)
+	@bench/peers/run.sh
 
 dashboards: ## write the dashboards for Grafana, and try each query on a pipeline under load
 	cd deploy/grafana && go run . && go test ./... $(ARGS)

@@ -2,27 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store"
 )
 
 const (
-	// pollEvery is how often the poller looks for orders that are due.
-	pollEvery = time.Second
 	// pollWorkers is how many of the poller's transactions run at once.
 	pollWorkers = 2
 	// pollPage is how many orders the poller finds at once, and closes in a transaction.
@@ -57,38 +50,35 @@ func benchBurst(ctx context.Context, p *workspace, pl plan, program string) erro
 		return err
 	}
 	defer s.close()
-	r := burstsReport{orders: pl.burst}
+	sides, rounds, err := burstSides(os.Getenv, pl.rounds)
+	if err != nil {
+		return err
+	}
+	r := burstsReport{orders: pl.burst, turns: map[string][]orderBurst{}}
 	fmt.Fprintf(os.Stderr, "warming up: each side closes %d orders\n", pl.burst/10)
-	for round := range pl.rounds + 1 {
+	for round := range rounds + 1 {
 		orders := pl.burst
 		if round == 0 { // does not count: the servers have just started
 			orders /= 10
 		}
-		for _, side := range []struct {
-			name  string
-			roles []string
-			turns *[]orderBurst
-		}{
-			{"pipeline", []string{"relay", "closer", "outbox"}, &r.pipeline},
-			{"poller", []string{"outbox"}, &r.poller},
-		} {
-			b, err := p.orderBurst(ctx, s, dir, program, side.roles, orders)
+		for _, side := range sides {
+			b, err := p.orderBurst(ctx, s, dir, program, side, orders)
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", side.name, round, err)
 			}
 			if round == 0 {
 				continue
 			}
-			fmt.Fprintf(os.Stderr, "round %d  %-8s  last order closed after %.2f s, last event after %.2f s\n", round, side.name, b.last.Seconds(), b.events.Seconds())
-			*side.turns = append(*side.turns, b)
+			fmt.Fprintf(os.Stderr, "round %d  %-10s  last order closed after %.2f s, last event after %.2f s\n", round, side.name, b.last.Seconds(), b.events.Seconds())
+			r.turns[side.name] = append(r.turns[side.name], b)
 		}
 	}
+	r.sides = sides
 	return r.print(os.Stdout, os.Stderr)
 }
 
-// orderBurst lets the program, with the given roles, close orders. Without the role relay, a poller
-// closes them.
-func (p *workspace) orderBurst(ctx context.Context, s *shop, dir, program string, roles []string, orders int) (b orderBurst, err error) {
+// orderBurst lets a side close orders: the program as a pipeline, or a poller.
+func (p *workspace) orderBurst(ctx context.Context, s *shop, dir, program string, side burstSide, orders int) (b orderBurst, err error) {
 	v, err := p.serve(program, dir)
 	if err != nil {
 		return b, err
@@ -96,13 +86,12 @@ func (p *workspace) orderBurst(ctx context.Context, s *shop, dir, program string
 	defer func() {
 		err = errors.Join(err, p.drop(context.WithoutCancel(ctx), append(v.topics(), v.cfg.Topics.Close, v.cfg.Topics.Replay, v.cfg.Topics.DeadLetter, v.cfg.Topics.Events, v.cfg.Topics.Control)...))
 	}()
-	polls := !slices.Contains(roles, "relay")
 	due := orderclose.CeilMilli(time.Now().Add(time.Duration(orders/fillRate)*time.Second + burstWarmUp))
 	l := lot{orders: orders, skus: manySKUs, published: true, due: func(int) time.Time { return due }}
 	if err := s.fill(ctx, l); err != nil {
 		return b, err
 	}
-	cmd := v.command(append([]string{"run"}, roles...)...)
+	cmd := v.command(append([]string{"run"}, side.roles()...)...)
 	cmd.Env, cmd.Stderr = append(cmd.Env, config.EnvDSN+"="+s.dsn), os.Stderr
 	cmd.Args = append(cmd.Args, "--quiet")
 	if err := cmd.Start(); err != nil {
@@ -114,8 +103,8 @@ func (p *workspace) orderBurst(ctx context.Context, s *shop, dir, program string
 	})
 	defer func() { err = errors.Join(err, stop()) }()
 	var poller *process
-	if polls {
-		if poller, err = p.start(job{Side: sidePoller, DSN: s.dsn}); err != nil {
+	if side.poll > 0 {
+		if poller, err = p.start(job{Side: sidePoller, DSN: s.dsn, PollEvery: side.poll, PollAtMinute: side.cron}); err != nil {
 			return b, err
 		}
 		defer func() {
@@ -190,110 +179,4 @@ func (s *shop) awaitNoneDue(ctx context.Context, due time.Time) (time.Duration, 
 			return 0, errors.Join(errors.New("orders are still open"), err, ctx.Err())
 		}
 	}
-}
-
-// runPoller closes orders as a shop without a pipeline does: it looks once a second for unpaid
-// orders that are due, and closes them in the transaction of the closer.
-func runPoller(ctx context.Context, j job) error {
-	st, err := store.Open(store.Options{DSN: j.DSN, MaxOpenConns: pollWorkers + 1})
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	for tick := time.NewTicker(pollEvery); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if err := poll(ctx, st); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// poll finds all orders that are due, page by page, and closes a page in a transaction.
-func poll(ctx context.Context, st *store.Store) error {
-	now, err := st.Now(ctx)
-	if err != nil {
-		return err
-	}
-	workers, running := errgroup.WithContext(ctx)
-	workers.SetLimit(pollWorkers)
-	last := orderclose.Order{}
-	for {
-		orders, err := st.Overdue(running, now, last, pollPage)
-		if err != nil || len(orders) == 0 {
-			return errors.Join(err, workers.Wait())
-		}
-		last = orders[len(orders)-1]
-		workers.Go(func() error {
-			requests := make([]orderclose.CloseRequest, len(orders))
-			for i, o := range orders {
-				requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
-			}
-			_, err := st.CloseOrders(running, orderclose.PathSweep, requests)
-			return err
-		})
-	}
-}
-
-// burstsReport is the output of make bench-burst.
-type burstsReport struct {
-	orders           int
-	pipeline, poller []orderBurst
-}
-
-// The JSON output of make bench-burst, for programs.
-type (
-	burstsJSON struct {
-		Orders   int            `json:"orders"`
-		Pipeline orderBurstJSON `json:"pipeline"`
-		Poller   orderBurstJSON `json:"poller"`
-		Ratio    float64        `json:"ratio"` // the poller's last order to the pipeline's
-	}
-	orderBurstJSON struct {
-		MedianS float64 `json:"median_s"`
-		LastS   float64 `json:"last_s"`
-		EventsS float64 `json:"events_s"`
-		CPUS    float64 `json:"cpu_s"`
-		RSSMB   float64 `json:"rss_mb"`
-	}
-)
-
-// medianBurst returns the medians of the turns.
-func medianBurst(turns []orderBurst) orderBurstJSON {
-	of := func(field func(orderBurst) float64) float64 {
-		var values []float64
-		for _, t := range turns {
-			values = append(values, field(t))
-		}
-		return round(median(values), 2)
-	}
-	return orderBurstJSON{
-		MedianS: of(func(b orderBurst) float64 { return b.median.Seconds() }),
-		LastS:   of(func(b orderBurst) float64 { return b.last.Seconds() }),
-		EventsS: of(func(b orderBurst) float64 { return b.events.Seconds() }),
-		CPUS:    of(func(b orderBurst) float64 { return b.cpu.Seconds() }),
-		RSSMB:   of(func(b orderBurst) float64 { return b.rssMB }),
-	}
-}
-
-// print writes the object to out and the table to tables.
-func (r burstsReport) print(out, tables io.Writer) error {
-	j := burstsJSON{Orders: r.orders, Pipeline: medianBurst(r.pipeline), Poller: medianBurst(r.poller)}
-	j.Ratio = round(j.Poller.LastS/j.Pipeline.LastS, 2)
-	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "\n%d orders due at once, closed by\thalf of them s\tthe last s\tlast event s\tCPU s\tRSS MB\t\n", r.orders)
-	for _, side := range []struct {
-		name string
-		b    orderBurstJSON
-	}{{"the pipeline", j.Pipeline}, {"a poller, once a second", j.Poller}} {
-		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", side.name, side.b.MedianS, side.b.LastS, side.b.EventsS, side.b.CPUS, side.b.RSSMB)
-	}
-	fmt.Fprintf(w, "poller to pipeline\t\t%.2f x\t\t\t\t\n\n", j.Ratio)
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(j)
 }

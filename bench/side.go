@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"time"
 )
 
 // The names of the sides.
@@ -33,6 +34,9 @@ type job struct {
 	DSN        string // DSN of the database, for the pipeline and the dispatcher
 	Marks      string // for the pipeline: file for the times when orders were closed
 	Profile    string // file for a CPU profile, "" for none
+
+	PollEvery    time.Duration // how often the poller looks
+	PollAtMinute bool          // the poller looks at each whole minute
 }
 
 // sides move all records and then wait for more until ctx ends. None ends by itself,

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
-# jars and MySQL by Maven, and axe-core by npm, into the user's cache folder
-# (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
+# jars, RocketMQ's jars and MySQL by Maven, axe-core by npm, and NATS by go install, into the
+# user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool|amtool|chromium|axe ...
+# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|nats|rocketmq|gcc|openssl|promtool|amtool|chromium|axe ...
+#   rabbitmq, postgresql, nats, rocketmq   servers of make bench-peers only
 #   gcc        for go test -race
 #   chromium   a browser, and a font with Chinese characters
 #   axe        axe-core, the rules of accessibility
@@ -46,6 +47,13 @@ missing_packages() {
       has_library libaio.so.1 || has_library libaio.so.1t64 || aio_package
       ;;
     redis) has redis-server || echo redis-server ;;
+    rabbitmq) has_rabbitmq || echo rabbitmq-server ;;
+    postgresql) postgresql_programs >/dev/null || echo postgresql ;;
+    nats) ;; # Debian's version has no schedules
+    rocketmq)
+      has java || echo default-jre-headless
+      has_rocketmq || has mvn || echo maven
+      ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
     # The packages have the servers too, which tests start; no service is started.
@@ -56,7 +64,7 @@ missing_packages() {
       has_chinese || printf '%s\n' fontconfig fonts-wqy-microhei
       ;;
     axe) has_axe || has npm || echo npm ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, gcc, openssl, promtool, amtool, chromium or axe" ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, nats, rocketmq, gcc, openssl, promtool, amtool, chromium or axe" ;;
     esac
   done
 }
@@ -101,7 +109,7 @@ install_packages() {
   trap - EXIT
   # They must not start at the next boot either.
   local service
-  for service in redis-server prometheus prometheus-alertmanager; do
+  for service in redis-server rabbitmq-server postgresql prometheus prometheus-alertmanager; do
     if [[ " $* " == *" $service "* ]] && has systemctl; then
       as_root systemctl disable "$service" >&2 || true
     fi
@@ -150,6 +158,35 @@ install_mysql() {
   mv -T "$part" "$home"
 }
 
+has_rabbitmq() { [[ -x $rabbitmq_server ]]; }
+
+has_rocketmq() { [[ -d $(rocketmq_home)/libs ]]; }
+
+install_rocketmq() {
+  local home part
+  home=$(rocketmq_home)
+  part=$home.part
+  rm -rf -- "$part"
+  mkdir "$part"
+  note "fetching RocketMQ's jars into $home"
+  cp "$here/rocketmq-pom.xml" "$part/pom.xml"
+  mvn -q -B -C -f "$part/pom.xml" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$part/libs" >&2 ||
+    die "Maven could not fetch RocketMQ's jars"
+  rm "$part/pom.xml"
+  mv -T "$part" "$home"
+}
+
+has_nats() { [[ -x $(nats_home)/nats-server ]]; }
+
+install_nats() {
+  local home
+  home=$(nats_home)
+  note "building NATS in $home"
+  GOBIN=$home.part go install "github.com/nats-io/nats-server/v2@v${home##*-}" >&2 || die "go install could not build nats-server"
+  rm -rf -- "$home"
+  mv -T "$home.part" "$home"
+}
+
 has_axe() { [[ -e $(axe_home)/axe.min.js ]]; }
 
 # Checksum of the archive that npm fetches. npm checks only against what the registry says.
@@ -195,6 +232,12 @@ fi
 if [[ " $* " == *' mysql '* ]]; then
   if ! has_mysql; then install_mysql; fi
   if ! has_library libaio.so.1; then link_libaio; fi
+fi
+if [[ " $* " == *' rocketmq '* ]] && ! has_rocketmq; then
+  install_rocketmq
+fi
+if [[ " $* " == *' nats '* ]] && ! has_nats; then
+  install_nats
 fi
 if [[ " $* " == *' axe '* ]] && ! has_axe; then
   install_axe

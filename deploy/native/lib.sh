@@ -17,6 +17,25 @@ kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-4.1.0"; }
 # mysql_home prints the folder into which install.sh puts MySQL.
 mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
 
+# rocketmq_home prints the folder into which install.sh puts RocketMQ's jars, nats_home the one
+# for the NATS server. Each name has the version.
+rocketmq_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/rocketmq-5.5.0"; }
+nats_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/nats-server-2.15.2"; }
+
+# The program that Debian's package installs. The one in PATH only starts as another user.
+rabbitmq_server=/usr/lib/rabbitmq/bin/rabbitmq-server
+
+# postgresql_programs prints the folder of PostgreSQL's programs, the newest if there are
+# several, or fails.
+postgresql_programs() {
+  local programs
+  programs=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+  [[ -x $programs/postgres ]] && echo "$programs"
+}
+
+# native_only is start_container of the servers that run natively only.
+native_only() { die "this server has no container here: set ORDERCLOSE_SERVERS=native"; }
+
 # axe_home prints the folder into which install.sh puts axe-core. Its name has the version.
 axe_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/axe-core-4.14.1"; }
 
@@ -90,9 +109,10 @@ control() {
 # returns when its log contains READY and PORT answers. The server gets a session of
 # its own, so that Ctrl-C reaches the script that stops it in order, and not the
 # server. The process writes its pid before it execs the server, so a running server
-# can be found even if this script is killed.
+# can be found even if this script is killed. START_LIMIT is how many seconds a server may
+# take (60).
 launch() {
-  local dir=$1 port=$2 ready=$3 limit=$((SECONDS + 60))
+  local dir=$1 port=$2 ready=$3 limit=$((SECONDS + ${START_LIMIT:-60}))
   shift 3
   cd -- "$dir"
   # Closed for the server: 3 is up.sh's real stdout, which its caller reads to the

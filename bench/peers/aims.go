@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// aim is what the project wants to reach in a workload.
+type aim struct {
+	text     string
+	workload string
+	victim   string
+	of       func(result) float64
+	most     bool    // the largest value is the best
+	atLeast  float64 // 0: no bound
+	// against are the ways to compare with; nil: all.
+	against []string
+	// loseNothing compares only with ways that neither lost nor were early.
+	loseNothing bool
+}
+
+var aims = []aim{
+	{text: "W1: the lowest p99", workload: "w1", of: p99},
+	{text: "W3: the lowest p99", workload: "w3", of: p99},
+	{text: "W2: the highest drain, and at least 300,000/s", workload: "w2", of: drain, most: true, atLeast: 300_000},
+	{text: "W4, server: nothing lost or early, and the shortest gap of those that lose nothing", workload: "w4", victim: victimServer, of: gap, loseNothing: true},
+	{text: "W4, worker: nothing lost or early, and the shortest gap of those that lose nothing", workload: "w4", victim: victimWorker, of: gap, loseNothing: true},
+	{text: "W5: no slower than a poller each second", workload: "w5", of: lastClosed, against: []string{"poll-1s"}},
+	{text: "W6: the fewest statements on the main database, beside the pollers and River", workload: "w6", of: queries,
+		against: []string{"poll-1s", "poll-3s", "poll-5s", "poll-30s", "cron", "river"}},
+}
+
+// reasons say why a way is ahead, by the workload.
+var reasons = map[string]map[string]string{
+	"w1": {
+		"timers":   "it stores nothing; with the process all is lost (W4)",
+		"rabbitmq": "one server holds the queue, and a message passes one network hop after its due time; a record of orderclose passes two appends to Kafka and the relay, on the same cores",
+	},
+	"w2": {"timers": "it stores nothing; with the process all is lost (W4)"},
+	"w3": {"timers": "it stores nothing; with the process all is lost (W4)"},
+	"w4": {
+		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A broker in a JVM takes seconds to start, and a member of a Kafka consumer group that was killed keeps its partitions until its session ends",
+	},
+	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
+	"w6": {"*": "all roles run: the outbox is polled each 2 s and its backlog counted each 5 s, and a poller with a long interval asks less often"},
+}
+
+func reasonFor(workload, system string) string {
+	if why := reasons[workload][system]; why != "" {
+		return why
+	}
+	return reasons[workload]["*"]
+}
+
+// aims prints a table of aims, and why one is not reached.
+func (p page) aims() string {
+	b := "## Aims\n\n| aim | orderclose | best other | reached |\n| --- | ---: | ---: | --- |\n"
+	for _, a := range aims {
+		b += p.aim(a)
+	}
+	return b + "\n"
+}
+
+func (p page) aim(a aim) string {
+	own := p.find(a.workload, "orderclose", a.victim)
+	if own == nil {
+		return fmt.Sprintf("| %s | | | not measured |\n", a.text)
+	}
+	mine := own.median(a.of)
+	var best group
+	var ahead []lead
+	for _, g := range p.of(a.workload) {
+		first := g.first()
+		if first.System == "orderclose" || first.Victim != a.victim || a.against != nil && !slices.Contains(a.against, first.System) ||
+			a.loseNothing && g.sum(lost)+g.sum(early) > 0 {
+			continue
+		}
+		if best == nil || a.better(g.median(a.of), best.median(a.of)) {
+			best = g
+		}
+		if a.better(g.median(a.of), mine) {
+			ahead = append(ahead, lead{fmt.Sprintf("%s (%s)", first.System, number(g.median(a.of))), reasonFor(a.workload, first.System)})
+		}
+	}
+	var misses []string
+	if a.loseNothing && own.sum(lost)+own.sum(early) > 0 {
+		misses = append(misses, fmt.Sprintf("%d lost, %d early", own.sum(lost), own.sum(early)))
+	}
+	if mine < a.atLeast {
+		misses = append(misses, "below "+number(a.atLeast)+": broker, relay and reader share the cores")
+	}
+	misses = append(misses, merged(ahead)...)
+	other := "none measured"
+	reached := "yes"
+	switch first := own.first(); {
+	case first.Quick || first.disturbed():
+		reached = "not judged: " + own.note()
+	case len(misses) > 0:
+		reached = "no: " + strings.Join(misses, "; ")
+	case best == nil:
+		reached = "not judged: nothing to compare with"
+	}
+	if best != nil {
+		other = fmt.Sprintf("%s %s", best.first().System, number(best.median(a.of)))
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s |\n", a.text, number(mine), other, reached)
+}
+
+func (a aim) better(v, than float64) bool {
+	if a.most {
+		return v > than
+	}
+	return v < than
+}
+
+// lead is a way that is ahead, and why.
+type lead struct{ way, why string }
+
+// merged joins ways that are ahead for the same reason.
+func merged(ahead []lead) (texts []string) {
+	byWhy := map[string][]string{}
+	var order []string
+	for _, a := range ahead {
+		if byWhy[a.why] == nil {
+			order = append(order, a.why)
+		}
+		byWhy[a.why] = append(byWhy[a.why], a.way)
+	}
+	for _, why := range order {
+		text := "ahead: " + strings.Join(byWhy[why], ", ")
+		if why != "" {
+			text += ", because " + why
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// measureCrash is W4: in the middle of the workload it kills the server or the worker and starts
+// it again at once. Refused messages are published again until they are accepted.
+func (m *measurement) measureCrash(ctx context.Context, victim string) (result, error) {
+	r := m.newResult()
+	r.Victim = victim
+	start := time.Now()
+	mark := m.markCPU()
+	middle := make(chan struct{})
+	restarted := make(chan error, 1)
+	var killed time.Time
+	go func() {
+		<-middle
+		killed = time.Now()
+		err := m.crash(ctx, victim)
+		r.RestartS = round(time.Since(killed).Seconds(), 3)
+		restarted <- err
+	}()
+	p := publisher{way: m.way, run: m.run.ID, tracker: m.tracker, retry: true, progress: func(sent int) {
+		if sent == m.load.messages/2 {
+			close(middle)
+		}
+	}}
+	limited, cancel := context.WithTimeout(ctx, m.load.publishLimit())
+	p.all(limited, m.load, m.load.delays(), time.Time{})
+	cancel()
+	published := time.Now()
+	select {
+	case err := <-restarted:
+		if err != nil {
+			return r, fmt.Errorf("kill -9 of the %s: %w", victim, err)
+		}
+	case <-ctx.Done(): // maybe before the middle
+		return r, ctx.Err()
+	}
+	if err := m.await(ctx); err != nil {
+		return r, err
+	}
+	sleep(ctx, time.Second) // for duplicates
+	m.charge(&r, mark)
+	m.describe(&r, &p, start, published)
+	// Nothing can arrive before the first message is due.
+	if first := start.Add(m.load.shortest); first.After(killed) {
+		killed = first
+	}
+	r.GapS = round(m.tracker.outcome().longestGap(killed).Seconds(), 3)
+	return r, ctx.Err()
+}
+
+// crash kills the victim and starts it again.
+func (m *measurement) crash(ctx context.Context, victim string) error {
+	if victim == victimServer {
+		s := m.servers[0]
+		if err := s.kill(); err != nil {
+			return err
+		}
+		return s.start(ctx)
+	}
+	worker := m.worker
+	if w, ok := m.way.(withProgram); ok {
+		worker = w.process()
+	}
+	if err := worker.kill(); err != nil {
+		return err
+	}
+	return worker.start()
+}
+
+const (
+	victimServer = "server"
+	victimWorker = "worker"
+)
+
+// victims returns what W4 can kill of a way.
+func (s spec) victims() []string {
+	if len(s.servers) == 0 {
+		return []string{victimWorker}
+	}
+	return []string{victimServer, victimWorker}
+}

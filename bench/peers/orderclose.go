@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/producer"
+)
+
+// pipeline is this project as shipped: the program orderclose, the producer package, and a
+// consumer of the close topic. In W6 the program runs all its roles on a database; otherwise it
+// runs the relay.
+type pipeline struct {
+	run      run
+	file     string // topics.yaml
+	producer *producer.Producer
+	relay    *program
+	db       *sql.DB
+}
+
+// bucketsOf returns the buckets for the delays of each workload, as an operator sets them.
+var bucketsOf = map[string]string{
+	"w1": "[5s]", "w2": "[10s]", "w3": "[1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s]", "w4": "[5s]", "w6": "[10s, 1m, 5m, 30m, 2h, 12h]",
+}
+
+const closePartitions = 12
+
+func newOrderclose(r run) way {
+	return &pipeline{run: r, file: filepath.Join(r.Dir, "topics.yaml")}
+}
+
+func (p *pipeline) prefix() string     { return "peers-" + p.run.ID + "-" }
+func (p *pipeline) closeTopic() string { return p.prefix() + "order-close" }
+func (p *pipeline) process() *program  { return p.relay }
+
+func (p *pipeline) open(ctx context.Context) error {
+	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: 1\nbuckets: %s\n", p.prefix(), closePartitions, bucketsOf[p.run.Workload])
+	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	roles := "relay"
+	if p.run.Workload == "w6" {
+		roles = "all"
+		if err := p.openDatabase(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.call("topics", "apply"); err != nil {
+		return err
+	}
+	p.relay = &program{name: "orderclose run " + roles, command: func() *exec.Cmd { return p.command("run", roles, "--quiet") }}
+	if err := p.relay.start(); err != nil {
+		return err
+	}
+	var err error
+	p.producer, err = producer.New(producer.Options{Brokers: []string{p.run.Servers["kafka"]}, TopicsFile: p.file})
+	return err
+}
+
+// openDatabase creates the database with the program's own tables.
+func (p *pipeline) openDatabase(ctx context.Context) error {
+	admin, err := openDatabase(p.run.Servers["mariadb"], "")
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+p.database()); err != nil {
+		return err
+	}
+	if p.db, err = openDatabase(p.run.Servers["mariadb"], p.database()); err != nil {
+		return err
+	}
+	return p.call("migrate")
+}
+
+func (p *pipeline) database() string { return "orderclose_" + p.run.ID }
+
+// command returns a command of the program with its environment.
+func (p *pipeline) command(arguments ...string) *exec.Cmd {
+	cmd := exec.Command(p.run.Program, append(arguments, "--config", p.file)...)
+	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+p.run.Servers["kafka"], config.EnvListen+"=127.0.0.1:0")
+	if p.db != nil {
+		cmd.Env = append(cmd.Env, config.EnvDSN+"="+dsnOf(p.run.Servers["mariadb"], p.database()), config.EnvRedis+"=redis://"+p.run.Servers["redis"]+"/0")
+	}
+	return cmd
+}
+
+// call runs a command to its end.
+func (p *pipeline) call(arguments ...string) error {
+	if printed, err := p.command(arguments...).CombinedOutput(); err != nil {
+		return fmt.Errorf("orderclose %s: %w\n%s", strings.Join(arguments, " "), err, printed)
+	}
+	return nil
+}
+
+// publish schedules each order by a call of its own, as checkouts do at the same time.
+func (p *pipeline) publish(ctx context.Context, messages []message) error {
+	if len(messages) == 1 {
+		return p.producer.Schedule(ctx, orderOf(messages[0]))
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for _, m := range messages {
+		all.Go(func() error { return p.producer.Schedule(ctx, orderOf(m)) })
+	}
+	return all.Wait()
+}
+
+// padding makes the value of a record as long as the bodies of the other ways.
+var padding = strings.Repeat("abcdefghijklmnopqrstuvwxyz", bodySize/26+1)
+
+func orderOf(m message) orderclose.Order {
+	return orderclose.Order{
+		ID: m.OrderID, CreatedAt: m.Due.Add(-m.Delay).UTC(), Due: m.Due.UTC(),
+		Attributes: map[string]any{"pad": padding[:bodySize-150]},
+	}
+}
+
+func (p *pipeline) consume(ctx context.Context, to *receipts) error {
+	go to.flushOften(ctx)
+	reader := kafka.NewReader(kafka.ReaderConfig{
+		Brokers: []string{p.run.Servers["kafka"]}, GroupID: "peers-" + p.run.ID, Topic: p.closeTopic(), StartOffset: kafka.FirstOffset,
+		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, ReadBackoffMin: time.Millisecond, ReadBackoffMax: 5 * time.Millisecond,
+		QueueCapacity: 1000, CommitInterval: time.Second,
+	})
+	defer reader.Close()
+	for {
+		m, err := reader.FetchMessage(ctx)
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			complain(ctx, "fetch", err)
+			continue
+		}
+		to.add(m.Value, time.Now())
+		if err := reader.CommitMessages(ctx, m); err != nil { // only notes the offset
+			complain(ctx, "commit", err)
+		}
+	}
+}
+
+func (p *pipeline) queries(ctx context.Context) (int64, error) { return questions(ctx, p.db) }
+
+func (p *pipeline) settings(context.Context) map[string]string {
+	s := map[string]string{
+		"server":  "Apache Kafka 4.1.0, 1 broker, default flushing: no fsync before the ack",
+		"relay":   "orderclose run relay, built from this tree",
+		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
+		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
+		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, CommitInterval 1 s; " + versionOf("github.com/segmentio/kafka-go"),
+	}
+	if p.run.Workload == "w6" {
+		s["relay"] = "orderclose run all, built from this tree, with MariaDB and Redis: relay, closer, outbox and sweeps"
+	}
+	return s
+}
+
+func (p *pipeline) close() {
+	p.relay.stop()
+	p.producer.Close()
+	if p.db != nil {
+		p.db.Close()
+	}
+}

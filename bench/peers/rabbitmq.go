@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// rabbitMQ publishes to queues without consumers. Their messages expire, and the dead-letter
+// exchange routes them to the queue that the worker consumes. With one queue, delays that differ
+// are the expiration of each message. With a queue for each delay, the delay is the queue's.
+type rabbitMQ struct {
+	run      run
+	perDelay bool
+	idle     chan *amqp.Channel
+	mu       sync.Mutex
+	conn     *amqp.Connection
+	declared map[string]bool
+}
+
+const (
+	rabbitWaiting  = "orders.waiting"
+	rabbitDue      = "orders.due"
+	rabbitExchange = "orders.expired"
+	rabbitPrefetch = 500
+	rabbitAcks     = 100
+	// rabbitStep is the precision of the delays of queues.
+	rabbitStep = 100 * time.Millisecond
+)
+
+func newRabbitMQ(r run) way {
+	return &rabbitMQ{run: r, perDelay: r.Way == "rabbitmq-queues", idle: make(chan *amqp.Channel, r.Publishers), declared: map[string]bool{}}
+}
+
+func (b *rabbitMQ) dial() (*amqp.Connection, error) {
+	return amqp.Dial("amqp://guest:guest@" + b.run.Servers["rabbitmq"] + "/")
+}
+
+// deadLetters are the arguments of a queue whose messages expire.
+func deadLetters(ttl time.Duration) amqp.Table {
+	t := amqp.Table{"x-dead-letter-exchange": rabbitExchange, "x-dead-letter-routing-key": rabbitDue}
+	if ttl > 0 {
+		t["x-message-ttl"] = ttl.Milliseconds()
+	}
+	return t
+}
+
+func (b *rabbitMQ) open(context.Context) error {
+	ch, err := b.channel()
+	if err != nil {
+		return err
+	}
+	for _, queue := range []string{rabbitWaiting, rabbitDue} {
+		if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
+			return err
+		}
+	}
+	if err := ch.ExchangeDeclare(rabbitExchange, "direct", true, false, false, false, nil); err != nil {
+		return err
+	}
+	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, nil); err != nil {
+		return err
+	}
+	if err := ch.QueueBind(rabbitDue, rabbitDue, rabbitExchange, false, nil); err != nil {
+		return err
+	}
+	if !b.perDelay {
+		if _, err := ch.QueueDeclare(rabbitWaiting, true, false, false, false, deadLetters(b.run.SameDelay)); err != nil {
+			return err
+		}
+	}
+	b.idle <- ch
+	return nil
+}
+
+// channel returns an idle channel, or a new one in confirm mode. It connects again if the
+// connection is lost.
+func (b *rabbitMQ) channel() (*amqp.Channel, error) {
+	for {
+		select {
+		case ch := <-b.idle:
+			if !ch.IsClosed() {
+				return ch, nil
+			}
+			continue
+		default:
+		}
+		break
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn == nil || b.conn.IsClosed() {
+		var err error
+		if b.conn, err = b.dial(); err != nil {
+			return nil, err
+		}
+	}
+	ch, err := b.conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	return ch, ch.Confirm(false)
+}
+
+func (b *rabbitMQ) publish(ctx context.Context, messages []message) error {
+	ch, err := b.channel()
+	if err != nil {
+		return err
+	}
+	if err := b.publishOn(ctx, ch, messages); err != nil {
+		ch.Close()
+		return err
+	}
+	b.idle <- ch
+	return nil
+}
+
+func (b *rabbitMQ) publishOn(ctx context.Context, ch *amqp.Channel, messages []message) error {
+	confirms := make([]*amqp.DeferredConfirmation, len(messages))
+	for i, m := range messages {
+		p := amqp.Publishing{DeliveryMode: amqp.Persistent, ContentType: "application/json", Body: m.Body}
+		queue := rabbitWaiting
+		switch {
+		case b.perDelay:
+			var err error
+			if queue, err = b.queueFor(ch, m.Delay); err != nil {
+				return err
+			}
+		case m.Delay != b.run.SameDelay:
+			// The broker counts from the arrival of the message.
+			p.Expiration = strconv.FormatInt(max(0, m.Due.UnixMilli()-time.Now().UnixMilli()), 10)
+		}
+		confirm, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", queue, true, false, p)
+		if err != nil {
+			return err
+		}
+		confirms[i] = confirm
+	}
+	for _, confirm := range confirms {
+		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
+			return errors.Join(err, errors.New("the broker did not confirm a message"))
+		}
+	}
+	return nil
+}
+
+// queueFor returns the queue of a delay, rounded up to rabbitStep, and declares it once.
+func (b *rabbitMQ) queueFor(ch *amqp.Channel, delay time.Duration) (string, error) {
+	delay = max(rabbitStep, (delay + rabbitStep - 1).Truncate(rabbitStep))
+	queue := fmt.Sprintf("%s.%d", rabbitWaiting, delay.Milliseconds())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.declared[queue] {
+		return queue, nil
+	}
+	_, err := ch.QueueDeclare(queue, true, false, false, false, deadLetters(delay))
+	b.declared[queue] = err == nil
+	return queue, err
+}
+
+func (b *rabbitMQ) consume(ctx context.Context, to *receipts) error {
+	for ctx.Err() == nil {
+		if err := b.consumeOnce(ctx, to); err != nil {
+			complain(ctx, "consume", err)
+			sleep(ctx, 100*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// consumeOnce consumes until the connection is lost. It acknowledges many messages at once.
+func (b *rabbitMQ) consumeOnce(ctx context.Context, to *receipts) error {
+	conn, err := b.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if err := ch.Qos(rabbitPrefetch, 0, false); err != nil {
+		return err
+	}
+	messages, err := ch.Consume(rabbitDue, "", false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	var last uint64
+	pending := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m, ok := <-messages:
+			if !ok {
+				return errors.New("the connection is lost")
+			}
+			to.add(m.Body, time.Now())
+			last = m.DeliveryTag
+			if pending++; pending < rabbitAcks {
+				continue
+			}
+		case <-tick.C:
+		}
+		if pending == 0 {
+			continue
+		}
+		if err := errors.Join(to.flush(), ch.Ack(last, true)); err != nil {
+			return err
+		}
+		pending = 0
+	}
+}
+
+func (b *rabbitMQ) settings(context.Context) map[string]string {
+	ttl := "expiration on each message"
+	switch {
+	case b.perDelay:
+		ttl = fmt.Sprintf("x-message-ttl, a queue for each delay rounded up to %v", rabbitStep)
+	case b.run.SameDelay > 0:
+		ttl = "x-message-ttl on the queue"
+	}
+	s := map[string]string{
+		"client":  versionOf("github.com/rabbitmq/amqp091-go"),
+		"queue":   ttl + "; classic and durable, persistent messages, confirm mode, a channel for each publisher",
+		"consume": fmt.Sprintf("1 consumer, prefetch %d, ack of %d or of what came in 5 ms", rabbitPrefetch, rabbitAcks),
+	}
+	if b.conn != nil {
+		s["server"] = fmt.Sprintf("RabbitMQ %v", b.conn.Properties["version"])
+	}
+	return s
+}
+
+func (b *rabbitMQ) close() {
+	if b.conn != nil {
+		b.conn.Close()
+	}
+}

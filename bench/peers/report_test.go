@@ -1,0 +1,194 @@
+package main
+
+import (
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// some are results of two ways in all workloads, and one that was left out.
+func some() []result {
+	base := func(system, workload string) result {
+		return result{System: system, Workload: workload, Messages: 100, Cores: 2, Seconds: 10, Machine: "2 cores", Settings: map[string]string{"server": system + " 1"}}
+	}
+	var all []result
+	for _, w := range []string{"w1", "w3"} {
+		own, other := base("orderclose", w), base("redis", w)
+		own.P50, own.P99, other.P50, other.P99, other.Early = 1, 3, 50, 100, 2
+		all = append(all, own, other)
+	}
+	own, other := base("orderclose", "w2"), base("redis", "w2")
+	own.DrainPS, other.DrainPS = 400_000, 100_000
+	all = append(all, own, other)
+	for _, victim := range []string{victimServer, victimWorker} {
+		own, other := base("orderclose", "w4"), base("redis", "w4")
+		own.Victim, own.GapS, other.Victim, other.GapS = victim, 4, victim, 0.25
+		all = append(all, own, other)
+	}
+	own, other = base("orderclose", "w5"), base("poll-1s", "w5")
+	own.LastClosedS, other.LastClosedS = 3, 4
+	all = append(all, own, other)
+	own, other = base("orderclose", "w6"), base("poll-1s", "w6")
+	own.Queries, other.Queries = 30, 180
+	return append(all, own, other, result{System: "nats", Workload: "w1", LeftOut: "nats cannot be installed"})
+}
+
+func TestSummary_IsOneObjectOfTheDocumentedShape(t *testing.T) {
+	all := slices.DeleteFunc(some(), func(r result) bool { return r.Workload > "w3" || r.LeftOut != "" })
+	var out strings.Builder
+	if err := summarize(all).print(&out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"w1":[{"system":"orderclose","p50_ms":1,"p99_ms":3,"early":0,"lost":0},{"system":"redis","p50_ms":50,"p99_ms":100,"early":2,"lost":0}],` +
+		`"w2":[{"system":"orderclose","drain_per_s":400000,"early":0,"lost":0},{"system":"redis","drain_per_s":100000,"early":0,"lost":0}],` +
+		`"w3":[{"system":"orderclose","p50_ms":1,"p99_ms":3,"early":0,"lost":0},{"system":"redis","p50_ms":50,"p99_ms":100,"early":2,"lost":0}]}`
+	if got := strings.TrimSpace(out.String()); got != want {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestSummary_NamesWhatWasLeftOut(t *testing.T) {
+	s := summarize(some())
+	if len(s.LeftOut) != 1 || s.LeftOut[0] != (leftOutJSON{"nats", "w1", "nats cannot be installed"}) {
+		t.Errorf("left out: %+v", s.LeftOut)
+	}
+	if len(s.W4) != 4 || s.W4[0].Victim != victimServer || len(s.W5) != 2 || len(s.W6) != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestGrouped_PrefersFullAndUndisturbedResults(t *testing.T) {
+	r := result{System: "redis", Workload: "w1", Cores: 2, Seconds: 10}
+	quick, busy, failed, first, second := r, r, r, r, r
+	quick.Quick, quick.P99 = true, 1
+	busy.OtherCPU, busy.P99 = 15, 2
+	failed.LeftOut = "the server did not start"
+	first.P99, second.P99 = 10, 20
+	for _, row := range []struct {
+		all  []result
+		p99  float64
+		note string
+	}{
+		{[]result{quick, failed}, 1, "QUICK"},
+		{[]result{quick, busy, failed}, 2, "busy machine"},
+		{[]result{quick, busy, first, failed, second}, 15, "2 rounds"},
+	} {
+		groups := grouped(row.all)
+		if len(groups) != 1 || groups[0].median(p99) != row.p99 || groups[0].note() != row.note {
+			t.Errorf("%d groups, p99 %g, note %q; want %g, %q", len(groups), groups[0].median(p99), groups[0].note(), row.p99, row.note)
+		}
+	}
+	if g := grouped([]result{failed}); g[0].leftOut() != failed.LeftOut {
+		t.Errorf("left out: %q", g[0].leftOut())
+	}
+}
+
+func TestPage_SaysWhichAimsAreReachedAndWhy(t *testing.T) {
+	all := some()
+	text := page{groups: grouped(all), all: all}.markdown()
+	for _, want := range []string{
+		"| W1: the lowest p99 | 3 | redis 100 | yes |",
+		"| W2: the highest drain, and at least 300,000/s | 400,000 | redis 100,000 | yes |",
+		"| 4 | redis 0.25 | no: ahead: redis (0.25), because Redis, MariaDB",
+		"| W5: no slower than a poller each second | 3 | poll-1s 4 | yes |",
+		"| 30 | poll-1s 180 | yes |",
+		"- W1: nats cannot be installed (nats)",
+		"- server: redis 1",
+		"## When a plain poller is the better choice",
+		"100 of 100",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(text, "QUICK") {
+		t.Error("the page speaks of short runs, but there are none")
+	}
+	for i := range all {
+		all[i].Quick = true
+	}
+	if text := (page{groups: grouped(all), all: all}).markdown(); strings.Count(text, "| not judged: QUICK |") != len(aims) {
+		t.Errorf("short runs are judged:\n%s", text)
+	}
+}
+
+func TestReport_WritesPagePlotsAndREADME(t *testing.T) {
+	root := t.TempDir()
+	results := filepath.Join(root, "results.jsonl")
+	for _, r := range some() {
+		if err := appendResult(results, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "docs", "images"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	readme := filepath.Join(root, "README.md")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(readme, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before\n" + readmeBegin + "old\n" + readmeEnd + "after\n")
+	args := []string{"-results", results, "-root", root}
+	if err := runReport(args); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(readme)
+	if s := string(text); !strings.HasPrefix(s, "before\n"+readmeBegin+"- ") || !strings.HasSuffix(s, readmeEnd+"after\n") || strings.Contains(s, "old") {
+		t.Errorf("README.md is\n%s", s)
+	}
+	for _, w := range allWorkloads {
+		svg, err := os.Open(filepath.Join(root, "docs", "images", "peers-"+w+".svg"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		d := xml.NewDecoder(svg)
+		for err == nil {
+			_, err = d.Token()
+		}
+		if err != io.EOF {
+			t.Errorf("%s: %v", svg.Name(), err)
+		}
+		svg.Close()
+	}
+	write("without marks\n")
+	if err := runReport(args); err == nil {
+		t.Error("a README.md without marks is accepted")
+	}
+}
+
+func TestWays_HaveUniqueNamesAndMake(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range specs() {
+		if seen[s.name] || s.title == "" || s.make(run{Way: s.name, Servers: map[string]string{}}) == nil {
+			t.Errorf("way %q", s.name)
+		}
+		seen[s.name] = true
+	}
+	if _, err := specsOf("redis nothing"); err == nil || !strings.Contains(err.Error(), "rabbitmq-queues") {
+		t.Errorf("an unknown way: %v", err)
+	}
+}
+
+func TestLevelFor_IsNeverShorter(t *testing.T) {
+	for i, d := range rocketLevels {
+		if levelFor(d) != i+1 || levelFor(d-1) != i+1 {
+			t.Errorf("levels %d and %d for %v", levelFor(d), levelFor(d-1), d)
+		}
+	}
+}
+
+func TestNumber_SeparatesThousands(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.254: "0.254", 99.96: "100", 1234.6: "1,235", 1_000_000: "1,000,000"} {
+		if got := number(v); got != want {
+			t.Errorf("%g is printed as %s, want %s", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import "fmt"
+
+// column is a column of a table of the page.
+type column struct {
+	title, align string
+	cell         func(group) string
+}
+
+const (
+	left  = "---"
+	right = "---:"
+)
+
+func text(title string, of func(group) string) column { return column{title, left, of} }
+
+// value is a column of medians.
+func value(title string, of func(result) float64) column {
+	return column{title, right, func(g group) string { return number(g.median(of)) }}
+}
+
+// count is a column of sums.
+func count(title string, of func(result) int) column {
+	return column{title, right, func(g group) string { return number(float64(g.sum(of))) }}
+}
+
+var (
+	systemColumn = text("way", func(g group) string {
+		if g.first().System == "orderclose" {
+			return "**orderclose**"
+		}
+		return g.first().System
+	})
+	noteColumn = text("", group.note)
+	fates      = []column{count("early", early), count("lost", lost), count("duplicates", func(r result) int { return r.Duplicates })}
+	costs      = []column{
+		value("server CPU s", func(r result) float64 { return r.ServerCPU }), value("client CPU s", func(r result) float64 { return r.ClientCPU }),
+		value("server MB", func(r result) float64 { return r.ServerMB }), value("client MB", func(r result) float64 { return r.ClientMB }),
+		value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
+	}
+	lateness = []column{
+		value("p50 ms", p50), value("p99 ms", p99), value("p99.9 ms", func(r result) float64 { return r.P999 }), value("max ms", func(r result) float64 { return r.Max }),
+	}
+)
+
+func columns(parts ...[]column) (all []column) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+var sections = []section{
+	{
+		workload: "w1", title: "W1: one delay",
+		text:    "1,000 messages a second for 20 s, each with a delay of 5 s. *Held* is the rate at which they are received.",
+		plot:    &plotOf{"W1, one delay: p99 of the lateness, ms", " ms", p99},
+		columns: columns([]column{systemColumn, value("held /s", func(r result) float64 { return r.HeldPS })}, lateness, fates, costs),
+	},
+	{
+		workload: "w2", title: "W2: all at once",
+		text: "100,000 messages that are due at one instant, published before it. *Drain* is their number divided by the time\n" +
+			"from the instant until the last is received. A poller drains faster or slower as the instant falls just before or\njust after a poll.",
+		plot:    &plotOf{"W2, 100,000 due at one instant: received per second", " /s", drain},
+		columns: columns([]column{systemColumn, value("drain /s", drain), value("accepted /s", func(r result) float64 { return r.AcceptedPS })}, lateness, fates, costs),
+	},
+	{
+		workload: "w3", title: "W3: mixed delays",
+		text:    "1,000 messages a second for 10 s, with delays of 1 to 10 s, in whole seconds, in random order.",
+		plot:    &plotOf{"W3, delays of 1 to 10 s: p99 of the lateness, ms", " ms", p99},
+		columns: columns([]column{systemColumn, value("accepted /s", func(r result) float64 { return r.AcceptedPS })}, lateness, fates, costs),
+	},
+	{
+		workload: "w4", title: "W4: a crash",
+		text: "W1, and in its middle `kill -9` of the server or of the worker, which is started again at once. The worker is the\n" +
+			"process that looks for due messages or receives them; of orderclose it is the relay. A message that was refused is published again until it is\n" +
+			"accepted. *Gap* is the longest time without a message after the kill. A message is lost if it was accepted and is not received\n" +
+			"100 s after the last due time; a poller has its interval more.",
+		plot: &plotOf{"W4, kill -9: the longest time without a message, s", " s", gap},
+		columns: columns([]column{
+			systemColumn, text("killed", func(g group) string { return g.first().Victim }), value("gap s", gap), value("back after s", func(r result) float64 { return r.RestartS }),
+			text("survived", func(g group) string {
+				all := g.sum(func(r result) int { return r.Messages - r.Refused })
+				return fmt.Sprintf("%s of %s", number(float64(all-g.sum(lost))), number(float64(all)))
+			}),
+		}, fates, []column{value("p99 ms", p99), value("max ms", func(r result) float64 { return r.Max }), value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn}),
+	},
+	{
+		workload: "w5", title: "W5: closed orders",
+		text: "100,000 orders of two lines are due at one instant. They are closed with their stock in MariaDB: by the whole pipeline\n" +
+			"(relay, closer and outbox), and by pollers in the same transaction. Ways that only deliver messages are not here.",
+		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
+		columns: []column{
+			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
+			value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
+		},
+	},
+	{
+		workload: "w6", title: "W6: a million waiting",
+		text: "A million messages wait for 30 minutes. The way is watched for a minute in which nothing is due. *Queries* are statements on\n" +
+			"the shop's main database, for River transactions; 0 if the way does not use it. Of orderclose\nall roles run, with Kafka, MariaDB and Redis; its hourly sweep is not in this minute.",
+		plot: &plotOf{"W6, a million waiting: CPU of the server, % of one core", " %", serverIdle},
+		columns: []column{
+			systemColumn, value("server % of a core", serverIdle), value("worker %", clientIdle), value("server MB", func(r result) float64 { return r.ServerMB }),
+			value("worker MB", func(r result) float64 { return r.ClientMB }), value("disk MB", disk), value("queries a minute", queries),
+			value("other CPU s", func(r result) float64 { return r.OtherCPU }), noteColumn,
+		},
+	},
+}
+
+const pageHead = `# Comparison
+
+This page compares orderclose with what a user would run instead, on the same workloads. ` + "`make bench-peers`" + `
+measures and writes it; [bench/peers/README.md](../bench/peers/README.md) says how. A number is the median
+of the rounds. Lateness is the time of receipt minus the due time. *Early* has no tolerance beyond the
+millisecond. *Other CPU* is what other programs of the machine used meanwhile.
+
+`
+
+const pollerText = `## When a plain poller is the better choice
+
+A query each second is the better choice if all of this is true:
+
+- An order may close a second or more after its due time. A poller is late by up to its interval.
+- The database has room for the query, and an index on status and due time.
+- One process at a time polls, or the query uses SKIP LOCKED.
+- You run no Kafka yet. A poller has no further server, and nothing that can be lost: what is in the
+  database is closed.
+
+The pipeline pays if orders must close within milliseconds, if many are due at once while the database is
+busy, or if a query each second costs too much, such as with tables for each month.
+
+`

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// session measures ways one after the other, each on servers of its own.
+type session struct {
+	ways      []spec
+	workloads []string
+	rounds    int
+	quick     bool
+	file      string // of results
+	dir       string // of servers and runs; the caller removes it
+	scripts   string // deploy/native
+	program   string // orderclose
+	bench     string // the program of the module bench
+	measured  []result
+}
+
+// allWorkloads are the names of the workloads.
+var allWorkloads = []string{"w1", "w2", "w3", "w4", "w5", "w6"}
+
+// runLimit limits one measurement, with its warm-up.
+const runLimit = 9 * time.Minute
+
+// run measures everything. A way that cannot be measured gets a result that says why; only an
+// interrupt ends the session.
+func (s *session) run(ctx context.Context) error {
+	onServers := slices.DeleteFunc(slices.Clone(s.workloads), func(w string) bool { return w == "w5" })
+	for _, way := range s.ways {
+		if err := s.measureWay(ctx, way, onServers); err != nil {
+			return err
+		}
+	}
+	if len(onServers) < len(s.workloads) {
+		return s.measureOrders(ctx)
+	}
+	return nil
+}
+
+// measureWay starts the servers of a way and measures all workloads on them.
+func (s *session) measureWay(ctx context.Context, way spec, workloads []string) error {
+	if len(workloads) == 0 {
+		return nil
+	}
+	fmt.Fprintf(os.Stderr, "%s: %s\n", way.name, strings.Join(workloads, " "))
+	dir := filepath.Join(s.dir, way.name)
+	servers, err := startServers(ctx, s.scripts, dir, way.servers)
+	defer func() {
+		stopServers(servers)
+		os.RemoveAll(dir)
+	}()
+	for range s.rounds {
+		for _, name := range workloads {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				if failed := s.leaveOut(way, name, err.Error()); failed != nil {
+					return failed
+				}
+				continue
+			}
+			if why := way.cannot[name]; why != "" {
+				if err := s.leaveOut(way, name, why); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := s.measureWorkload(ctx, way, name, servers); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) leaveOut(way spec, workload, why string) error {
+	fmt.Fprintf(os.Stderr, "%-16s %s  left out: %s\n", way.name, workload, why)
+	return s.keep(result{System: way.name, Workload: workload, LeftOut: firstLine(why)})
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// measureWorkload measures a workload once, W4 once for each victim.
+func (s *session) measureWorkload(ctx context.Context, way spec, name string, servers []*server) error {
+	w := workloadOf(name, s.quick)
+	victims := []string{""}
+	if w.kill {
+		victims = way.victims()
+	}
+	for _, victim := range victims {
+		limited, cancel := context.WithTimeout(ctx, runLimit)
+		r, err := s.measureOnce(limited, way, w, servers, victim)
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			r.LeftOut = firstLine(err.Error())
+			fmt.Fprintf(os.Stderr, "%s %s failed: %v\n", way.name, name, err)
+		}
+		r.System, r.Workload, r.Victim = way.name, name, victim
+		if err := s.keep(r); err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, r)
+	}
+	return nil
+}
+
+func (s *session) measureOnce(ctx context.Context, way spec, w workload, servers []*server, victim string) (r result, err error) {
+	dir, err := os.MkdirTemp(s.dir, "run-")
+	if err != nil {
+		return r, err
+	}
+	if err := restart(ctx, servers); err != nil {
+		return r, err
+	}
+	// Not below dir: the measurement removes it before these servers are stopped.
+	further, err := startServers(ctx, s.scripts, filepath.Join(s.dir, way.name, w.name), way.further[w.name])
+	defer func() { stopServers(further) }()
+	if err != nil {
+		return r, err
+	}
+	m, err := openMeasurement(ctx, way, w, slices.Concat(servers, further), dir, s.program)
+	defer m.close()
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case w.kill:
+		r, err = m.measureCrash(ctx, victim)
+	case w.watch > 0:
+		r, err = m.measureWaiting(ctx)
+	default:
+		r, err = m.measure(ctx)
+	}
+	if err == nil {
+		r.Settings = m.way.settings(ctx)
+	}
+	return r, err
+}
+
+// keep appends a result to the file.
+func (s *session) keep(r result) error {
+	r.Time, r.Quick = time.Now().UTC().Format(time.RFC3339), s.quick
+	r.Cores = runtime.NumCPU()
+	r.Machine = fmt.Sprintf("%d cores, %s/%s, %s", r.Cores, runtime.GOOS, runtime.GOARCH, runtime.Version())
+	s.measured = append(s.measured, r)
+	return appendResult(s.file, r)
+}
+
+// String is the line of a result for a person who watches.
+func (r result) String() string {
+	if r.LeftOut != "" {
+		return fmt.Sprintf("%-16s %s %s left out: %s", r.System, r.Workload, r.Victim, r.LeftOut)
+	}
+	line := fmt.Sprintf("%-16s %s %s", r.System, r.Workload, r.Victim)
+	switch r.Workload {
+	case "w5":
+		return fmt.Sprintf("%s last order closed after %.2f s", line, r.LastClosedS)
+	case "w6":
+		line += fmt.Sprintf(" server %.2f %%, worker %.2f %%, disk %.0f MB, %.0f queries a minute", r.ServerIdle, r.ClientIdle, r.DiskMB, r.Queries)
+	default:
+		line += fmt.Sprintf(" p50 %.1f p99 %.1f max %.1f ms, early %d, lost %d, duplicates %d", r.P50, r.P99, r.Max, r.Early, r.Lost, r.Duplicates)
+	}
+	if r.DrainPS > 0 {
+		line += fmt.Sprintf(", %.0f/s", r.DrainPS)
+	}
+	if r.GapS > 0 {
+		line += fmt.Sprintf(", gap %.2f s", r.GapS)
+	}
+	return line + fmt.Sprintf("; CPU server %.1f, client %.1f, other %.1f s; server %.0f MB", r.ServerCPU, r.ClientCPU, r.OtherCPU, r.ServerMB)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// way is one way to deliver a message later. The driver process opens it and publishes; a worker
+// process, which has a way of its own, consumes.
+type way interface {
+	// open connects and creates empty queues, topics or tables. It also starts processes that
+	// belong to the way.
+	open(ctx context.Context) error
+	// publish returns when all messages are accepted, as durably as the way does by default. An
+	// error means that some of them may be accepted all the same. Several goroutines call it.
+	publish(ctx context.Context, messages []message) error
+	// consume receives messages until ctx ends. It connects by itself, also again.
+	consume(ctx context.Context, to *receipts) error
+	// settings names versions and what was set, for the report.
+	settings(ctx context.Context) map[string]string
+	// close stops what open has started.
+	close()
+}
+
+// withProgram is a way that has a process of its own between server and consumer, which counts as
+// a part of the server.
+type withProgram interface{ process() *program }
+
+// withDatabase is a way whose delays are in the shop's main database.
+type withDatabase interface {
+	// queries returns how many statements the database has run so far.
+	queries(ctx context.Context) (int64, error)
+}
+
+// run is one measurement, as the processes of a way know it.
+type run struct {
+	Way        string
+	ID         string
+	Workload   string
+	Servers    map[string]string // addresses, host:port, by kind
+	Dir        string            // an empty folder
+	Program    string            // the program orderclose
+	Publishers int
+	SameDelay  time.Duration // of all messages; 0 if delays differ
+}
+
+// spec describes a way.
+type spec struct {
+	name, title string
+	servers     []server
+	further     map[string][]server // by workload: servers beside those
+	lead        time.Duration       // of W2: enough to publish everything; 0: defaultLead
+	// interval is the longest time between two looks for due messages; 0: none.
+	interval time.Duration
+	// cannot says why a workload is left out.
+	cannot map[string]string
+	make   func(run) way
+}
+
+// defaultLead is the time from the first message of W2 to the instant at which all are due.
+const defaultLead = 10 * time.Second
+
+// notOrders is why ways without the shop's database are not in W5.
+const notOrders = "it delivers messages and does not close orders; its worker would run the same transaction"
+
+func specs() []spec {
+	redis := func(arguments ...string) []server {
+		return []server{{kind: "redis", arguments: append([]string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "3600 1 300 100 60 10000"}, arguments...)}}
+	}
+	mariadb := []server{{kind: "mariadb"}}
+	all := []spec{
+		{name: "orderclose", title: "orderclose, as shipped", servers: []server{{kind: "kafka"}}, further: map[string][]server{"w6": {{kind: "mariadb"}, {kind: "redis"}}}, make: newOrderclose},
+		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
+		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
+		{name: "redis", title: "Redis sorted set, polled every 100 ms", servers: redis(), make: newRedisSet(100 * time.Millisecond)},
+		{name: "redis-1s", title: "Redis sorted set, polled every second", servers: redis(), make: newRedisSet(time.Second)},
+		{name: "redis-keys", title: "Redis key expiry", servers: redis("--notify-keyspace-events", "Ex"), make: newRedisKeys},
+	}
+	for _, p := range []struct {
+		name, title string
+		every       time.Duration
+	}{
+		{"poll-1s", "database, polled every second", time.Second},
+		{"poll-3s", "database, polled every 3 s", 3 * time.Second},
+		{"poll-5s", "database, polled every 5 s", 5 * time.Second},
+		{"poll-30s", "database, polled every 30 s", 30 * time.Second},
+		{"cron", "database, a cron job each minute", time.Minute},
+	} {
+		all = append(all, spec{name: p.name, title: p.title, servers: mariadb, interval: p.every, make: newPolling(p.every, p.name == "cron")})
+	}
+	all = append(all,
+		spec{name: "timers", title: "Go timers in the process", make: newTimers},
+		spec{name: "asynq", title: "asynq", lead: 20 * time.Second, servers: redis(), make: newAsynq},
+		spec{name: "river", title: "River", servers: []server{{kind: "postgresql"}}, make: newRiver},
+		spec{name: "rocketmq", title: "RocketMQ, by timer", lead: 45 * time.Second, servers: []server{{kind: "rocketmq"}}, make: newRocketMQ},
+		spec{name: "rocketmq-levels", title: "RocketMQ, by its 18 levels", lead: 45 * time.Second, servers: []server{{kind: "rocketmq"}}, make: newRocketMQ,
+			cannot: map[string]string{"w2": "a message has one of 18 delays, so messages that are sent one after the other are not due at one instant"}},
+		spec{name: "nats", title: "NATS JetStream, message schedules", servers: []server{{kind: "nats"}}, make: newNATS},
+	)
+	for i := range all {
+		if all[i].lead == 0 {
+			all[i].lead = defaultLead
+		}
+		if all[i].cannot == nil {
+			all[i].cannot = map[string]string{}
+		}
+		if all[i].interval == 0 && all[i].name != "orderclose" {
+			all[i].cannot["w5"] = notOrders
+		}
+	}
+	return all
+}
+
+// specsOf returns the named ways, or all if names is empty.
+func specsOf(names string) ([]spec, error) {
+	all := specs()
+	var chosen []spec
+	for _, name := range strings.Fields(names) {
+		i := slices.IndexFunc(all, func(s spec) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("PEERS names %q: write some of %s", name, strings.Join(namesOf(all), " "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	if chosen == nil {
+		return all, nil
+	}
+	return chosen, nil
+}
+
+func namesOf(specs []spec) (names []string) {
+	for _, s := range specs {
+		names = append(names, s.name)
+	}
+	return names
+}
