@@ -5,7 +5,7 @@ export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
 MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-console unit chaos mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-console unit chaos chaos-real mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ modules: ## the tests of the modules of their own: benchmarks, dashboards, Kuber
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
 	@cd internal/testkit/simulation && CHAOS=drive ../../../bin/chaos.test
+
+chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1; a night: MINUTES=480); JSON on stdout, a report in bin/
+	@deploy/native/chaos-real.sh
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails: some minutes; a table at the end
 	MUTANTS=1 go test -count=1 -v -timeout 60m ./internal/testkit/mutants $(ARGS)

@@ -137,7 +137,7 @@ func script(ctx context.Context, path string, arguments ...string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	// On a busy machine a broker may take minutes to start.
-	cmd.Env = append(os.Environ(), "ORDERCLOSE_SERVERS=native", "START_LIMIT=180")
+	cmd.Env = append(os.Environ(), "ORDERCLOSE_SERVERS=native", "ORDERCLOSE_START_SECONDS=180")
 	var printed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	cmd.WaitDelay = time.Second

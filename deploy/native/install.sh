@@ -4,11 +4,12 @@
 # user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|nats|rocketmq|gcc|openssl|promtool|amtool|chromium|axe ...
+# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|nats|rocketmq|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
 #   rabbitmq, postgresql, nats, rocketmq   servers of make bench-peers only
 #   gcc        for go test -race
 #   chromium   a browser, and a font with Chinese characters
 #   axe        axe-core, the rules of accessibility
+#   faketime   libfaketime, which sets the clock of one program off
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 has() { command -v "$1" >/dev/null; }
@@ -18,6 +19,8 @@ has_gcc() { has gcc && echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&
 has_chromium() { has chromium || has chromium-browser || has google-chrome; }
 
 has_chinese() { has fc-list && [[ $(fc-list :lang=zh-cn family) ]]; }
+
+has_faketime() { compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null; }
 
 has_library() { ldconfig -p | grep -c -- "$1 " >/dev/null; }
 
@@ -64,7 +67,8 @@ missing_packages() {
       has_chinese || printf '%s\n' fontconfig fonts-wqy-microhei
       ;;
     axe) has_axe || has npm || echo npm ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, nats, rocketmq, gcc, openssl, promtool, amtool, chromium or axe" ;;
+    faketime) has_faketime || echo libfaketime ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, nats, rocketmq, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
     esac
   done
 }

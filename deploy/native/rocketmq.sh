@@ -8,7 +8,7 @@
 #        rocketmq.sh stop DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-START_LIMIT=${START_LIMIT:-180} # on a busy machine the broker takes longer than other servers
+export ORDERCLOSE_START_SECONDS=${ORDERCLOSE_START_SECONDS:-180} # on a busy machine the broker takes longer than other servers
 
 # java_command DIR prints the words of the command of both servers.
 java_command() {

@@ -36,8 +36,8 @@ type ProxyRules struct {
 // present and future connections, and Heal ends all faults. They are safe for concurrent use.
 //
 // The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol, such as
-// those of MySQL and Redis. It is of no use for Kafka, whose clients connect to the addresses that
-// the brokers report.
+// those of MySQL and Redis. Kafka's clients connect to the addresses that the brokers report, so a
+// proxy in front of a broker must be its advertised listener.
 type Proxy struct {
 	target   string
 	listener net.Listener

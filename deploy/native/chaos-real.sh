@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Runs the pipeline on three brokers, MariaDB and Redis while faults disturb them, and
+# judges the result (docs/reliability.md). It starts all servers in a temporary folder
+# and always stops them again. JSON goes to stdout.
+#
+# usage: chaos-real.sh
+#   MINUTES=10   how long orders are created; 480 is a night
+#   SEED=1       another seed draws other faults
+#   FAULTS=8     faults a minute
+#   LOSSES=0     no fault deletes records
+#   KINDS=a,b    only faults of these kinds
+#   REPORT=...   the path of the report; default: bin/chaos-real.html
+set -euo pipefail
+# In a mount namespace of its own, small disks can be mounted that vanish with it. Only
+# root can do that; without it no disk is filled.
+if [[ -z ${CHAOS_NAMESPACE:-} ]] && unshare --mount true 2>/dev/null; then
+  CHAOS_NAMESPACE=1 exec unshare --mount "$0" "$@"
+fi
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+native=$here
+cd "$native/../.."
+report=$(realpath -m -- "${REPORT:-bin/chaos-real.html}")
+mkdir -p "$(dirname -- "$report")"
+export ORDERCLOSE_SERVERS=native # containers do not share a loopback interface
+
+program=
+
+# finish ends the program if it still runs, every server, and the disks.
+# shellcheck disable=SC2317 # called by trap
+finish() {
+  trap '' INT TERM HUP
+  if [[ $program ]] && kill -TERM "$program" 2>/dev/null; then wait "$program" || true; fi
+  local folder
+  for folder in "$dir"/servers/*/; do
+    stop_server "$folder" &
+  done
+  wait
+  awk -v below="$dir/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | while read -r folder; do umount --lazy -- "$folder" || true; done
+  "$native/down.sh" "$dir"
+}
+
+dir=$(own_dir "$(mktemp -d "${TMPDIR:-/tmp}/orderclose-chaos.XXXXXX")")
+touch "$dir/.orderclose"
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+"$native/install.sh" kafka mariadb redis
+"$native/install.sh" faketime || note "no libfaketime: no clock is stepped"
+go build -o "$dir/orderclose" ./cmd/orderclose
+go build -o "$dir/chaosreal" ./internal/testkit/chaosreal
+mkdir "$dir/servers"
+
+"$dir/chaosreal" "$dir/servers" "$native" "$dir/orderclose" "$report" </dev/null &
+program=$!
+code=0
+wait "$program" || code=$?
+program=
+exit "$code"

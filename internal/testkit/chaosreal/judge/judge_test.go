@@ -1,0 +1,164 @@
+package judge_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// due is the due time of every order of the tests.
+var due = time.UnixMilli(time.Now().Add(-time.Hour).UnixMilli())
+
+// run is a run whose database and logs a test may falsify.
+type run struct {
+	t       *testing.T
+	servers *pipelinetest.Servers
+	history judge.History
+}
+
+// goodRun returns a run in which every promise was kept: order a was closed on time, b was paid.
+func goodRun(t *testing.T) *run {
+	t.Helper()
+	s, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	cfg := config.Default()
+	k, err := s.Kafka("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	if _, _, err := k.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
+		t.Fatal(err)
+	}
+	delays := map[string]string{}
+	for _, b := range cfg.Buckets {
+		delays[b.Topic] = cfg.RelayGroup(b)
+	}
+	r := &run{t: t, servers: s, history: judge.History{
+		Created: []string{"a", "b"}, Paid: []string{"b"}, Releases: []judge.Release{{Order: "a", SKU: "x", Key: "a/x", Quantity: 2}},
+		Expect: checker.Expect{
+			Stock: map[string]int64{"x": 10}, OpenAfter: time.Now(), Delays: delays, ProducerTime: true,
+			CloseTopic: cfg.Topics.Close, CloserGroup: cfg.CloserGroup(), DeadLetterTopic: cfg.Topics.DeadLetter,
+		},
+	}}
+	closed := due.Add(40 * time.Millisecond).UnixMilli()
+	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, closed_at, version) VALUES ('a', '', 2, 0, ?, ?, 1)", due.UnixMilli(), closed)
+	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, paid_at, version) VALUES ('b', '', 1, 0, ?, 1, 1)", due.UnixMilli())
+	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('a', 1, 'x', 2), ('b', 1, 'x', 3)")
+	r.exec("INSERT INTO stock (sku_id, available, reserved) VALUES ('x', 7, 3)")
+	r.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES ('a', 'x', 'close', 2, ?)", closed)
+	r.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('a', 'closed', ?, ?, 'pipeline', 0, 40)", due.UnixMilli(), closed)
+	return r
+}
+
+func (r *run) exec(query string, args ...any) {
+	r.t.Helper()
+	if _, err := r.servers.DB().Exec(query, args...); err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (r *run) judge() *judge.Verdict {
+	r.t.Helper()
+	v, err := judge.Judge(r.t.Context(), checker.Servers{DB: r.servers.DB(), Brokers: r.servers.Brokers(), Dial: r.servers.Dial}, r.history)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return v
+}
+
+func TestJudge_AcceptsARunThatKeptEveryPromise(t *testing.T) {
+	v := goodRun(t).judge()
+	if len(v.Violations) > 0 || v.Orders != 2 || v.Paid != 1 || v.ByPath["pipeline"] != 1 {
+		t.Errorf("%+v", v)
+	}
+	if len(v.Samples) != 1 || v.Samples[0] != (judge.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}) {
+		t.Errorf("samples %+v", v.Samples)
+	}
+}
+
+func TestJudge_FindsEveryBrokenPromise(t *testing.T) {
+	for name, c := range map[string]struct {
+		falsify                   func(r *run)
+		early, lost, double, open int
+		says                      string
+	}{
+		"an early close": {func(r *run) {
+			early := due.Add(-time.Second).UnixMilli()
+			r.exec("UPDATE orders SET closed_at = ? WHERE id = 'a'", early)
+			r.exec("UPDATE receipts SET closed_at = ?, lateness_ms = -1000", early)
+		}, 1, 0, 0, 0, "before they were due"},
+		"stock given back twice": {func(r *run) {
+			r.exec("UPDATE stock SET available = available + 2")
+		}, 0, 0, 1, 0, "began with 10"},
+		"a release with a second key": {func(r *run) {
+			r.history.Releases = append(r.history.Releases, judge.Release{Order: "a", SKU: "x", Key: "another", Quantity: 2})
+		}, 0, 0, 1, 0, "different keys"},
+		"a release of the wrong quantity": {func(r *run) { r.history.Releases[0].Quantity = 3 }, 0, 0, 1, 0, "wrong quantity"},
+		"a release of a paid order": {func(r *run) {
+			r.history.Releases = append(r.history.Releases, judge.Release{Order: "b", SKU: "x", Key: "b/x", Quantity: 3})
+		}, 0, 0, 1, 0, "not closed"},
+		"no release":             {func(r *run) { r.history.Releases = []judge.Release{} }, 0, 1, 0, 0, "never released"},
+		"an open order":          {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
+		"an order that was lost": {func(r *run) { r.history.Created = append(r.history.Created, "c") }, 0, 1, 0, 0, "not in the database"},
+		"a paid order is closed": {func(r *run) {
+			r.history.Paid = []string{"a"}
+		}, 0, 0, 1, 0, "was paid and has status"},
+		"a close without a receipt": {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
+		"an order that was added and published nowhere": {func(r *run) {
+			r.history.Expect.Added = []string{"a"}
+		}, 0, 1, 0, 0, "neither there nor in any topic"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := goodRun(t)
+			c.falsify(r)
+			v := r.judge()
+			if v.Early != c.early || v.Lost != c.lost || v.Double != c.double || v.Open != c.open {
+				t.Errorf("early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Double, v.Open)
+			}
+			if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.says) {
+				t.Errorf("no violation says %q:\n%s", c.says, all)
+			}
+		})
+	}
+}
+
+// open adds an unpaid order that is overdue, with its stock.
+func (r *run) open(id string) {
+	r.t.Helper()
+	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, 0, ?, 0)", id, due.UnixMilli())
+	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'x', 1)", id)
+	r.exec("UPDATE stock SET available = available - 1, reserved = reserved + 1")
+}
+
+func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
+	r := goodRun(t)
+	w := &judge.Witness{DB: r.servers.DB(), Query: "SELECT COUNT(*) FROM orders WHERE status = 2 AND expire_at > unixepoch() * 1000"}
+	look := func() *judge.Verdict {
+		w.Look(t.Context())
+		v := &judge.Verdict{}
+		w.AddTo(v)
+		return v
+	}
+	if v := look(); v.Early != 0 {
+		t.Errorf("of a good run it says %+v", v)
+	}
+	r.exec("UPDATE orders SET expire_at = ? WHERE id = 'a'", time.Now().Add(time.Hour).UnixMilli())
+	end := w.Blind(0)
+	if v := look(); v.Early != 0 {
+		t.Errorf("blind it says %+v", v)
+	}
+	end()
+	if v := look(); v.Early != 1 || len(v.Violations) != 1 {
+		t.Errorf("of an early close it says %+v", v)
+	}
+}

@@ -1,0 +1,89 @@
+package judge
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Witness looks, while a run goes on, for closed orders that are not due. It compares with the
+// database's clock at that moment and believes no column that a stage has written, but the status.
+type Witness struct {
+	DB *sql.DB
+	// Query counts closed orders that are not due yet; default: EarlyQuery.
+	Query string
+
+	mu         sync.Mutex
+	early      int
+	looks      int
+	blindUntil time.Time
+	blind      int
+}
+
+// EarlyQuery counts early closes on MariaDB and MySQL.
+const EarlyQuery = "SELECT COUNT(*) FROM orders WHERE status = 2 AND expire_at > UTC_TIMESTAMP(3)"
+
+// lookInterval is the pause between two looks.
+const lookInterval = 250 * time.Millisecond
+
+// Watch looks until ctx ends. While the database does not answer it sees nothing; the verdict at
+// the end covers that time.
+func (w *Witness) Watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.Look(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookInterval):
+		}
+	}
+}
+
+// Look looks once.
+func (w *Witness) Look(ctx context.Context) {
+	query := w.Query
+	if query == "" {
+		query = EarlyQuery
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var n int
+	err := w.DB.QueryRowContext(ctx, query).Scan(&n)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil || w.blind > 0 || began.Before(w.blindUntil) {
+		return
+	}
+	w.looks++
+	w.early = max(w.early, n)
+}
+
+// Blind makes the witness ignore what it sees until the function that it returns is called, and
+// for a time after that. After the clock of the database was set back, orders that were rightly
+// closed look early.
+func (w *Witness) Blind(after time.Duration) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blind++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.blind--
+		if until := time.Now().Add(after); until.After(w.blindUntil) {
+			w.blindUntil = until
+		}
+	}
+}
+
+// AddTo adds what the witness has seen to a verdict. It returns the number of looks.
+func (w *Witness) AddTo(v *Verdict) (looks int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.early > 0 {
+		v.Early = max(v.Early, w.early)
+		v.Violations = append(v.Violations, fmt.Sprintf("%d orders were seen closed before they were due", w.early))
+	}
+	return w.looks
+}

@@ -1,0 +1,205 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit"
+)
+
+// How far the clock of the database is set off.
+const (
+	ahead  = 30 * time.Second
+	behind = -10 * time.Second
+)
+
+// databaseKinds disturb the database, and the network between it and the pipeline.
+var databaseKinds = []kind{
+	{name: "kill-database", does: "the database by SIGKILL, started again", least: 500 * time.Millisecond, most: 3 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error {
+			if err := w.cluster.database.signal(syscall.SIGKILL); err != nil {
+				return err
+			}
+			w.hold(e)
+			return w.restart(w.cluster.database)
+		}},
+	{name: "freeze-database", does: "the database by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error {
+			if err := w.cluster.database.signal(syscall.SIGSTOP); err != nil {
+				return err
+			}
+			w.hold(e)
+			return w.cluster.database.signal(syscall.SIGCONT)
+		}},
+	{name: "full-disk-database", does: "the disk of the database is filled, then the space is freed", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase, needs: needsDisk,
+		play: func(w *world, e event) error {
+			free, err := fill(w.cluster.database.dir)
+			if err != nil {
+				return err
+			}
+			w.hold(e)
+			return errors.Join(free(), w.restart(w.cluster.database))
+		}},
+	{name: "read-only", does: "the database is read-only for the pipeline; undone", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error {
+			if err := w.rootExec("SET GLOBAL read_only = 1"); err != nil {
+				return err
+			}
+			w.hold(e)
+			return w.rootExec("SET GLOBAL read_only = 0")
+		}},
+	{name: "read-lock", does: "FLUSH TABLES WITH READ LOCK, as a backup does; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error { return w.session(e, "FLUSH TABLES WITH READ LOCK") }},
+	{name: "table-locked", does: "LOCK TABLES orders WRITE; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error { return w.session(e, "LOCK TABLES orders WRITE") }},
+	{name: "alter-table", does: "ALTER TABLE orders FORCE rebuilds the table under load", least: 100 * time.Millisecond, most: time.Second, on: onDatabase,
+		play: func(w *world, e event) error { return w.session(e, "ALTER TABLE orders FORCE") }},
+	{name: "rows-locked", does: "a transaction locks the unpaid orders that are due soon; rolled back", least: time.Second, most: 4 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error {
+			return w.session(e, "BEGIN", "SELECT id FROM orders WHERE status = 0 AND expire_at < UTC_TIMESTAMP(3) + INTERVAL 3 SECOND FOR UPDATE")
+		}},
+	{name: "stock-locked", does: "a transaction locks half of the stock; rolled back", least: time.Second, most: 4 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error {
+			return w.session(e, "BEGIN", "SELECT sku_id FROM stock WHERE sku_id < 'sku-100' FOR UPDATE")
+		}},
+	{name: "sessions-killed", does: "every session of the pipeline is killed, five times a second", least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).killSessions},
+	{name: "too-many-connections", does: "no connection is left for the pipeline; undone", least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).tooMany},
+	{name: "database-clock-ahead", does: "the clock of the database is set ahead by half a minute, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: ahead,
+		play: func(w *world, e event) error {
+			defer w.witness.Blind(ahead + 10*time.Second)()
+			return w.stepped(e, w.cluster.database, ahead)
+		}},
+	{name: "database-clock-behind", does: "the clock of the database is set back by 10 s, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: behind,
+		play: func(w *world, e event) error {
+			defer w.witness.Blind(5 * time.Second)()
+			return w.stepped(e, w.cluster.database, behind)
+		}},
+	{name: "database-cut", does: "all connections to the database are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onLink,
+		play: func(w *world, e event) error {
+			return w.link(e, func(l *testkit.Proxy) { l.Refuse(); l.Cut() })
+		}},
+	{name: "database-resets", does: "connections to the database are reset again and again", least: time.Second, most: 4 * time.Second, on: onLink,
+		play: func(w *world, e event) error {
+			return w.link(e, func(l *testkit.Proxy) { l.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: 3000}) })
+		}},
+	{name: "database-stall", does: "all connections to the database stall", least: time.Second, most: 5 * time.Second, on: onLink,
+		play: func(w *world, e event) error { return w.link(e, (*testkit.Proxy).Stall) }},
+	{name: "database-slow", does: "50 ms in each direction to the database, and 200 KB/s", least: 2 * time.Second, most: 5 * time.Second, on: onLink,
+		play: func(w *world, e event) error {
+			return w.link(e, func(l *testkit.Proxy) {
+				for _, d := range []testkit.Direction{testkit.ToServer, testkit.ToClient} {
+					l.Set(d, testkit.ProxyRules{Delay: 50 * time.Millisecond, Rate: 200_000})
+				}
+			})
+		}},
+	{name: "database-half-open", does: "the database's side of all connections is reset, and the pipeline does not notice", least: time.Second, most: 2 * time.Second, on: onLink,
+		play: func(w *world, e event) error { return w.link(e, func(l *testkit.Proxy) { l.HalfOpen() }) }},
+	{name: "answers-swallowed", does: "the answers of the database get lost", least: time.Second, most: 3 * time.Second, on: onLink,
+		play: func(w *world, e event) error {
+			return w.link(e, func(l *testkit.Proxy) { l.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) })
+		}},
+	{name: "commit-answers-lost", does: "of several transactions the commit is done and its answer gets lost", least: time.Second, most: 3 * time.Second, on: onLink,
+		play: func(w *world, e event) error {
+			return w.link(e, func(l *testkit.Proxy) {
+				for range 6 {
+					l.CutAnswer(testkit.MySQLCommit)
+				}
+			})
+		}},
+	{name: "commits-lost", does: "of several transactions the commit never arrives", least: time.Second, most: 3 * time.Second, on: onLink,
+		play: func(w *world, e event) error {
+			return w.link(e, func(l *testkit.Proxy) {
+				for range 6 {
+					l.CutBefore(testkit.MySQLCommit)
+				}
+			})
+		}},
+}
+
+// link does something to the connections between the pipeline and the database, and heals them.
+func (w *world) link(e event, do func(*testkit.Proxy)) error {
+	do(w.cluster.databaseLink)
+	w.hold(e)
+	w.cluster.databaseLink.Heal()
+	return nil
+}
+
+// rootExec executes a statement as root, and tries again while other faults prevent it.
+func (w *world) rootExec(query string) error {
+	return w.eventually(func() error {
+		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		defer cancel()
+		_, err := w.cluster.db.ExecContext(ctx, query)
+		return err
+	})
+}
+
+// session opens a session, executes statements in it, waits, and ends it, which undoes them.
+func (w *world) session(e event, queries ...string) error {
+	return w.eventually(func() error {
+		db, err := sql.Open("mysql", w.cluster.dsn("root", w.cluster.databaseAddr, strings.TrimSuffix(w.prefix, "_")))
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		db.SetMaxOpenConns(1)
+		for _, query := range queries {
+			if _, err := db.ExecContext(w.ctx, query); err != nil {
+				return fmt.Errorf("%s: %w", query, err)
+			}
+		}
+		w.hold(e)
+		return nil
+	})
+}
+
+// killSessions kills the sessions of the pipeline again and again.
+func (w *world) killSessions(e event) error {
+	for end := time.Now().Add(e.For); time.Now().Before(end); w.wait(200 * time.Millisecond) {
+		rows, err := w.cluster.db.QueryContext(w.ctx, "SELECT id FROM information_schema.processlist WHERE user = 'pipeline'")
+		if err != nil {
+			continue // another fault is on
+		}
+		var ids []int64
+		for rows.Next() {
+			var id int64
+			if rows.Scan(&id) == nil {
+				ids = append(ids, id)
+			}
+		}
+		_ = rows.Close()
+		for _, id := range ids {
+			_, _ = w.cluster.db.ExecContext(w.ctx, fmt.Sprint("KILL ", id)) // it may have ended
+		}
+	}
+	return nil
+}
+
+// tooMany takes every connection that the pipeline's user may have, and cuts those of the
+// pipeline, so that it has to connect again.
+func (w *world) tooMany(e event) error {
+	if err := w.rootExec("ALTER USER pipeline@'%' WITH MAX_USER_CONNECTIONS 1"); err != nil {
+		return err
+	}
+	var hold sync.WaitGroup
+	hold.Go(func() {
+		db, err := sql.Open("mysql", w.cluster.dsn("pipeline", w.cluster.databaseAddr, strings.TrimSuffix(w.prefix, "_")))
+		if err != nil {
+			return
+		}
+		defer db.Close()
+		_ = db.PingContext(w.ctx)
+		w.hold(e)
+	})
+	w.cluster.databaseLink.Cut()
+	hold.Wait()
+	return w.rootExec("ALTER USER pipeline@'%' WITH MAX_USER_CONNECTIONS 0")
+}

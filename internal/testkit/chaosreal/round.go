@@ -1,0 +1,189 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+)
+
+// settleTime is how long after the last due time, or the end of the last fault, everything may
+// take to be done. On idle cores that takes seconds: a sweep comes every 5 s and closes what is
+// overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
+const settleTime = 5 * time.Minute
+
+// round is what came of one round.
+type round struct {
+	began   time.Time
+	over    time.Duration
+	played  []played
+	verdict *judge.Verdict
+	acts    map[string]int
+	failed  map[string]int
+	settled time.Duration // how long after the last due time, or the last fault, everything was done
+	exits   int
+	looks   int // of the witness
+}
+
+// playRound plays faults while orders are created, waits until nothing is left to do, and judges.
+func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, schedule []event, all []kind) (*round, error) {
+	w.began = time.Now()
+	watching, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { w.witness.Watch(watching) })
+	var load sync.WaitGroup
+	played := make(chan struct{})
+	load.Go(func() { w.shop.run(ctx, seed, played) })
+	w.playAll(schedule, all)
+	w.wait(max(time.Until(w.began.Add(over)), coolDown))
+	over = time.Since(w.began)
+	close(played)
+	load.Wait()
+	if err := ctx.Err(); err != nil {
+		stop()
+		work.Wait()
+		return nil, err
+	}
+	settled := w.settle()
+	stop()
+	work.Wait()
+	w.stopParts()
+	w.findPanics()
+	r := &round{began: w.began, over: over, settled: settled, played: w.played, acts: w.shop.acts, failed: w.shop.failed}
+	for _, all := range w.parts {
+		for _, p := range all {
+			r.exits += int(p.exits.Load())
+		}
+	}
+	var err error
+	err = w.eventually(func() error { r.verdict, err = w.judge(all); return err })
+	if err != nil {
+		return nil, fmt.Errorf("the judge cannot read: %w", err)
+	}
+	r.looks = w.witness.AddTo(r.verdict)
+	r.verdict.Violations = append(r.verdict.Violations, w.harm...)
+	return r, nil
+}
+
+// settle waits until nothing is left to do, and notes what still is when its time is over. It
+// returns how long that took after the last due time, or the last fault.
+func (w *world) settle() time.Duration {
+	from := time.Now()
+	if last := time.UnixMilli(w.shop.last.Load()); last.After(from) {
+		from = last
+	}
+	var left []string
+	for deadline := from.Add(settleTime); ; time.Sleep(500 * time.Millisecond) {
+		if left = w.left(); len(left) == 0 {
+			note("%4.0f s  all done %.1f s after the last due time and the last fault", time.Since(w.began).Seconds(), time.Since(from).Seconds())
+			return time.Since(from)
+		}
+		if time.Now().After(deadline) || w.ctx.Err() != nil {
+			w.violation("still to do %v after the last due time and the last fault: %s", settleTime, strings.Join(left, "; "))
+			return settleTime
+		}
+	}
+}
+
+// left says what is still to do.
+func (w *world) left() (left []string) {
+	number := func(what, query string) {
+		var n int
+		if err := w.shop.db.QueryRowContext(w.ctx, query).Scan(&n); err != nil {
+			left = append(left, fmt.Sprintf("%s: %v", what, err))
+		} else if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	number("unpaid orders", "SELECT COUNT(*) FROM orders WHERE status = 0")
+	number("events in the outbox", "SELECT COUNT(*) FROM outbox_events")
+	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
+	number("releases", fmt.Sprintf("SELECT COUNT(DISTINCT i.order_id, i.sku_id) - %d FROM order_items i JOIN orders o ON o.id = i.order_id WHERE o.status = 2", w.service.count()))
+	for topic, group := range w.groups() {
+		lag, err := w.kafka.Lag(w.ctx, group, topic)
+		if err != nil || lag != 0 {
+			left = append(left, fmt.Sprintf("%d records of %s (%v)", lag, topic, err))
+		}
+	}
+	return left
+}
+
+// groups maps each topic that stages read to the group that reads it.
+func (w *world) groups() map[string]string {
+	all := map[string]string{w.cfg.Topics.Close: w.cfg.CloserGroup(), w.cfg.Topics.Replay: w.cfg.ReplayGroup(), w.cfg.Topics.Events: w.cfg.ReleaseGroup()}
+	for _, b := range w.cfg.Buckets {
+		all[b.Topic] = w.cfg.RelayGroup(b)
+	}
+	return all
+}
+
+// stopParts stops all processes in order, at once.
+func (w *world) stopParts() {
+	var ends sync.WaitGroup
+	for _, all := range w.parts {
+		for _, p := range all {
+			ends.Go(func() {
+				if took := p.end(syscall.SIGTERM); took > stopLimit {
+					w.violation("%s took %v to stop, and nothing was wrong", p.name, took)
+				}
+			})
+		}
+	}
+	ends.Wait()
+}
+
+// findPanics looks for crashes in the logs of the processes.
+func (w *world) findPanics() {
+	for _, all := range w.parts {
+		for _, p := range all {
+			text, err := os.ReadFile(w.logFile(p.name))
+			if err != nil {
+				w.violation("log of %s: %v", p.name, err)
+			}
+			if found := crash.Find(text); found != nil {
+				w.violation("%s crashed: %s", p.name, found)
+			}
+		}
+	}
+}
+
+// crash is a line that Go's runtime prints when a program crashes.
+var crash = regexp.MustCompile(`(?m)^(panic|fatal error|SIG[A-Z]+): .*$`)
+
+// judge asks the judge.
+func (w *world) judge(all []kind) (*judge.Verdict, error) {
+	loses, clocks := false, false
+	for _, k := range all {
+		for _, p := range w.played {
+			if p.Kind == k.name {
+				loses = loses || k.loses
+				clocks = clocks || k.needs == needsClock
+			}
+		}
+	}
+	delays := map[string]string{}
+	for _, b := range w.cfg.Buckets {
+		delays[b.Topic] = w.cfg.RelayGroup(b)
+	}
+	return judge.Judge(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, judge.History{
+		Created: w.shop.created, Paid: w.shop.paid, Releases: w.service.releases(),
+		Expect: checker.Expect{
+			Stock: w.shop.stock(), OpenAfter: time.Now().Add(24 * time.Hour),
+			Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
+			ReplayTopic: w.cfg.Topics.Replay, ReplayGroup: w.cfg.ReplayGroup(),
+			DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: poisonCauses,
+			EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
+			Published: w.shop.published, Added: w.shop.added,
+			RecordsDeleted: loses, ClockSkew: clocks, LostCommitAnswers: true,
+		},
+	})
+}

@@ -1,0 +1,137 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+)
+
+// aRound is a minute with two faults, one of which makes the orders of six seconds late.
+func aRound() *round {
+	began := time.UnixMilli(1_700_000_000_000)
+	v := &judge.Verdict{Orders: 600, ByPath: map[string]int{"pipeline": 590, "sweep": 10}}
+	for n := range 600 {
+		s := judge.Sample{Due: began.Add(time.Duration(n) * 100 * time.Millisecond), Late: 20 * time.Millisecond, Path: "pipeline"}
+		if n >= 230 && n < 290 {
+			s.Late = 5 * time.Second
+		}
+		v.Samples = append(v.Samples, s)
+	}
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	return &round{began: began, over: time.Minute, verdict: v, exits: 1, acts: map[string]int{"created": 6000, "paid": 600, "published": 3000}, played: []played{
+		{Kind: "kill-relay", From: at(22), To: at(25)},
+		{Kind: `<b>"kind"`, From: at(40), To: at(41)},
+	}}
+}
+
+func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
+	sum := summarize(settings{seed: 4, minutes: 2}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
+	if sum.Orders != 1200 || sum.TotalFaults != 4 || sum.Faults["kill-relay"] != 2 || sum.Exits != 2 || sum.PerSecond != 110 {
+		t.Errorf("%+v", sum)
+	}
+	if r := sum.RecoverySeconds["kill-relay"]; r != (spread{4, 4}) {
+		t.Errorf("recovery %+v, want 4 s", r)
+	}
+	if r := sum.RecoverySeconds[`<b>"kind"`]; r != (spread{}) {
+		t.Errorf("recovery %+v, want none", r)
+	}
+	if sum.Lateness["max"] != 5000 || sum.Lateness["p50"] != 20 || sum.Undisturbed["max"] != 20 {
+		t.Errorf("lateness %v, undisturbed %v", sum.Lateness, sum.Undisturbed)
+	}
+	if err := sum.err(); err != nil {
+		t.Error(err)
+	}
+	var fields map[string]any
+	text, err := json.Marshal(sum)
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	for _, name := range []string{"orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
+		if _, ok := fields[name]; !ok || err != nil {
+			t.Errorf("no %s in %s, %v", name, text, err)
+		}
+	}
+}
+
+func TestSummary_AFaultThatWasNotPlayedDoesNotCount(t *testing.T) {
+	r := aRound()
+	r.played[0].Err = errors.New("it does not start")
+	sum := summarize(settings{}, []*round{r}, nil)
+	if sum.TotalFaults != 1 || sum.Faults["kill-relay"] != 0 || len(sum.FailedFaults) != 1 || !strings.Contains(sum.FailedFaults[0], "it does not start") {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// While the clock of the database is 30 s ahead, orders are closed that are due by it.
+func TestSummary_LeavesOutWhatAWrongClockHasMeasured(t *testing.T) {
+	r := aRound()
+	r.played = append(r.played, played{Kind: "database-clock-ahead", From: r.began.Add(5 * time.Second), To: r.began.Add(8 * time.Second), Step: 30 * time.Second})
+	wrong := &r.verdict.Samples[60] // due after 6 s, closed after 7 s, when that clock says 37 s
+	wrong.Late = 31 * time.Second
+	sum := summarize(settings{}, []*round{r}, nil)
+	// Those that were closed between 35 s and 38 s are left out too, although they were right.
+	if sum.Lateness["max"] != 5000 || sum.Lateness["n"] != 600-1-30 {
+		t.Errorf("lateness %v", sum.Lateness)
+	}
+}
+
+func TestSummary_ABrokenPromiseIsAnError(t *testing.T) {
+	r := aRound()
+	r.verdict.Violations, r.verdict.Early = []string{"1 orders were closed before they were due"}, 1
+	if sum := summarize(settings{}, []*round{r}, nil); sum.err() == nil || sum.Early != 1 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sub", "report.html")
+	rounds := []*round{aRound()}
+	rounds[0].verdict.Violations = []string{"<script>alert(1)</script>"}
+	if err := writeReport(path, summarize(settings{seed: 4}, rounds, []string{"full-disk-broker"}), rounds); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kill-relay", "one process by SIGKILL", "&lt;b&gt;&#34;kind&#34;", "&lt;script&gt;", "full-disk-broker", `class="p50" points="`, "<title>kill-relay, 22 s to 25 s</title>"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the report does not have %s", want)
+		}
+	}
+	if found := regexp.MustCompile(`(?i)https?://|src=|href=|@import|url\(|<script|<b>`).FindString(string(text)); found != "" {
+		t.Errorf("the report has %s", found)
+	}
+}
+
+func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
+	args := []string{"dir", "native", "orderclose", "report"}
+	read := func(env map[string]string) (settings, error) {
+		return readSettings(args, func(name string) string { return env[name] })
+	}
+	s, err := read(nil)
+	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses {
+		t.Errorf("%+v, %v", s, err)
+	}
+	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay"})
+	if err != nil || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses || len(s.only) != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"FAULTS": "0"}} {
+		if _, err := read(wrong); err == nil {
+			t.Errorf("%v is accepted", wrong)
+		}
+	}
+	if _, err := readSettings(nil, func(string) string { return "" }); err == nil {
+		t.Error("no arguments are accepted")
+	}
+}
