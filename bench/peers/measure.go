@@ -75,7 +75,7 @@ func (m *measurement) warmUp(ctx context.Context, warm *tracker) error {
 	defer cancel()
 	done := 0
 	for _, stage := range m.load.warmUps() {
-		p := publisher{way: m.way, run: m.run.ID, tracker: warm, first: m.load.messages + done}
+		p := publisher{way: m.way, run: m.run.ID, tracker: warm, first: m.load.messages + done, retry: true} // a cold broker may refuse
 		start := time.Now()
 		p.all(ctx, stage, stage.delays(), time.Time{})
 		if p.refuse != nil {
