@@ -85,6 +85,26 @@ func (w *world) partitions(topics ...string) (map[string]map[int32][]int32, erro
 	return all, nil
 }
 
+// inSync returns an error if a replica of a topic is not in sync.
+func (w *world) inSync(topic string) error {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	res, err := ask[*kmsg.MetadataResponse](w, req)
+	if err != nil {
+		return err
+	}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			if len(p.ISR) < len(p.Replicas) {
+				return fmt.Errorf("of %s/%d %d replicas of %d are in sync", topic, p.Partition, len(p.ISR), len(p.Replicas))
+			}
+		}
+	}
+	return nil
+}
+
 // moveLeaders makes the second replica of each partition the first, and elects it.
 func (w *world) moveLeaders(e event, topics ...string) error {
 	return w.eventually(func() error {

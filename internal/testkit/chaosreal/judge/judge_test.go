@@ -142,7 +142,8 @@ func (r *run) open(id string) {
 
 func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
 	r := goodRun(t)
-	w := &judge.Witness{DB: r.servers.DB(), Query: "SELECT COUNT(*) FROM orders WHERE status = 2 AND expire_at > unixepoch() * 1000"}
+	const clock = "SELECT unixepoch() * 1000"
+	w := &judge.Witness{DB: r.servers.DB(), Clock: clock, Query: "SELECT expire_at FROM orders WHERE status = 2 AND expire_at > (" + clock + ")"}
 	look := func() *judge.Verdict {
 		w.Look(t.Context())
 		v := &judge.Verdict{}
@@ -160,5 +161,17 @@ func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
 	end()
 	if v := look(); v.Early != 1 || len(v.Violations) != 1 {
 		t.Errorf("of an early close it says %+v", v)
+	}
+}
+
+// A statement that waits for a lock compares with the time of its beginning, and sees orders that
+// were closed meanwhile.
+func TestWitness_ComparesWithTheTimeAfterItsQuery(t *testing.T) {
+	r := goodRun(t)
+	w := &judge.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"} // as if it had begun long ago
+	w.Look(t.Context())
+	v := &judge.Verdict{}
+	if looks := w.AddTo(v); looks != 1 || v.Early != 0 {
+		t.Errorf("after %d looks it says %+v", looks, v)
 	}
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -12,8 +13,9 @@ import (
 // database's clock at that moment and believes no column that a stage has written, but the status.
 type Witness struct {
 	DB *sql.DB
-	// Query counts closed orders that are not due yet; default: EarlyQuery.
-	Query string
+	// Query selects the due times of closed orders that are not due yet, and Clock the time;
+	// default: EarlyQuery and ClockQuery.
+	Query, Clock string
 
 	mu         sync.Mutex
 	early      int
@@ -22,8 +24,11 @@ type Witness struct {
 	blind      int
 }
 
-// EarlyQuery counts early closes on MariaDB and MySQL.
-const EarlyQuery = "SELECT COUNT(*) FROM orders WHERE status = 2 AND expire_at > UTC_TIMESTAMP(3)"
+// The queries for MariaDB and MySQL.
+const (
+	EarlyQuery = "SELECT expire_at FROM orders WHERE status = 2 AND expire_at > UTC_TIMESTAMP(3)"
+	ClockQuery = "SELECT UTC_TIMESTAMP(3)"
+)
 
 // lookInterval is the pause between two looks.
 const lookInterval = 250 * time.Millisecond
@@ -42,15 +47,10 @@ func (w *Witness) Watch(ctx context.Context) {
 
 // Look looks once.
 func (w *Witness) Look(ctx context.Context) {
-	query := w.Query
-	if query == "" {
-		query = EarlyQuery
-	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	var n int
-	err := w.DB.QueryRowContext(ctx, query).Scan(&n)
+	n, err := w.count(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil || w.blind > 0 || began.Before(w.blindUntil) {
@@ -58,6 +58,32 @@ func (w *Witness) Look(ctx context.Context) {
 	}
 	w.looks++
 	w.early = max(w.early, n)
+}
+
+// count counts the closed orders that are not due. The time of a statement is that of its
+// beginning. If it then waits for a lock, it may see an order that was closed meanwhile, and was due
+// by then. So the due times are compared with a time that is read afterwards.
+func (w *Witness) count(ctx context.Context) (n int, err error) {
+	var dues []time.Time
+	err = read(ctx, w.DB, cmp.Or(w.Query, EarlyQuery), func(rows *sql.Rows) error {
+		var due moment
+		err := rows.Scan(&due)
+		dues = append(dues, due.Time)
+		return err
+	})
+	if err != nil || len(dues) == 0 {
+		return 0, err
+	}
+	var now moment
+	if err := w.DB.QueryRowContext(ctx, cmp.Or(w.Clock, ClockQuery)).Scan(&now); err != nil {
+		return 0, err
+	}
+	for _, due := range dues {
+		if due.After(now.Time) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // Blind makes the witness ignore what it sees until the function that it returns is called, and
