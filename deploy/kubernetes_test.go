@@ -94,7 +94,11 @@ func environment(t *testing.T, name string) map[string]string {
 func knownVariables(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
-	if _, err := config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }); err != nil {
+	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
+	if _, err := config.FromEnviron(lookup); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.ConsoleFromEnviron(lookup); err != nil {
 		t.Fatal(err)
 	}
 	return known

@@ -106,13 +106,12 @@ control() {
 }
 
 # launch DIR PORT READY COMMAND... starts COMMAND with DIR as its working folder, and
-# returns when its log contains READY and PORT answers, within a minute, or
-# ORDERCLOSE_START_SECONDS. The server gets a session of
-# its own, so that Ctrl-C reaches the script that stops it in order, and not the
+# returns when its log contains READY and PORT answers, within ORDERCLOSE_START_SECONDS
+# (default: 120, for a busy machine). The server gets a session of its own, so that Ctrl-C reaches the script that stops it in order, and not the
 # server. The process writes its pid before it execs the server, so a running server
 # can be found even if this script is killed.
 launch() {
-  local dir=$1 port=$2 ready=$3 limit=$((SECONDS + ${ORDERCLOSE_START_SECONDS:-60}))
+  local dir=$1 port=$2 ready=$3 limit=$((SECONDS + ${ORDERCLOSE_START_SECONDS:-120}))
   shift 3
   cd -- "$dir"
   # Closed for the server: 3 is up.sh's real stdout, which its caller reads to the

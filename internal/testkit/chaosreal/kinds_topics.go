@@ -167,6 +167,11 @@ func (w *world) hugeRecords(e event) error {
 }
 
 func (w *world) duplicates(event) error {
+	return w.eventually(func() error { return w.resend() })
+}
+
+// resend puts a schedule of each unpaid order into the outbox.
+func (w *world) resend() error {
 	_, err := w.shop.db.ExecContext(w.ctx, `INSERT INTO outbox_schedules (order_id, payload, created_at)
 		SELECT o.id, CONCAT('{"order_id":"', o.id, '","category":"', o.category, '","created_at":"',
 			DATE_FORMAT(o.created_at, '%Y-%m-%dT%H:%i:%s.'), LPAD(MICROSECOND(o.created_at) DIV 1000, 3, '0'), 'Z","due_at":"',
