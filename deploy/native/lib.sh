@@ -107,7 +107,8 @@ control() {
 
 # launch DIR PORT READY COMMAND... starts COMMAND with DIR as its working folder, and
 # returns when its log contains READY and PORT answers, within ORDERCLOSE_START_SECONDS
-# (default: 120, for a busy machine). The server gets a session of its own, so that Ctrl-C reaches the script that stops it in order, and not the
+# (default: 120, for a busy machine). The server gets a session of its own, so that Ctrl-C
+# reaches the script that stops it in order, and not the
 # server. The process writes its pid before it execs the server, so a running server
 # can be found even if this script is killed.
 launch() {
