@@ -103,7 +103,7 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 		for _, name := range []string{
 			"README.md", "CHANGELOG.md", "topics.yaml", "THIRD-PARTY-LICENSES", "docs/runbook.md", "deploy/alerts/pipeline.rules.yml",
 			"completions/orderclose.bash", "completions/orderclose.fish", "completions/_orderclose",
-			"deploy/helm/orderclose/Chart.yaml", "deploy/helm/orderclose/.helmignore", "deploy/helm/orderclose/templates/_helpers.tpl",
+			"deploy/helm/orderclose/Chart.yaml", "deploy/helm/orderclose/templates/_helpers.tpl",
 			"deploy/grafana/overview.json", "deploy/grafana/provisioning/dashboards/orderclose.yaml",
 		} {
 			if len(files[name]) == 0 {
