@@ -9,7 +9,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "status looks at the first gap of a partition only",
-		edits: []edit{{"internal/ops/status_scan.go", "	last := gaps[len(gaps)-1]\n	for", "	last := gaps[0]\n	for"}},
+		edits: []edit{{"internal/ops/status_scan.go", "		end := gaps[len(gaps)-1].End\n", "		end := gaps[0].End\n"}},
 		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
 	},
 	{
