@@ -1,16 +1,16 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // many returns different values of a field.
@@ -42,31 +42,19 @@ func TestPlans_HaveAFewValuesOfEachField(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
 // The log says who began what, also if the process is killed before the action ends.
 func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
-	var log lockedBuffer
+	var log testkit.LogBuffer
 	r := newRig(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
 	r.addDeadLetter("a", "failed", time.Now().Add(-time.Minute))
 	path, _ := r.plan(url.Values{"kind": {"discard"}, "cause": {"failed"}, "stage": {""}, "at": {"0/0"}, "since": {"2020-01-01T00:00:00Z"}})
-	if strings.Contains(log.b.String(), "console action") {
+	if strings.Contains(log.String(), "console action") {
 		t.Error("a plan is no action")
 	}
 	r.confirm(path)
 	r.c.Close()
 	var results []string
-	for line := range strings.Lines(log.b.String()) {
+	for line := range strings.Lines(log.String()) {
 		var l struct{ Msg, Who, Action, Plan, Selected, Result string }
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%v: %s", err, line)

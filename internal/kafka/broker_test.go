@@ -1,17 +1,17 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // silent is the address of a broker that accepts connections and never answers.
@@ -22,7 +22,7 @@ type broker struct {
 	*kfake.Cluster
 	t       *testing.T
 	net     kfake.VirtualNetwork
-	log     *logBuffer
+	log     *testkit.LogBuffer
 	dialled atomic.Int64 // connections to the silent or the hung broker
 	cut     atomic.Int64 // connections with a lower number lose what is written
 	dials   atomic.Int64 // connections to brokers that answer
@@ -31,7 +31,7 @@ type broker struct {
 }
 
 func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
-	b := &broker{t: t, log: &logBuffer{}}
+	b := &broker{t: t, log: &testkit.LogBuffer{}}
 	var err error
 	b.Cluster, err = kfake.NewCluster(append([]kfake.Opt{kfake.ListenFn(b.net.Listen), kfake.Ports(9092),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})}, opts...)...)
@@ -94,24 +94,4 @@ func (c *observedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	time.Sleep(time.Duration(c.b.slow.Load()))
 	return n, err
-}
-
-// logBuffer is a log that may be read while it is written.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// String returns the log.
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }

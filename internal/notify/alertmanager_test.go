@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // The example files send each severity where they say: through Alertmanager itself to WeCom and
@@ -109,7 +110,7 @@ func startAlertmanager(t *testing.T, program, file, dir string) string {
 	}
 	address := l.Addr().String()
 	l.Close()
-	var logs lockedBuffer
+	var logs testkit.LogBuffer
 	cmd := exec.Command(program, "--config.file="+file, "--storage.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--cluster.listen-address=")
 	cmd.Stdout, cmd.Stderr = &logs, &logs
 	if err := cmd.Start(); err != nil {

@@ -1,7 +1,6 @@
 package notify_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,29 +16,13 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // rig is a Notifier with a file of its own, whose answers a test reads.
 type rig struct {
 	n    *notify.Notifier
-	logs lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	logs testkit.LogBuffer
 }
 
 func newRig(t *testing.T, yaml string) *rig {

@@ -3,6 +3,7 @@
 //	log.go             Log: a Kafka log in memory, for the tests of the parts that serve partitions
 //	start.go           runs a part in the background
 //	metrics.go         reads the metrics of a part
+//	logbuffer.go       LogBuffer: collects output that several goroutines write
 //	databasefaults.go  Faults: the failures of a database, as data, and when they strike
 //	database.go        the database/sql driver that Faults puts in front of another
 //	listener.go        Listener: a network in memory with one listener

@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
@@ -13,13 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // The tokens of the rig's users.
@@ -39,35 +38,17 @@ type rig struct {
 	gate    *access.Gate
 	handler http.Handler
 	dir     string // has the files of the settings
-	log     *lockedBuffer
+	log     *testkit.LogBuffer
 
 	reached  string          // the handler that the last request reached; "": none
 	identity access.Identity // of that request
 	page     access.LoginPage
 }
 
-// lockedBuffer is a buffer that several goroutines may use.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // newRig returns a console on the loopback. change may change the settings.
 func newRig(t *testing.T, change func(r *rig, s *config.Console)) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), log: &lockedBuffer{}}
+	r := &rig{t: t, dir: t.TempDir(), log: &testkit.LogBuffer{}}
 	s := config.Console{Listen: "127.0.0.1:9465"}
 	if change != nil {
 		change(r, &s)

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // Requests to Kafka that package kafka does not make, with a client that is independent of it.
@@ -141,30 +143,6 @@ func (w *world) moveLeaders(e event, topics ...string) error {
 	})
 }
 
-// listOffsets returns the offset of each partition at toStart or toEnd.
-func (w *world) listOffsets(topic string, at int64) (map[int32]int64, error) {
-	all, err := w.partitions(topic)
-	if err != nil {
-		return nil, err
-	}
-	offsets := map[int32]int64{}
-	for p := range all[topic] {
-		first, end, err := w.kafka.Bounds(w.ctx, topic, int(p))
-		if err != nil {
-			return nil, err
-		}
-		if offsets[p] = end; at == toStart {
-			offsets[p] = first
-		}
-	}
-	return offsets, nil
-}
-
-const (
-	toStart int64 = -2
-	toEnd   int64 = -1
-)
-
 // deleteRecords deletes every record of a topic.
 func (w *world) deleteRecords(topic string) error {
 	return w.eventually(func() error {
@@ -196,8 +174,8 @@ func (w *world) deleteRecords(topic string) error {
 }
 
 // resetCommits sets the commits of a group without members.
-func (w *world) resetCommits(group, topic string, at int64) error {
-	offsets, err := w.listOffsets(topic, at)
+func (w *world) resetCommits(group, topic string, at kafka.Moment) error {
+	n, err := w.kafka.Partitions(w.ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -205,9 +183,12 @@ func (w *world) resetCommits(group, topic string, at int64) error {
 	req.Group, req.Generation = group, -1
 	t := kmsg.NewOffsetCommitRequestTopic()
 	t.Topic = topic
-	for p, offset := range offsets {
+	for p, a := range w.kafka.Offsets(w.ctx, kafka.OffsetQueries(topic, n, at)) {
+		if a.Err != nil {
+			return a.Err
+		}
 		rp := kmsg.NewOffsetCommitRequestTopicPartition()
-		rp.Partition, rp.Offset = p, offset
+		rp.Partition, rp.Offset = int32(p), a.Offsets[0]
 		t.Partitions = append(t.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, t)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // topicKinds change topics, records and commits.
@@ -37,15 +39,15 @@ var topicKinds = []kind{
 		}},
 	{name: "reset-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its beginning, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay",
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), toStart) })
+			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), kafka.LogStart) })
 		}},
 	{name: "skip-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its end, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), toEnd) })
+			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), kafka.LogEnd) })
 		}},
 	{name: "reset-offsets-closer", does: "the closers stop, the commits of the close topic are set to its beginning, and the closers start", least: 100 * time.Millisecond, most: time.Second, on: "closer",
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "closer", func() error { return w.resetCommits(w.cfg.CloserGroup(), w.cfg.Topics.Close, toStart) })
+			return w.withoutGroup(e, "closer", func() error { return w.resetCommits(w.cfg.CloserGroup(), w.cfg.Topics.Close, kafka.LogStart) })
 		}},
 	{name: "producer-time", does: "a delay topic takes the producers' timestamps instead of the brokers'; undone", least: 2 * time.Second, most: 5 * time.Second, on: onTopics, play: (*world).producerTime},
 	{name: "add-partition", does: "each delay topic and the close topic get one more partition, which stays", least: 100 * time.Millisecond, most: time.Second, on: onTopics,

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -329,7 +330,7 @@ func playShadow(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 // run runs a role until done succeeds or the log names a missing row. It returns the
 // error of done with the log.
 func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, done func() error) error {
-	logs := &syncBuffer{}
+	logs := &testkit.LogBuffer{}
 	logger := slog.New(slog.NewTextHandler(logs, nil))
 	a := b.scram(c.user)
 	cluster, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security, Logger: logger})
@@ -366,7 +367,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	}()
 	for last := error(nil); ; {
 		err := done()
-		log := refusalsAtWork(logs.tail(1 << 20))
+		log := refusalsAtWork(logs.Tail(1 << 20))
 		if err == nil && log != "" {
 			err = errors.New("the table lacks something")
 		}
@@ -376,7 +377,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 		case c.without != nil && c.without.refusal(c.user, c.prefix).MatchString(log):
 			return fmt.Errorf("%w\n%s", err, log)
 		case ctx.Err() != nil: // err says no more than that
-			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.tail(4000))
+			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.Tail(4000))
 		}
 		last = err
 		<-time.After(100 * time.Millisecond)

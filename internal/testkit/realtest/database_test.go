@@ -107,3 +107,9 @@ func freePort(t *testing.T) string {
 		}
 	}
 }
+
+// freeAddress returns an address on the loopback with a free port.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return "127.0.0.1:" + freePort(t)
+}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // faster is by how much a game day divides the durations of the rules: a minute becomes a second.
@@ -25,7 +27,7 @@ type prometheus struct {
 	t    *testing.T
 	dir  string
 	url  string
-	logs syncBuffer
+	logs testkit.LogBuffer
 
 	mu      sync.Mutex
 	targets map[string]string // address by the name of a process
@@ -69,7 +71,7 @@ scrape_configs:
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("log of Prometheus:\n%s", p.logs.tail(2000))
+			t.Logf("log of Prometheus:\n%s", p.logs.Tail(2000))
 		}
 	})
 	return p

@@ -294,7 +294,7 @@ func (g *game) act(line string, alerts ...string) {
 			return
 		case code == exitRefused && time.Since(began) < time.Minute: // such as a sweep during another; the error says to wait
 		default:
-			g.t.Fatalf("%s exits with %d:\n%s\n%s", line, code, out, g.logs.tail(2000))
+			g.t.Fatalf("%s exits with %d:\n%s\n%s", line, code, out, g.logs.Tail(2000))
 		}
 	}
 }
@@ -312,7 +312,7 @@ func (g *game) verify(alert string) {
 				break
 			}
 			if time.Since(began) > 2*time.Minute {
-				g.t.Errorf("%s: %s exits with %d:\n%s\n%s", alert, line, code, out, g.logs.tail(1000))
+				g.t.Errorf("%s: %s exits with %d:\n%s\n%s", alert, line, code, out, g.logs.Tail(1000))
 				break
 			}
 		}

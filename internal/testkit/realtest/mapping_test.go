@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,
@@ -36,10 +37,10 @@ func newOwnTables(t *testing.T, s config.Servers) *ownTables {
 // newShopTables is newOwnTables with no table but the shop's.
 func newShopTables(t *testing.T, s config.Servers) *ownTables {
 	t.Helper()
-	r := &rig{t: t, servers: s, prefix: newPrefix(), logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
+	r := &rig{t: t, servers: s, prefix: newPrefix(), logs: &testkit.LogBuffer{}, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
+			t.Logf("logs of the processes:\n%s", r.logs.Tail(20_000))
 		}
 	})
 	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))
@@ -145,7 +146,7 @@ func (o *ownTables) send(lines string) {
 	cmd := o.command("send", "-")
 	cmd.Stdin = strings.NewReader(lines)
 	if err := cmd.Run(); err != nil {
-		o.t.Fatalf("orderclose send: %v\n%s", err, o.logs.tail(2000))
+		o.t.Fatalf("orderclose send: %v\n%s", err, o.logs.Tail(2000))
 	}
 }
 
@@ -201,7 +202,7 @@ func shopsOwnTables(o *ownTables) {
 	}
 	// Tables that do not match are reported before any change is made.
 	o.exec("ALTER TABLE t_order DROP KEY idx_state_deadline")
-	if _, code := o.cli("migrate"); code != 3 || !strings.Contains(o.logs.tail(1000), "CREATE INDEX") {
-		t.Errorf("orderclose migrate exited with %d without the index, and said:\n%s", code, o.logs.tail(1000))
+	if _, code := o.cli("migrate"); code != 3 || !strings.Contains(o.logs.Tail(1000), "CREATE INDEX") {
+		t.Errorf("orderclose migrate exited with %d without the index, and said:\n%s", code, o.logs.Tail(1000))
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -194,7 +195,7 @@ func (c *privilegeCase) has(ctx context.Context, query string) error {
 // run runs a role on an embedded Kafka until done succeeds or the log names the missing row. before is called
 // when the topics exist. It returns the error of done with the log.
 func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func(*kafka.Cluster, *config.Config) error, done func(k *kafka.Cluster, cfg *config.Config, log string) error) error {
-	logs := &syncBuffer{}
+	logs := &testkit.LogBuffer{}
 	logger := slog.New(slog.NewTextHandler(logs, nil))
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
 	if err != nil {
@@ -233,7 +234,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		<-ran
 	}()
 	for last := error(nil); ; {
-		log := logs.tail(1 << 20)
+		log := logs.Tail(1 << 20)
 		err := done(cluster, cfg, log)
 		refused := strings.Contains(log, "command denied")
 		switch {
@@ -244,7 +245,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		case c.without != nil && c.without.refusal().MatchString(log):
 			return fmt.Errorf("%w\n%s", err, log)
 		case ctx.Err() != nil: // err says no more than that
-			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.tail(4000))
+			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.Tail(4000))
 		}
 		last = err
 		<-time.After(20 * time.Millisecond)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -43,16 +42,6 @@ func (r *rig) until(what string, is func() bool) {
 			r.t.Fatalf("not after a minute: %s", what)
 		}
 	}
-}
-
-// freeAddress returns an address on which no process listens.
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func request(t *testing.T, method, url string) (code int, body string) {
@@ -146,13 +135,13 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	r.mu.Lock()
 	r.processes["relay"].Process.Signal(syscall.SIGHUP)
 	r.mu.Unlock()
-	r.until("SIGHUP is heard", func() bool { return strings.Contains(r.logs.tail(1<<20), "asked to reload") })
+	r.until("SIGHUP is heard", func() bool { return strings.Contains(r.logs.Tail(1<<20), "asked to reload") })
 
 	// A bucket is added: the topic, the relay, the producer.
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10s]", "fresh: 9s", "fresh: 10s")
 	bucket := r.prefix + "delay_10s"
 	r.until("the relay waits for the topic", func() bool {
-		return strings.Contains(r.logs.tail(1<<20), "not serving a topic yet")
+		return strings.Contains(r.logs.Tail(1<<20), "not serving a topic yet")
 	})
 	topic := func() string { return p.Topic(time.Now().Add(10 * time.Second)) }
 	if got := topic(); got == bucket {

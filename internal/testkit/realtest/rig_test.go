@@ -1,7 +1,6 @@
 package realtest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
@@ -77,7 +77,7 @@ type rig struct {
 	store   *store.Store
 	kafka   *kafka.Cluster
 	shop    *scenario.Shop
-	logs    *syncBuffer
+	logs    *testkit.LogBuffer
 	secured *secured // nil: the broker has no access control
 	env     []string // environment of the processes, in addition to the servers
 	// extra returns additional environment of the binary, by its arguments.
@@ -119,10 +119,10 @@ func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_"
 // s.Brokers and s.Kafka are then the access of its super user.
 func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
 	t.Helper()
-	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
+	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &testkit.LogBuffer{}, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the end of the logs of the processes:\n%s", r.logs.tail(6_000))
+			t.Logf("the end of the logs of the processes:\n%s", r.logs.Tail(6_000))
 		}
 	})
 	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))
@@ -236,7 +236,7 @@ func (r *rig) must(args ...string) string {
 	r.t.Helper()
 	out, code := r.cli(args...)
 	if code != 0 {
-		r.t.Fatalf("orderclose %v exited with %d:\n%s\n%s", args, code, out, r.logs.tail(2000))
+		r.t.Fatalf("orderclose %v exited with %d:\n%s\n%s", args, code, out, r.logs.Tail(2000))
 	}
 	return out
 }
@@ -398,23 +398,4 @@ func (r *rig) redisClient() *redis.Client {
 	c := redis.NewClient(o)
 	r.t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// syncBuffer collects the output of several processes.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) tail(n int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.b.Bytes()
-	return string(b[max(0, len(b)-n):])
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -104,10 +105,10 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	name := "oc_" + strings.ToLower(rand.Text()[:12])
 	root, dsn := r.database(servers.DSN, name)
 	r.env = map[string]string{
-		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: "127.0.0.1:" + freePort(t),
+		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
 		config.EnvHTTPSecret: r.secret(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + "-1234," + r.secret(config.EnvPaymentSecret) + "\n",
 		config.EnvReleaseToken:  r.secret(config.EnvReleaseToken),
-		config.EnvConsoleListen: "127.0.0.1:" + freePort(t), config.EnvConsoleActions: "1",
+		config.EnvConsoleListen: freeAddress(t), config.EnvConsoleActions: "1",
 	}
 	r.consoleToken = r.mark(config.EnvConsoleTokens) + r.mark(config.EnvConsoleTokens)
 	r.env[config.EnvConsoleTokens] = r.write("given-tokens", fmt.Sprintf("ann operator sha256:%x\n", sha256.Sum256([]byte(r.consoleToken))))
@@ -296,24 +297,24 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 	r.must("send", "--id", "good", "--due", due.Format(time.RFC3339))
 	ctx, cancel := context.WithTimeout(r.t.Context(), caseTimeout)
 	defer cancel()
-	out := &syncBuffer{}
+	out := &testkit.LogBuffer{}
 	all := r.command(ctx, out, nil, "run", "all", "console")
 	if err := all.Start(); err != nil {
 		r.t.Fatal(err)
 	}
 	for letters := int64(0); letters < 2; <-time.After(50 * time.Millisecond) {
 		if _, letters, _ = admin.Bounds(ctx, cfg.Topics.DeadLetter, 0); ctx.Err() != nil {
-			r.t.Fatalf("the roles wrote %d dead letters:\n%s", letters, out.tail(4000))
+			r.t.Fatalf("the roles wrote %d dead letters:\n%s", letters, out.Tail(4000))
 		}
 	}
 	r.answers("the running roles", r.env[config.EnvListen], true)
 	r.console()
 	_ = all.Process.Signal(syscall.SIGQUIT)
 	_ = all.Wait()
-	log := out.tail(1 << 24)
+	log := out.Tail(1 << 24)
 	for _, want := range []string{"level=DEBUG", "release_refused", "SIGQUIT: quit", "\ngoroutine "} {
 		if !strings.Contains(log, want) {
-			r.t.Errorf("the output has no %s:\n%s", want, out.tail(4000))
+			r.t.Errorf("the output has no %s:\n%s", want, out.Tail(4000))
 		}
 	}
 	r.find(r.t, "the output of the roles", log)
@@ -424,7 +425,7 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		t.Fatal(err)
 	}
 	wrongRedis.User = url.UserPassword("default", r.secret(redisURL))
-	closed := "127.0.0.1:" + freePort(t)
+	closed := freeAddress(t)
 	password := func(variable string) string { return r.secret(variable) }
 	query := url.QueryEscape(r.secret(dsn))
 	key := readFile(t, r.env[config.EnvTLSKey])
@@ -501,11 +502,11 @@ func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics s
 	ctx, cancel := context.WithTimeout(t.Context(), onceTimeout)
 	defer cancel()
 	changed = maps.Clone(changed)
-	listen := "127.0.0.1:" + freePort(t)
+	listen := freeAddress(t)
 	if changed[config.EnvListen] == "" {
 		changed[config.EnvListen] = listen
 	}
-	out := &syncBuffer{}
+	out := &testkit.LogBuffer{}
 	cmd := r.command(ctx, out, changed, "run", "all", "--config", topics)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -519,7 +520,7 @@ func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics s
 		_ = cmd.Process.Signal(syscall.SIGQUIT)
 		<-ended
 	}
-	log := out.tail(1 << 24)
+	log := out.Tail(1 << 24)
 	if log == "" {
 		t.Error("the roles printed nothing")
 	}

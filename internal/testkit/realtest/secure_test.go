@@ -71,7 +71,7 @@ func TestSecure(t *testing.T) {
 			// run here.
 			r.until("the pipeline has closed an order", func() bool { return r.closed() > 0 })
 			r.must("topics", "check")
-			if log := r.logs.tail(1 << 20); strings.Contains(log, "secret of") {
+			if log := r.logs.Tail(1 << 20); strings.Contains(log, "secret of") {
 				t.Error("a password is in the log")
 			}
 		})

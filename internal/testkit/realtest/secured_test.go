@@ -38,7 +38,7 @@ func password(user string) string { return "secret of " + user }
 func newBroker(t *testing.T, plain ...string) *broker {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kafka")
-	b := &broker{t: t, dir: dir, sasl: "127.0.0.1:" + freePort(t), mtls: "127.0.0.1:" + freePort(t)}
+	b := &broker{t: t, dir: dir, sasl: freeAddress(t), mtls: freeAddress(t)}
 	var users strings.Builder
 	for _, user := range plain {
 		fmt.Fprintf(&users, "%s=%s\n", user, password(user))

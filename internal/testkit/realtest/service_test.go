@@ -98,8 +98,8 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 	if err := os.WriteFile(r.file, topics, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, code := r.cli("run", "closer"); code != 2 || !strings.Contains(r.logs.tail(2000), config.EnvHTTPSecret) {
-		t.Errorf("without a secret it exits with %d, and says %s", code, r.logs.tail(2000))
+	if _, code := r.cli("run", "closer"); code != 2 || !strings.Contains(r.logs.Tail(2000), config.EnvHTTPSecret) {
+		t.Errorf("without a secret it exits with %d, and says %s", code, r.logs.Tail(2000))
 	}
 	r.extra = func(args []string) []string {
 		env := []string{config.EnvHTTPSecret + "=" + serviceSecret}
@@ -108,8 +108,8 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 		}
 		return env
 	}
-	if _, code := r.cli("run", "closer", "compensator"); code != 2 || !strings.Contains(r.logs.tail(2000), config.EnvDSN) {
-		t.Errorf("a sweep without a database exits with %d, and says %s", code, r.logs.tail(2000))
+	if _, code := r.cli("run", "closer", "compensator"); code != 2 || !strings.Contains(r.logs.Tail(2000), config.EnvDSN) {
+		t.Errorf("a sweep without a database exits with %d, and says %s", code, r.logs.Tail(2000))
 	}
 	r.start("relay", "closer", "compensator")
 	r.firstLosses()

@@ -135,7 +135,7 @@ func (o *ownTables) nothingOfOurs() {
 			o.t.Errorf("%s: %d", what, n)
 		}
 	}
-	if log := o.logs.tail(1 << 20); strings.Contains(log, "denied") {
+	if log := o.logs.Tail(1 << 20); strings.Contains(log, "denied") {
 		o.t.Errorf("a process tried to write:\n%s", log)
 	}
 	topics := o.cfg.Topics

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -43,12 +42,7 @@ func (r *rig) openCheckout() *shopProcess {
 	if out, err := exec.Command("go", "build", "-o", s.path, "github.com/orderclose/orderclose/examples/checkout/cmd/checkout").CombinedOutput(); err != nil {
 		r.t.Fatalf("go build: %v\n%s", err, out)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	s.listen = free.Addr().String()
-	free.Close()
+	s.listen = freeAddress(r.t)
 	s.startShop()
 	r.t.Cleanup(s.dropViews)
 	r.t.Cleanup(func() { s.signalShop(syscall.SIGKILL) })

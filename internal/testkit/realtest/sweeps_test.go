@@ -76,7 +76,7 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 			if v := r.check(); v.ByPath["sweep"] != 400 {
 				t.Errorf("closed %v", v.ByPath)
 			}
-			if name == "frozen" && !strings.Contains(r.logs.tail(1<<20), "the lock was lost") {
+			if name == "frozen" && !strings.Contains(r.logs.Tail(1<<20), "the lock was lost") {
 				t.Error("it did not notice that its lock was lost")
 			}
 		})
