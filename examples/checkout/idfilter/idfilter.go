@@ -142,7 +142,7 @@ func (f *Filter) Create(ctx context.Context, id string, create func(check func(*
 				err = f.add(ctx, s, id) // a new bitmap costs more than a second attempt
 			}
 			if err != nil {
-				f.o.Logger.Warn("an order id was not added to the filter, which is not used until it is built again", "err", err)
+				f.o.Logger.Warn("adding an order id to the filter failed, the filter is not used until it is built again", "err", err)
 				if s, err = f.breakDown(ctx, s); err != nil {
 					return err
 				}

@@ -110,7 +110,7 @@ func (f *Filter) readState(ctx context.Context) (state, error) {
 	if s.phase != broken {
 		// If Redis does not answer, the calls that follow fail, and say so.
 		if server, err := f.server(ctx); err == nil && server != s.server {
-			f.o.Logger.Warn("redis was restarted or replaced, the filter of order ids will be built again")
+			f.o.Logger.Warn("redis was restarted or replaced, will build the filter of order ids again")
 			return f.markBroken(ctx, s)
 		}
 	}

@@ -166,8 +166,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 	})
 }
 
-// TestReal_AStatusWhileLeadersMove: a status and a forecast ask the new leaders. They have no problem
-// that stays.
+// While leaders move, a status and a forecast ask the new leaders. Afterwards neither shows a problem.
 func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 	t.Parallel()
 	s := servers(t)

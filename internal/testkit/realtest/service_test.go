@@ -20,9 +20,9 @@ import (
 
 const serviceSecret = "a secret of the real tests"
 
-// faultsPerOrder limits the calls with an order that fail on purpose. The closer blames an order
-// that fails alone four times while the service answers for others (bisect.ProofPipeline). With
-// faults that are only random, a run in a hundred would have such an order.
+// faultsPerOrder is how many calls with one order may fail on purpose. The closer blames an order
+// that fails alone four times while the service answers for other orders (bisect.ProofPipeline).
+// Without the limit, random faults would sometimes hit one order four times.
 const faultsPerOrder = 2
 
 // closingService is a shop's service that closes orders. It has each fault now and

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Witness looks, while a run goes on, for closed orders that are not due. It compares with the
-// database's clock at that moment and believes no column that a stage has written, but the status.
+// Witness looks for early closes while a run goes on: closed orders whose due time has not come. It
+// reads the due times first, and then the database's clock. Of the columns that a stage writes, it
+// uses the status only.
 type Witness struct {
 	DB *sql.DB
-	// Query selects the due times of closed orders that are not due yet, and Clock the time;
-	// default: EarlyQuery and ClockQuery.
+	// Query selects the due times of the closed orders that are not due yet; default: EarlyQuery.
+	// Clock selects the database's time; default: ClockQuery.
 	Query, Clock string
 
 	mu         sync.Mutex
@@ -33,8 +34,8 @@ const (
 // lookInterval is the pause between two looks.
 const lookInterval = 250 * time.Millisecond
 
-// Watch looks until ctx ends. While the database does not answer it sees nothing; the verdict at
-// the end covers that time.
+// Watch looks until ctx ends. While the database does not answer, the witness sees nothing. The
+// verdict at the end of the run covers that time.
 func (w *Witness) Watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.Look(ctx)
