@@ -125,14 +125,14 @@ func (m *measurement) serverPIDs() (pids []int) {
 // cpuMark is the CPU seconds at a time.
 type cpuMark struct {
 	at                           time.Time
-	server, client, worker, busy float64
+	server, client, worker, idle float64
 }
 
 func (m *measurement) markCPU() cpuMark {
 	mark := cpuMark{at: time.Now(), server: cpuOf(m.serverPIDs()...), worker: cpuOf(m.worker.pid())}
 	own, _ := readStat(os.Getpid())
 	mark.client = own.own + mark.worker
-	mark.busy = machineCPU()
+	mark.idle = idleCPU()
 	return mark
 }
 
@@ -142,7 +142,8 @@ func (m *measurement) charge(r *result, since cpuMark) {
 	r.Seconds = round(now.at.Sub(since.at).Seconds(), 2)
 	server, client := now.server-since.server, now.client-since.client
 	r.ServerCPU, r.ClientCPU = round(server, 2), round(client, 2)
-	r.OtherCPU = round(max(0, now.busy-since.busy-server-client), 2)
+	busy := now.at.Sub(since.at).Seconds()*float64(runtime.NumCPU()) - (now.idle - since.idle)
+	r.OtherCPU = round(max(0, busy-server-client), 2)
 	r.ServerMB = round(memoryOf(m.serverPIDs()...), 1)
 	r.ClientMB = round(memoryOf(m.worker.pid())+proportionalMB(os.Getpid()), 1)
 }

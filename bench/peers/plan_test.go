@@ -12,7 +12,7 @@ func TestWorkload_WarmUpIsOfTheSameKindAndShort(t *testing.T) {
 			all := 0
 			for _, stage := range w.warmUps() {
 				all += stage.messages
-				if stage.atOnce || stage.longest > 5*time.Second || stage.shortest > stage.longest || stage.messages < 1 || stage.perSecond != w.perSecond {
+				if stage.atOnce || stage.longest > 10*time.Second || stage.shortest > stage.longest || stage.messages < 1 || stage.perSecond != w.perSecond {
 					t.Errorf("%s, quick %v: %+v", name, quick, stage)
 				}
 			}

@@ -98,11 +98,13 @@ func proportionalMB(pid int) float64 {
 	return 0
 }
 
-// machineCPU returns the CPU seconds of all processes since the start of the machine.
-func machineCPU() float64 {
+// idleCPU returns the seconds in which the machine's cores had nothing to do, since its start. The
+// kernel measures idle time, but counts the busy time of /proc/stat by ticks, and so misses a
+// part of programs that run for less than a tick.
+func idleCPU() float64 {
 	text, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(text), "\n")
-	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal …
+	fields := strings.Fields(line) // cpu user nice system idle iowait …
 	seconds := func(i int) float64 {
 		if i >= len(fields) {
 			return 0
@@ -110,7 +112,7 @@ func machineCPU() float64 {
 		ticks, _ := strconv.ParseFloat(fields[i], 64)
 		return ticks / ticksPerSecond
 	}
-	return seconds(1) + seconds(2) + seconds(3) + seconds(6) + seconds(7)
+	return seconds(4) + seconds(5)
 }
 
 // diskMB returns the space that the files in a folder take on the disk.

@@ -57,7 +57,7 @@ type result struct {
 
 // busyShare is the share of the machine's CPU time that other programs may use before a result
 // counts as disturbed.
-const busyShare = 0.05
+const busyShare = 0.1
 
 // disturbed says whether other programs used much of the machine meanwhile.
 func (r result) disturbed() bool { return r.OtherCPU > busyShare*r.Seconds*float64(r.Cores) }
