@@ -32,7 +32,7 @@ func some() []result {
 	own, other = base("orderclose", "w5"), base("poll-1s", "w5")
 	own.LastClosedS, other.LastClosedS = 3, 4
 	all = append(all, own, other)
-	own, other = base("orderclose", "w6"), base("poll-1s", "w6")
+	own, other = base("orderclose-all", "w6"), base("poll-1s", "w6")
 	own.Queries, other.Queries = 30, 180
 	return append(all, own, other, result{System: "nats", Workload: "w1", LeftOut: "nats cannot be installed"})
 }

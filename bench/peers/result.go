@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 )
 
 // result is one measurement: a line of a results file. A report can be made of the lines of
@@ -58,6 +59,9 @@ type result struct {
 // busyShare is the share of the machine's CPU time that other programs may use before a result
 // counts as disturbed.
 const busyShare = 0.1
+
+// own says whether the way is this project.
+func (r result) own() bool { return strings.HasPrefix(r.System, "orderclose") }
 
 // disturbed says whether other programs used much of the machine meanwhile.
 func (r result) disturbed() bool { return r.OtherCPU > busyShare*r.Seconds*float64(r.Cores) }

@@ -27,8 +27,8 @@ func count(title string, of func(result) int) column {
 
 var (
 	systemColumn = text("way", func(g group) string {
-		if g.first().System == "orderclose" {
-			return "**orderclose**"
+		if g.first().own() {
+			return "**" + g.first().System + "**"
 		}
 		return g.first().System
 	})
@@ -99,7 +99,7 @@ var sections = []section{
 	{
 		workload: "w6", title: "W6: a million waiting",
 		text: "A million messages wait for 30 minutes. The way is watched for a minute in which nothing is due. *Queries* are statements on\n" +
-			"the shop's main database, for River transactions; 0 if the way does not use it. Of orderclose\nall roles run, with Kafka, MariaDB and Redis; its hourly sweep is not in this minute.",
+			"the shop's main database, for River transactions; 0 if the way does not use it. Orderclose\nis here twice: the relay alone, and all its roles with MariaDB and Redis; its hourly sweep is not in this minute.",
 		plot: &plotOf{"W6, a million waiting: CPU of the server, % of one core", " %", serverIdle},
 		columns: []column{
 			systemColumn, value("server % of a core", serverIdle), value("worker %", clientIdle), value("server MB", func(r result) float64 { return r.ServerMB }),

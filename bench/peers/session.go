@@ -128,13 +128,7 @@ func (s *session) measureOnce(ctx context.Context, way spec, w workload, servers
 	if err := restart(ctx, servers); err != nil {
 		return r, err
 	}
-	// Not below dir: the measurement removes it before these servers are stopped.
-	further, err := startServers(ctx, s.scripts, filepath.Join(s.dir, way.name, w.name), way.further[w.name])
-	defer func() { stopServers(further) }()
-	if err != nil {
-		return r, err
-	}
-	m, err := openMeasurement(ctx, way, w, slices.Concat(servers, further), dir, s.program)
+	m, err := openMeasurement(ctx, way, w, servers, dir, s.program)
 	defer m.close()
 	if err != nil {
 		return r, err

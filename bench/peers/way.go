@@ -51,8 +51,7 @@ type run struct {
 type spec struct {
 	name, title string
 	servers     []server
-	further     map[string][]server // by workload: servers beside those
-	lead        time.Duration       // of W2: enough to publish everything; 0: defaultLead
+	lead        time.Duration // of W2: enough to publish everything; 0: defaultLead
 	// interval is the longest time between two looks for due messages; 0: none.
 	interval time.Duration
 	// cannot says why a workload is left out.
@@ -66,13 +65,18 @@ const defaultLead = 10 * time.Second
 // notOrders is why ways without the shop's database are not in W5.
 const notOrders = "it delivers messages and does not close orders; its worker would run the same transaction"
 
+// onlyRelay is why the other roles of orderclose are in W5 and W6 only.
+const onlyRelay = "the messages have no orders that its closer could close; W5 has them"
+
 func specs() []spec {
 	redis := func(arguments ...string) []server {
 		return []server{{kind: "redis", arguments: append([]string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "3600 1 300 100 60 10000"}, arguments...)}}
 	}
 	mariadb := []server{{kind: "mariadb"}}
 	all := []spec{
-		{name: "orderclose", title: "orderclose, as shipped", servers: []server{{kind: "kafka"}}, further: map[string][]server{"w6": {{kind: "mariadb"}, {kind: "redis"}}}, make: newOrderclose},
+		{name: "orderclose", title: "orderclose, as shipped", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
+		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps", servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
+			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay}},
 		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "redis", title: "Redis sorted set, polled every 100 ms", servers: redis(), make: newRedisSet(100 * time.Millisecond)},
@@ -107,7 +111,10 @@ func specs() []spec {
 		if all[i].cannot == nil {
 			all[i].cannot = map[string]string{}
 		}
-		if all[i].interval == 0 && all[i].name != "orderclose" {
+		switch {
+		case all[i].name == "orderclose-all":
+			all[i].cannot["w5"] = "orderclose runs all its roles there"
+		case all[i].interval == 0 && all[i].name != "orderclose":
 			all[i].cannot["w5"] = notOrders
 		}
 	}
