@@ -42,7 +42,7 @@ var reasons = map[string]map[string]string{
 	"w2": {"timers": "it stores nothing; with the process all is lost (W4)"},
 	"w3": {"timers": "it stores nothing; with the process all is lost (W4)"},
 	"w4": {
-		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A broker in a JVM takes seconds to start, and a member of a Kafka consumer group that was killed keeps its partitions until its session ends",
+		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas needs some 12 s to be back, and a killed member of a consumer group keeps its partitions until its session ends, 6 s, the least that brokers allow by default",
 	},
 	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
 	"w6": {"*": "each of the two outboxes is polled every half second, by its primary key, so that an event waits no longer; a poller with a long interval asks less often, and is late by it"},

@@ -58,15 +58,17 @@ func (m *measurement) measureCrash(ctx context.Context, victim string) (result, 
 func (m *measurement) crash(ctx context.Context, victim string) error {
 	if victim == victimServer {
 		s := m.servers[0]
+		m.killed.server += cpuOf(s.pids()...)
 		if err := s.kill(); err != nil {
 			return err
 		}
 		return s.start(ctx)
 	}
-	worker := m.worker
+	worker, cpu := m.worker, &m.killed.worker
 	if w, ok := m.way.(withProgram); ok {
-		worker = w.process()
+		worker, cpu = w.process(), &m.killed.server
 	}
+	*cpu += cpuOf(worker.pid())
 	if err := worker.kill(); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type measurement struct {
 	tracker *tracker
 	// publishing is the time for each message of the last part of the warm-up.
 	publishing time.Duration
+	killed     cpuMark // CPU seconds of the processes that W4 has killed
 }
 
 // openMeasurement opens the way, starts its worker, and warms it up. close must be called also
@@ -129,7 +130,7 @@ type cpuMark struct {
 }
 
 func (m *measurement) markCPU() cpuMark {
-	mark := cpuMark{at: time.Now(), server: cpuOf(m.serverPIDs()...), worker: cpuOf(m.worker.pid())}
+	mark := cpuMark{at: time.Now(), server: m.killed.server + cpuOf(m.serverPIDs()...), worker: m.killed.worker + cpuOf(m.worker.pid())}
 	own, _ := readStat(os.Getpid())
 	mark.client = own.own + mark.worker
 	mark.idle = idleCPU()

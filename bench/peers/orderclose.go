@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -161,9 +164,22 @@ func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: []string{p.run.Servers["kafka"]}, GroupID: "peers-" + p.run.ID, Topic: p.closeTopic(), StartOffset: kafka.FirstOffset,
 		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, ReadBackoffMin: time.Millisecond, ReadBackoffMax: 5 * time.Millisecond,
-		QueueCapacity: 1000, CommitInterval: time.Second,
+		QueueCapacity: 1000, SessionTimeout: 6 * time.Second, HeartbeatInterval: time.Second,
 	})
 	defer reader.Close()
+	var mu sync.Mutex
+	read := map[int]kafka.Message{} // the last of each partition that is not committed yet
+	go func() {
+		for sleep(ctx, commitInterval) {
+			mu.Lock()
+			last := slices.Collect(maps.Values(read))
+			clear(read)
+			mu.Unlock()
+			if err := reader.CommitMessages(ctx, last...); err != nil {
+				complain(ctx, "commit", err)
+			}
+		}
+	}()
 	for {
 		m, err := reader.FetchMessage(ctx)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
@@ -174,13 +190,21 @@ func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 			continue
 		}
 		to.add(m.Value, time.Now())
-		if err := reader.CommitMessages(ctx, m); err != nil { // only notes the offset
-			complain(ctx, "commit", err)
-		}
+		mu.Lock()
+		read[m.Partition] = m
+		mu.Unlock()
 	}
 }
 
-func (p *pipeline) queries(ctx context.Context) (int64, error) { return questions(ctx, p.db) }
+// commitInterval is the time between two commits of the consumer.
+const commitInterval = 100 * time.Millisecond
+
+func (p *pipeline) queries(ctx context.Context) (int64, error) {
+	if p.db == nil {
+		return 0, nil
+	}
+	return questions(ctx, p.db)
+}
 
 func (p *pipeline) settings(context.Context) map[string]string {
 	s := map[string]string{
@@ -188,7 +212,7 @@ func (p *pipeline) settings(context.Context) map[string]string {
 		"relay":   "orderclose run relay, built from this tree",
 		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
 		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
-		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, CommitInterval 1 s; " + versionOf("github.com/segmentio/kafka-go"),
+		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, SessionTimeout 6 s, HeartbeatInterval 1 s; " + versionOf("github.com/segmentio/kafka-go"),
 	}
 	if p.roles == rolesAll {
 		s["relay"] = "orderclose run all, built from this tree, with MariaDB and Redis: relay, closer, outbox and sweeps"

@@ -43,8 +43,8 @@ func (m *measurement) measureWaiting(ctx context.Context) (result, error) {
 		if err != nil {
 			return r, err
 		}
-		// The second look is itself a query.
-		r.Queries = round(float64(after-queries-1)/r.Seconds*60, 1)
+		// The second look is itself a query, of a way that uses the database.
+		r.Queries = round(float64(max(0, after-queries-1))/r.Seconds*60, 1)
 	}
 	r.DiskMB = round(m.disk()-before, 1)
 	if arrived := m.tracker.arrived.Load(); arrived > 0 {

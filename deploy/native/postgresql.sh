@@ -27,6 +27,7 @@ start_native() {
     (cd "$dir/files" && "${user[@]}" "$programs/initdb" --pgdata=data --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8) \
       >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && die "cannot set up $dir/files/data"; }
   fi
+  rm -f "$dir/files/data/postmaster.pid" # of a server that was killed; its process may not be reaped yet
   launch "$dir" "$port" 'ready to accept connections' \
     "${user[@]}" "$programs/postgres" -D "$dir/files/data" -p "$port" -c unix_socket_directories= \
     -c listen_addresses=127.0.0.1 -c max_connections=200 "${@:3}"

@@ -23,7 +23,7 @@ const (
 
 // databaseKinds disturb the database, and the network between it and the pipeline.
 var databaseKinds = []kind{
-	{name: "kill-database", does: "the database by SIGKILL, started again", least: 500 * time.Millisecond, most: 3 * time.Second, on: onDatabase,
+	{name: "kill-database", does: "the database by SIGKILL, started again", least: 500 * time.Millisecond, most: 3 * time.Second, on: onDatabase, forgets: true,
 		play: func(w *world, e event) error {
 			if err := w.cluster.database.signal(syscall.SIGKILL); err != nil {
 				return err
@@ -39,7 +39,7 @@ var databaseKinds = []kind{
 			w.hold(e)
 			return w.cluster.database.signal(syscall.SIGCONT)
 		}},
-	{name: "full-disk-database", does: "the disk of the database is filled, then the space is freed", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase, needs: needsDisk,
+	{name: "full-disk-database", does: "the disk of the database is filled, then the space is freed", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase, needs: needsDisk, forgets: true,
 		play: func(w *world, e event) error {
 			free, err := fill(w.cluster.database.dir)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,10 @@ import (
 // take to be done. On idle cores that takes seconds: a sweep comes every 5 s and closes what is
 // overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
 const settleTime = 5 * time.Minute
+
+// settleTimeForgotten replaces settleTime if the database may have forgotten orders. The closer asks
+// for an order that does not exist four times within seven minutes, and some jitter.
+const settleTimeForgotten = 10 * time.Minute
 
 // round is what came of one round.
 type round struct {
@@ -53,7 +58,7 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 		work.Wait()
 		return nil, err
 	}
-	settled := w.settle()
+	settled := w.settle(all)
 	stop()
 	work.Wait()
 	w.stopParts()
@@ -76,20 +81,24 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 
 // settle waits until nothing is left to do, and notes what still is when its time is over. It
 // returns how long that took after the last due time, or the last fault.
-func (w *world) settle() time.Duration {
+func (w *world) settle(all []kind) time.Duration {
+	limit := settleTime
+	if w.did(all, func(k kind) bool { return k.forgets }) {
+		limit = settleTimeForgotten
+	}
 	from := time.Now()
 	if last := time.UnixMilli(w.shop.last.Load()); last.After(from) {
 		from = last
 	}
 	var left []string
-	for deadline := from.Add(settleTime); ; time.Sleep(500 * time.Millisecond) {
+	for deadline := from.Add(limit); ; time.Sleep(500 * time.Millisecond) {
 		if left = w.left(); len(left) == 0 {
 			note("%4.0f s  all done %.1f s after the last due time and the last fault", time.Since(w.began).Seconds(), time.Since(from).Seconds())
 			return time.Since(from)
 		}
 		if time.Now().After(deadline) || w.ctx.Err() != nil {
-			w.violation("still to do %v after the last due time and the last fault: %s", settleTime, strings.Join(left, "; "))
-			return settleTime
+			w.violation("still to do %v after the last due time and the last fault: %s", limit, strings.Join(left, "; "))
+			return limit
 		}
 	}
 }
@@ -159,16 +168,18 @@ func (w *world) findPanics() {
 // crash is a line that Go's runtime prints when a program crashes.
 var crash = regexp.MustCompile(`(?m)^(panic|fatal error|SIG[A-Z]+): .*$`)
 
+// did reports whether a fault of such a kind was played.
+func (w *world) did(all []kind, such func(kind) bool) bool {
+	return slices.ContainsFunc(w.played, func(p played) bool {
+		return slices.ContainsFunc(all, func(k kind) bool { return k.name == p.Kind && such(k) })
+	})
+}
+
 // judge asks the judge.
 func (w *world) judge(all []kind) (*judge.Verdict, error) {
-	loses, clocks := false, false
-	for _, k := range all {
-		for _, p := range w.played {
-			if p.Kind == k.name {
-				loses = loses || k.loses
-				clocks = clocks || k.needs == needsClock
-			}
-		}
+	deadLetters := poisonCauses
+	if w.did(all, func(k kind) bool { return k.forgets }) {
+		deadLetters = append(slices.Clone(deadLetters), "not_found")
 	}
 	delays := map[string]string{}
 	for _, b := range w.cfg.Buckets {
@@ -180,10 +191,10 @@ func (w *world) judge(all []kind) (*judge.Verdict, error) {
 			Stock: w.shop.stock(), OpenAfter: time.Now().Add(24 * time.Hour),
 			Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
 			ReplayTopic: w.cfg.Topics.Replay, ReplayGroup: w.cfg.ReplayGroup(),
-			DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: poisonCauses,
+			DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
 			EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
 			Published: w.shop.published, Added: w.shop.added,
-			RecordsDeleted: loses, ClockSkew: clocks, LostCommitAnswers: true,
+			RecordsDeleted: w.did(all, func(k kind) bool { return k.loses }), ClockSkew: w.did(all, func(k kind) bool { return k.needs == needsClock }), LostCommitAnswers: true,
 		},
 	})
 }

@@ -176,7 +176,7 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	})
 	v.checkLogs(l, e)
 	v.checkCloser(db, l, e)
-	v.checkDeadLetterCauses(l, e)
+	v.checkDeadLetterCauses(db, l, e)
 	v.checkAdded(db, l, e)
 	v.checkCommits(db, l, e)
 	v.checkRelayed(l, e)

@@ -165,6 +165,9 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		"an unexpected dead letter": {func(_ *tables, l *logs) {
 			l.records["dead"] = []record{{key: "piped", cause: "failed", headers: deadLetter("failed")}}
 		}, `because of "failed"`},
+		"a dead letter of an order that exists, as if it did not": {func(_ *tables, l *logs) {
+			l.records["dead"] = []record{{key: "piped", cause: "not_found", headers: deadLetter("not_found")}}
+		}, `because of "not_found"`},
 		"published and closed by the sweep": {func(db *tables, _ *logs) {
 			r := db.receipts["piped"]
 			r.path = "sweep"
