@@ -53,7 +53,7 @@ const (
 )
 
 // backlogInterval is the time between two measurements of the backlog, each of which
-// costs two statements by primary key.
+// costs a statement by primary key, and a second one if there are rows.
 const backlogInterval = 5 * time.Second
 
 // Store holds the rows: Store of pipeline.Connections.

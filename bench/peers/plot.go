@@ -70,7 +70,7 @@ func plot(title string, bars []bar) string {
 
 // number prints a value with three digits, and with thousands separated.
 func number(v float64) string {
-	if v > -1000 && v < 1000 {
+	if v > -999.5 && v < 999.5 {
 		return fmt.Sprintf("%.3g", v)
 	}
 	digits := fmt.Sprintf("%.0f", v)

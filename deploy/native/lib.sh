@@ -115,6 +115,7 @@ launch() {
   local dir=$1 port=$2 ready=$3 limit=$((SECONDS + ${ORDERCLOSE_START_SECONDS:-120}))
   shift 3
   cd -- "$dir"
+  : >log # without the lines of a server that ran before
   # Closed for the server: 3 is up.sh's real stdout, which its caller reads to the
   # end; 9 is a lock.
   # shellcheck disable=SC2016 # expanded by the inner shell

@@ -202,25 +202,26 @@ func tableOf(box wire.Outbox) (string, error) {
 	return table, nil
 }
 
+// backlog asks one question if the outbox is empty.
 func (s *Store) backlog(ctx context.Context, table string) (wire.OutboxBacklog, error) {
 	var b wire.OutboxBacklog
 	db := s.gorm.WithContext(ctx)
-	if err := db.Raw("SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" LIMIT ?) AS counted", wire.OutboxCount).Row().Scan(&b.Rows); err != nil {
-		return b, err
-	}
-	rows, err := db.Raw("SELECT created_at, ? FROM "+table+" ORDER BY id LIMIT 1", s.dialect.now()).Rows()
-	if err != nil {
-		return b, err
-	}
-	defer func() { _ = rows.Close() }()
-	if rows.Next() {
+	found := false
+	err := eachRow(db, "SELECT created_at, ? FROM "+table+" ORDER BY id LIMIT 1", []any{s.dialect.now()}, func(rows *sql.Rows) error {
 		var created, now time.Time
-		if err := rows.Scan(timeInto(&created), timeInto(&now)); err != nil {
-			return b, err
-		}
+		err := rows.Scan(timeInto(&created), timeInto(&now))
 		b.Oldest = max(now.Sub(created), 0)
+		found = true
+		return err
+	})
+	if err != nil || !found {
+		return b, err
 	}
-	return b, rows.Err()
+	err = db.Raw("SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" LIMIT ?) AS counted", wire.OutboxCount).Row().Scan(&b.Rows)
+	if b.Rows == 0 { // the row is published by now
+		b.Oldest = 0
+	}
+	return b, err
 }
 
 // dispatchedRows holds the ids of the rows that dispatchers of this process have.

@@ -164,7 +164,7 @@ func (r *rig) openShop() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(p.Close)
-	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.store), Producer: p}
+	r.shop = &scenario.Shop{Orders: scenario.Persistent{Orders: scenario.OrdersOf(r.store)}, Producer: p}
 	if err := r.shop.Stock(r.t.Context(), skus); err != nil {
 		r.t.Fatal(err)
 	}
