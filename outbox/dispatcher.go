@@ -53,7 +53,7 @@ const (
 )
 
 // backlogInterval is the time between two measurements of the backlog, each of which
-// costs a statement by primary key, and a second one if there are rows.
+// costs a statement by primary key.
 const backlogInterval = 5 * time.Second
 
 // Store holds the rows: Store of pipeline.Connections.

@@ -131,7 +131,8 @@ func (p *pipeline) publish(ctx context.Context, messages []message) error {
 }
 
 // addPaid adds the orders of the warm-up to the database, as paid orders. Without a row the closer
-// would try them again and again while the way is watched.
+// would try them again while the way is watched. The other orders are not due in that time, and
+// get no row.
 func (p *pipeline) addPaid(ctx context.Context, messages []message) error {
 	if p.db == nil {
 		return nil
@@ -158,6 +159,9 @@ func orderOf(m message) orderclose.Order {
 		Attributes: map[string]any{"pad": padding[:bodySize-150]},
 	}
 }
+
+// commitInterval is the time between two commits of the consumer.
+const commitInterval = 100 * time.Millisecond
 
 func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 	go to.flushOften(ctx)
@@ -195,9 +199,6 @@ func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 		mu.Unlock()
 	}
 }
-
-// commitInterval is the time between two commits of the consumer.
-const commitInterval = 100 * time.Millisecond
 
 func (p *pipeline) queries(ctx context.Context) (int64, error) {
 	if p.db == nil {

@@ -58,7 +58,7 @@ type result struct {
 
 // busyShare is the share of the machine's CPU time that other programs may use before a result
 // counts as disturbed.
-const busyShare = 0.1
+const busyShare = 0.05
 
 // own says whether the way is this project.
 func (r result) own() bool { return strings.HasPrefix(r.System, "orderclose") }

@@ -43,7 +43,7 @@ func (m *measurement) measureWaiting(ctx context.Context) (result, error) {
 		if err != nil {
 			return r, err
 		}
-		// The second look is itself a query, of a way that uses the database.
+		// The second look is itself a query. A way without the database makes none.
 		r.Queries = round(float64(max(0, after-queries-1))/r.Seconds*60, 1)
 	}
 	r.DiskMB = round(m.disk()-before, 1)

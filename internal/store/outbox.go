@@ -202,25 +202,14 @@ func tableOf(box wire.Outbox) (string, error) {
 	return table, nil
 }
 
-// backlog asks one question if the outbox is empty.
-func (s *Store) backlog(ctx context.Context, table string) (wire.OutboxBacklog, error) {
-	var b wire.OutboxBacklog
-	db := s.gorm.WithContext(ctx)
-	found := false
-	err := eachRow(db, "SELECT created_at, ? FROM "+table+" ORDER BY id LIMIT 1", []any{s.dialect.now()}, func(rows *sql.Rows) error {
+func (s *Store) backlog(ctx context.Context, table string) (b wire.OutboxBacklog, err error) {
+	query := "SELECT created_at, ?, (SELECT COUNT(*) FROM (SELECT 1 FROM " + table + " LIMIT ?) AS counted) FROM " + table + " ORDER BY id LIMIT 1"
+	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
 		var created, now time.Time
-		err := rows.Scan(timeInto(&created), timeInto(&now))
+		err := rows.Scan(timeInto(&created), timeInto(&now), &b.Rows)
 		b.Oldest = max(now.Sub(created), 0)
-		found = true
 		return err
 	})
-	if err != nil || !found {
-		return b, err
-	}
-	err = db.Raw("SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" LIMIT ?) AS counted", wire.OutboxCount).Row().Scan(&b.Rows)
-	if b.Rows == 0 { // the row is published by now
-		b.Oldest = 0
-	}
 	return b, err
 }
 

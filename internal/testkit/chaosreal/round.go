@@ -22,8 +22,8 @@ import (
 // overdue by 5 s. On a machine that does other work the backlog of the last faults takes longer.
 const settleTime = 5 * time.Minute
 
-// settleTimeForgotten replaces settleTime if the database may have forgotten orders. The closer asks
-// for an order that does not exist four times within seven minutes, and some jitter.
+// settleTimeForgotten replaces settleTime if the database may have forgotten orders. The closer tries
+// an order that does not exist four times. That takes seven minutes and some jitter.
 const settleTimeForgotten = 10 * time.Minute
 
 // round is what came of one round.
@@ -179,7 +179,7 @@ func (w *world) did(all []kind, such func(kind) bool) bool {
 func (w *world) judge(all []kind) (*judge.Verdict, error) {
 	deadLetters := poisonCauses
 	if w.did(all, func(k kind) bool { return k.forgets }) {
-		deadLetters = append(slices.Clone(deadLetters), "not_found")
+		deadLetters = slices.Concat(deadLetters, []string{"not_found"})
 	}
 	delays := map[string]string{}
 	for _, b := range w.cfg.Buckets {
@@ -194,7 +194,9 @@ func (w *world) judge(all []kind) (*judge.Verdict, error) {
 			DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
 			EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
 			Published: w.shop.published, Added: w.shop.added,
-			RecordsDeleted: w.did(all, func(k kind) bool { return k.loses }), ClockSkew: w.did(all, func(k kind) bool { return k.needs == needsClock }), LostCommitAnswers: true,
+			RecordsDeleted:    w.did(all, func(k kind) bool { return k.loses }),
+			ClockSkew:         w.did(all, func(k kind) bool { return k.needs == needsClock }),
+			LostCommitAnswers: true,
 		},
 	})
 }

@@ -130,7 +130,6 @@ func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 	all.DSN = server.dsn()
 	s := &faultyPipeline{rig: newRig(t, all), server: server}
 	s.disturbed = true
-	s.shop.Orders = scenario.Persistent{Orders: scenario.OrdersOf(s.store)}
 
 	cfg, err := mysql.ParseDSN(s.servers.DSN)
 	if err != nil {
