@@ -7,10 +7,10 @@ import (
 
 // Limits of the pause after a poll that found less than a full batch. A row waits
 // half a pause on average. A poll that finds nothing is one statement by primary key,
-// so a quiet outbox costs two to four such statements a second per process.
+// so a quiet outbox costs one such statement a second per process.
 const (
 	shortestPause = 100 * time.Millisecond
-	longestPause  = 500 * time.Millisecond
+	longestPause  = time.Second
 )
 
 // nextPause returns the pause before the next poll, given the last pause and how many

@@ -54,7 +54,7 @@ const (
 
 // backlogInterval is the time between two measurements of the backlog, each of which
 // costs a statement by primary key.
-const backlogInterval = 5 * time.Second
+const backlogInterval = 10 * time.Second
 
 // Store holds the rows: Store of pipeline.Connections.
 type Store interface {

@@ -45,7 +45,7 @@ var reasons = map[string]map[string]string{
 		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas needs some 12 s to be back, and a killed member of a consumer group keeps its partitions until its session ends, 6 s, the least that brokers allow by default",
 	},
 	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
-	"w6": {"*": "each of the two outboxes is polled every half second, by its primary key, so that an event waits no longer; a poller with a long interval asks less often, and is late by it"},
+	"w6": {"*": "most of its statements are the polls of the two outboxes, one a second each, by primary key; a poller with a long interval asks less often, and is late by it"},
 }
 
 func reasonFor(workload, system string) string {

@@ -168,7 +168,7 @@ func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: []string{p.run.Servers["kafka"]}, GroupID: "peers-" + p.run.ID, Topic: p.closeTopic(), StartOffset: kafka.FirstOffset,
 		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, ReadBackoffMin: time.Millisecond, ReadBackoffMax: 5 * time.Millisecond,
-		QueueCapacity: 1000, SessionTimeout: 6 * time.Second, HeartbeatInterval: time.Second,
+		QueueCapacity: 1000, SessionTimeout: 6 * time.Second, HeartbeatInterval: time.Second, JoinGroupBackoff: 250 * time.Millisecond,
 	})
 	defer reader.Close()
 	var mu sync.Mutex
@@ -213,7 +213,7 @@ func (p *pipeline) settings(context.Context) map[string]string {
 		"relay":   "orderclose run relay, built from this tree",
 		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
 		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
-		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, SessionTimeout 6 s, HeartbeatInterval 1 s; " + versionOf("github.com/segmentio/kafka-go"),
+		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, SessionTimeout 6 s, HeartbeatInterval 1 s, JoinGroupBackoff 250 ms; " + versionOf("github.com/segmentio/kafka-go"),
 	}
 	if p.roles == rolesAll {
 		s["relay"] = "orderclose run all, built from this tree, with MariaDB and Redis: relay, closer, outbox and sweeps"
