@@ -6,8 +6,8 @@ import (
 )
 
 // Limits of the pause after a poll that found less than a full batch. A row waits
-// half a pause on average. A poll that finds nothing is one statement by primary key,
-// so a quiet outbox costs one such statement a second per process.
+// half a pause on average. A poll that finds nothing is one statement by primary key.
+// So a quiet outbox costs each process one such statement a second.
 const (
 	shortestPause = 100 * time.Millisecond
 	longestPause  = time.Second

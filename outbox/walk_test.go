@@ -47,7 +47,7 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			s.add("short-fresh")
-			time.Sleep(2 * longestPause)
+			time.Sleep(longestPause * 6 / 5)
 			if n := len(l.keys("short")); n != 21 || len(s.left()) != head {
 				t.Errorf("%d rows at the head: a minute later %d of 21 others were published, %d are left", head, n, len(s.left()))
 			}
@@ -72,7 +72,7 @@ func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(5 * time.Minute)
 		s.add("short-fresh")
-		time.Sleep(2 * longestPause)
+		time.Sleep(longestPause * 6 / 5)
 		if n := len(l.keys("short")); n != 21 || len(s.left()) != odd {
 			t.Errorf("%d of 21 were published, %d are left", n, len(s.left()))
 		}

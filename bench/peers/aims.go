@@ -42,7 +42,7 @@ var reasons = map[string]map[string]string{
 	"w2": {"timers": "it stores nothing; with the process all is lost (W4)"},
 	"w3": {"timers": "it stores nothing; with the process all is lost (W4)"},
 	"w4": {
-		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas is back after some 12 s, of which it waits 9 for the end of its own former session (broker.session.timeout.ms), and a killed member of a consumer group keeps its partitions until its session ends, 6 s, the least that brokers allow by default",
+		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas is back after some 12 s. For 9 s of them it waits until its own former session ends (broker.session.timeout.ms). A killed member of a consumer group keeps its partitions until its session ends, after 6 s. Brokers allow no shorter session by default",
 	},
 	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
 	"w6": {"*": "most of its statements are the polls of the two outboxes, one a second each, by primary key; a poller with a long interval asks less often, and is late by it"},

@@ -61,7 +61,10 @@ type result struct {
 const busyShare = 0.05
 
 // own says whether the way is this project.
-func (r result) own() bool { return strings.HasPrefix(r.System, "orderclose") }
+func (r result) own() bool { return isOwn(r.System) }
+
+// isOwn says whether the way with this name is this project.
+func isOwn(system string) bool { return strings.HasPrefix(system, "orderclose") }
 
 // disturbed says whether other programs used much of the machine meanwhile.
 func (r result) disturbed() bool { return r.OtherCPU > busyShare*r.Seconds*float64(r.Cores) }

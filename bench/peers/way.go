@@ -111,7 +111,7 @@ func specs() []spec {
 		if all[i].cannot == nil {
 			all[i].cannot = map[string]string{}
 		}
-		if all[i].interval == 0 && !strings.HasPrefix(all[i].name, "orderclose") {
+		if all[i].interval == 0 && !isOwn(all[i].name) {
 			all[i].cannot["w5"] = notOrders
 		}
 	}

@@ -23,7 +23,7 @@ import (
 const settleTime = 5 * time.Minute
 
 // settleTimeForgotten replaces settleTime if the database may have forgotten orders. The closer tries
-// an order that does not exist four times. That takes seven minutes and some jitter.
+// an order that has no row four times. That takes seven minutes and some jitter.
 const settleTimeForgotten = 10 * time.Minute
 
 // round is what came of one round.
