@@ -41,7 +41,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	r.exec("UPDATE receipts SET closed_at = due + INTERVAL 1 SECOND")
 	r.exec("DELETE FROM outbox_events WHERE order_id = 'replayed-9'")
 	r.start("outbox")
-	r.drain(30 * time.Second)
+	r.drain()
 
 	run := func(wantCode int) (map[ops.FindingKind][]string, ops.AuditSummary) {
 		t.Helper()

@@ -96,8 +96,8 @@ func killingADispatcherLosesNoEvent(t *testing.T, servers config.Servers) {
 		r.start(part)
 	}
 	<-played
-	r.settle(60 * time.Second)
-	r.drain(30 * time.Second)
+	r.settle(patience)
+	r.drain()
 	v := r.check()
 	records := 0
 	for p := range r.cfg.Partitions {
@@ -158,8 +158,8 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 		r.signal("release", syscall.SIGKILL)
 		r.start("release")
 	}
-	r.drain(20 * time.Second)
-	for deadline := time.Now().Add(60 * time.Second); ; <-time.After(100 * time.Millisecond) {
+	r.drain()
+	for deadline := time.Now().Add(patience); ; <-time.After(100 * time.Millisecond) {
 		mu.Lock()
 		n := len(seen)
 		mu.Unlock()

@@ -41,9 +41,9 @@ func TestReal_KillingADispatcherLosesNoSchedule(t *testing.T) {
 		}
 	})
 	<-killed
-	r.drain(60 * time.Second)
-	r.settle(60 * time.Second)
-	r.drain(30 * time.Second)
+	r.drain()
+	r.settle(patience)
+	r.drain()
 	v := r.check()
 	if n := len(r.shop.Added()); n < 100 || len(r.shop.RolledBack()) == 0 {
 		t.Errorf("%d orders were added, %d rolled back", n, len(r.shop.RolledBack()))

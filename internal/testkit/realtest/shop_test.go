@@ -172,7 +172,7 @@ func theShop(t *testing.T, servers config.Servers) {
 		s.startShop()
 	}
 	wg.Wait()
-	r.settleBy(time.Now().Add(30 * time.Second))
+	r.settleBy(time.Now().Add(patience))
 	v := r.check()
 	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"] == 0 {
 		t.Errorf("%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))
@@ -192,25 +192,25 @@ func theShop(t *testing.T, servers config.Servers) {
 		t.Errorf("points are off of %v", few)
 	}
 	begin := time.Now()
-	if s.signalShop(syscall.SIGTERM); time.Since(begin) > 10*time.Second || s.cmd.ProcessState.ExitCode() != 0 {
+	if s.signalShop(syscall.SIGTERM); time.Since(begin) > gracePeriod || s.cmd.ProcessState.ExitCode() != 0 {
 		t.Errorf("it took %v to stop and exited with %v", time.Since(begin), s.cmd.ProcessState)
 	}
 	t.Logf("%d paid, closed %v, %d refunds", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM refund_intents")))
 }
 
-// awaitTold waits until that many customers were notified, each once.
+// awaitTold waits until every reader of events has handled that many closed orders, and
+// checks that each customer was notified once.
 func (s *shopProcess) awaitTold(n int) {
 	s.t.Helper()
 	s.dispatch()
-	for end := time.Now().Add(30 * time.Second); ; {
-		told := len(s.texts("SELECT order_id FROM checkout_notifications"))
-		if told >= n || time.Now().After(end) {
-			if distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications")); told != n || distinct != n {
-				s.t.Errorf("%d were told, of %d orders; want %d", told, distinct, n)
-			}
-			return
-		}
-		<-time.After(100 * time.Millisecond)
+	for _, reader := range []string{checkout.ReaderSMS, checkout.ReaderPoints, checkout.ReaderLogistics} {
+		s.eventually(func() error {
+			return is("orders handled by reader "+reader, len(s.texts("SELECT DISTINCT order_id FROM checkout_notices WHERE reader = ?", reader)), n)
+		})
+	}
+	told := len(s.texts("SELECT order_id FROM checkout_notifications"))
+	if distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications")); told != n || distinct != n {
+		s.t.Errorf("%d were told, of %d orders; want %d", told, distinct, n)
 	}
 }
 
