@@ -182,7 +182,7 @@ func (s *faultyPipeline) allClosed(seed uint64, since time.Time) {
 		if err == nil && unpaid == 0 {
 			break
 		}
-		if time.Since(since) > patience {
+		if time.Since(since) > waitLimit {
 			s.t.Fatalf("%d orders are open %v after the fault, %v", unpaid, time.Since(since), err)
 		}
 		<-time.After(50 * time.Millisecond)

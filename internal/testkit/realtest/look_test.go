@@ -41,7 +41,7 @@ func TestReal_StatusExitsWith3UntilOverdueRecordsAreForwarded(t *testing.T) {
 		t.Errorf("without a relay it exits with %d and shows %+v", code, p)
 	}
 	r.start("relay", "closer")
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		report = ops.Status{}
 		out, code = r.cli("status", "-o", "json")

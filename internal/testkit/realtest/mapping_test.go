@@ -179,7 +179,7 @@ func shopsOwnTables(o *ownTables) {
 	}
 	o.send(records)
 	o.checkout(31, 41, 3) // never sent
-	for deadline := time.Now().Add(patience); o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'") > 0; {
+	for deadline := time.Now().Add(waitLimit); o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'") > 0; {
 		if time.Now().After(deadline) {
 			t.Errorf("%d orders are open", o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'"))
 			break

@@ -96,7 +96,7 @@ func killingADispatcherLosesNoEvent(t *testing.T, servers config.Servers) {
 		r.start(part)
 	}
 	<-played
-	r.settle(patience)
+	r.settle(waitLimit)
 	r.drain()
 	v := r.check()
 	records := 0
@@ -159,7 +159,7 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 		r.start("release")
 	}
 	r.drain()
-	for deadline := time.Now().Add(patience); ; <-time.After(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; <-time.After(100 * time.Millisecond) {
 		mu.Lock()
 		n := len(seen)
 		mu.Unlock()

@@ -26,7 +26,7 @@ func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r.start("relay", "closer", "compensator", "outbox")
 	r.firstLosses()
 	r.play(1, 200, 5*time.Second)
-	r.settle(patience)
+	r.settle(waitLimit)
 	r.drain()
 	v := r.check()
 	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
@@ -63,7 +63,7 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 	<-played
 	// A crash costs the session timeout, at worst twice here. Orders that are overdue
 	// by more than the grace are closed by the sweep.
-	r.settle(patience)
+	r.settle(waitLimit)
 	if v := r.check(); v.ByPath["pipeline"] == 0 {
 		t.Errorf("closed by path %v: the pipeline did not come back", v.ByPath)
 	}
@@ -79,7 +79,7 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 			r := newRig(t, s)
 			r.start("relay", "closer", "compensator")
 			r.play(3, 60, 2*time.Second)
-			r.settle(patience)
+			r.settle(waitLimit)
 			if v := r.check(); v.Quantile(1) > time.Hour || v.ByPath["pipeline"] == 0 {
 				t.Errorf("closed by path %v, up to %v late", v.ByPath, v.Quantile(1))
 			}
@@ -256,7 +256,7 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 // after it has answered.
 func (r *rig) eventually(try func() error) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		err := try()
 		if err == nil {
@@ -331,7 +331,7 @@ func TestReal_SendPublishesTheRecordsOfCheckout(t *testing.T) {
 	if err := r.shop.Orders.CreateOrder(t.Context(), order, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.settleBy(sent.Due.Add(patience))
+	r.settleBy(sent.Due.Add(waitLimit))
 	if v := r.check(); v.ByPath["pipeline"] != 1 {
 		t.Errorf("closed by path %v", v.ByPath)
 	}

@@ -38,8 +38,8 @@ func (r *rig) rewrite(pairs ...string) {
 func (r *rig) until(what string, is func() bool) {
 	r.t.Helper()
 	for began := time.Now(); !is(); <-time.After(50 * time.Millisecond) {
-		if time.Since(began) > patience {
-			r.t.Fatalf("not after %v: %s", patience, what)
+		if time.Since(began) > waitLimit {
+			r.t.Fatalf("not after %v: %s", waitLimit, what)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	r.must("topics", "check")
 
 	r.play(1, 40, 5*time.Second)
-	r.settle(patience)
+	r.settle(waitLimit)
 	r.drain()
 	r.cfg = mustLoad(t, r.file)
 	if v := r.check(); v.ByPath["pipeline"] < 4 {

@@ -173,15 +173,15 @@ func (r *rig) openShop() {
 // skus is the number of SKUs that the shop sells.
 const skus = 20
 
-// patience is how long a test waits for what must happen. It says nothing about speed: on a
+// waitLimit is how long a test waits for what must happen. It says nothing about speed: on a
 // machine that does much else at the same time everything takes many times longer.
-const patience = 90 * time.Second
+const waitLimit = 90 * time.Second
 
 // gracePeriod is how long the manifests of deploy let a process stop before it is killed.
 const gracePeriod = 15 * time.Second
 
 func (r *rig) clean(f func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := f(ctx); err != nil {
 		r.t.Error(err)

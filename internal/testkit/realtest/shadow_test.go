@@ -115,7 +115,7 @@ func (o *ownTables) oldJob() (stop func()) {
 
 func (o *ownTables) await(what string, done func() bool) {
 	o.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); <-time.After(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !done(); <-time.After(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			o.t.Fatalf("%s has not come", what)
 		}

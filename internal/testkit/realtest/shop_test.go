@@ -172,7 +172,7 @@ func theShop(t *testing.T, servers config.Servers) {
 		s.startShop()
 	}
 	wg.Wait()
-	r.settleBy(time.Now().Add(patience))
+	r.settleBy(time.Now().Add(waitLimit))
 	v := r.check()
 	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"] == 0 {
 		t.Errorf("%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))

@@ -143,7 +143,7 @@ func changesAreSeen(one, two *shopProcess) {
 		for range 3 {
 			all.Go(func() {
 				paid := 0
-				for end := time.Now().Add(patience); paid < 5 && time.Now().Before(end); {
+				for end := time.Now().Add(waitLimit); paid < 5 && time.Now().Before(end); {
 					var o checkout.Order
 					two.ask("GET", "/orders/"+id, "", "", &o)
 					if o.Status == checkout.Paid {

@@ -67,11 +67,11 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 			r.slowly()
 			r.missed(400)
 			r.start("compensator-1")
-			r.untilClosed(30, patience)
+			r.untilClosed(30, waitLimit)
 			r.start("compensator-2")
 			began := time.Now()
 			stop(r)
-			r.untilClosed(400, patience)
+			r.untilClosed(400, waitLimit)
 			t.Logf("all closed %v after it was %s", time.Since(began).Round(time.Millisecond), name)
 			if v := r.check(); v.ByPath["sweep"] != 400 {
 				t.Errorf("closed %v", v.ByPath)
@@ -92,9 +92,9 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r.slowly()
 	r.missed(200)
 	r.start("compensator-1", "compensator-2")
-	r.untilClosed(20, patience)
+	r.untilClosed(20, waitLimit)
 	r.must("compensate", "--once", "-o", "json")
-	r.untilClosed(200, patience)
+	r.untilClosed(200, waitLimit)
 	if v := r.check(); v.ByPath["sweep"] != 200 {
 		t.Errorf("closed %v", v.ByPath)
 	}
@@ -132,7 +132,7 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	})
 	r.must("topics", "apply")
 	r.start("relay", "closer")
-	r.untilClosed(n, time.Until(due)+patience)
+	r.untilClosed(n, time.Until(due)+waitLimit)
 	var pipeline int
 	var latest int64
 	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COUNT(*), MAX(lateness_ms) FROM receipts WHERE path = 'pipeline'").Scan(&pipeline, &latest); err != nil {
