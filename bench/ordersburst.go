@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -61,7 +62,12 @@ func benchBurst(ctx context.Context, p *workspace, pl plan, program string) erro
 		if round == 0 { // does not count: the servers have just started
 			orders /= 10
 		}
-		for _, side := range sides {
+		// The servers get faster while they run, so every second round goes in the opposite order.
+		turns := slices.Clone(sides)
+		if round%2 == 0 {
+			slices.Reverse(turns)
+		}
+		for _, side := range turns {
 			b, err := p.orderBurst(ctx, s, dir, program, side, orders)
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", side.name, round, err)
