@@ -70,12 +70,15 @@ func (g group) note() string {
 func (g group) first() result   { return g[0] }
 func (g group) leftOut() string { return g[0].LeftOut }
 
-func (g group) median(of func(result) float64) float64 {
-	var values []float64
-	for _, r := range g {
-		values = append(values, of(r))
+func (g group) median(of func(result) float64) float64 { return median(g.values(of)) }
+
+// values returns a number of each round.
+func (g group) values(of func(result) float64) []float64 {
+	values := make([]float64, len(g))
+	for i, r := range g {
+		values[i] = of(r)
 	}
-	return median(values)
+	return values
 }
 
 func (g group) sum(of func(result) int) (n int) {

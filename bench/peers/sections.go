@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // column is a column of a table of the page.
 type column struct {
@@ -18,6 +21,14 @@ func text(title string, of func(group) string) column { return column{title, lef
 // value is a column of medians.
 func value(title string, of func(result) float64) column {
 	return column{title, right, func(g group) string { return number(g.median(of)) }}
+}
+
+// span is a column of the least and the greatest value of the rounds.
+func span(title string, of func(result) float64) column {
+	return column{title, left, func(g group) string {
+		values := g.values(of)
+		return number(slices.Min(values)) + " to " + number(slices.Max(values))
+	}}
 }
 
 // count is a column of sums.
@@ -89,11 +100,12 @@ var sections = []section{
 	{
 		workload: "w5", title: "W5: closed orders",
 		text: "100,000 orders of two lines are due at one instant. They are closed with their stock in MariaDB: by the whole pipeline\n" +
-			"(relay, closer and outbox), and by pollers in the same transaction. Ways that only deliver messages are not here.",
+			"(relay, closer and outbox), and by pollers in the same transaction. Ways that only deliver messages are not here.\n" +
+			"The ways take turns, every second round in the opposite order. Ways whose rounds overlap are equally fast.",
 		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
 		columns: []column{
 			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
-			value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
+			span("fastest and slowest round", lastClosed), value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
 		},
 	},
 	{
