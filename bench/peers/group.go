@@ -72,7 +72,7 @@ func (g group) leftOut() string { return g[0].LeftOut }
 
 func (g group) median(of func(result) float64) float64 { return median(g.values(of)) }
 
-// values returns a number of each round.
+// values returns one number for each round.
 func (g group) values(of func(result) float64) []float64 {
 	values := make([]float64, len(g))
 	for i, r := range g {

@@ -23,7 +23,7 @@ func value(title string, of func(result) float64) column {
 	return column{title, right, func(g group) string { return number(g.median(of)) }}
 }
 
-// span is a column of the least and the greatest value of the rounds.
+// span is a column of two numbers: the least and the greatest of the rounds.
 func span(title string, of func(result) float64) column {
 	return column{title, left, func(g group) string {
 		values := g.values(of)
@@ -101,11 +101,12 @@ var sections = []section{
 		workload: "w5", title: "W5: closed orders",
 		text: "100,000 orders of two lines are due at one instant. They are closed with their stock in MariaDB: by the whole pipeline\n" +
 			"(relay, closer and outbox), and by pollers in the same transaction. Ways that only deliver messages are not here.\n" +
-			"The ways take turns, every second round in the opposite order. Ways whose rounds overlap are equally fast.",
+			"The ways take turns, every second round in the opposite order. If the rounds of two ways overlap, neither\n" +
+			"is shown to be the faster one.",
 		plot: &plotOf{"W5, 100,000 orders due at one instant: s until the last is closed", " s", lastClosed},
 		columns: []column{
 			systemColumn, value("half closed s", func(r result) float64 { return r.HalfClosedS }), value("last closed s", lastClosed),
-			span("fastest and slowest round", lastClosed), value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
+			span("fastest and slowest round s", lastClosed), value("CPU s of the closing programs", func(r result) float64 { return r.ServerCPU }), value("MB of the largest", func(r result) float64 { return r.ServerMB }), noteColumn,
 		},
 	},
 	{
