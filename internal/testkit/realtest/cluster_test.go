@@ -144,7 +144,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 			<-time.After(5 * time.Second)
 			c.run("start", broker)
 		})
-		r.settle(waitLimit)
+		r.settle()
 		r.drain()
 		r.check()
 	})
@@ -161,7 +161,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 			<-time.After(2 * time.Second) // its replicas catch up
 			r.electLeaders()
 		})
-		r.settle(waitLimit)
+		r.settle()
 		r.check() // a commit that the old coordinator did not accept may be repeated
 	})
 }
@@ -211,7 +211,7 @@ func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 	}
 	r.eventually(ask)
 	t.Logf("asked %d times while leaders moved, %d with a problem", asked, problems)
-	r.settle(waitLimit)
+	r.settle()
 	r.check()
 }
 
@@ -230,7 +230,7 @@ func TestReal_FromOneRelayToFourAndBack(t *testing.T) {
 			r.signal(relay, syscall.SIGTERM)
 		}
 	})
-	r.settle(waitLimit)
+	r.settle()
 	r.checkNoRepeats(r.check().Repeated)
 }
 
@@ -245,7 +245,7 @@ func TestReal_ARollingRestart(t *testing.T) {
 			r.start(part)
 		}
 	})
-	r.settle(waitLimit)
+	r.settle()
 	r.checkNoRepeats(r.check().Repeated)
 }
 
@@ -263,7 +263,7 @@ func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 		<-time.After(4 * time.Second)
 		r.freeze("relay-1", frozenFor)
 	})
-	r.settle(waitLimit)
+	r.settle()
 	r.checkAfterCrash(r.check().Repeated, orders, over)
 }
 
@@ -279,7 +279,7 @@ func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
 		<-time.After(6 * time.Second)
 		r.signal("relay-1", syscall.SIGKILL)
 	})
-	r.settle(waitLimit)
+	r.settle()
 	r.checkAfterCrash(r.check().Repeated, orders, over)
 }
 
@@ -308,7 +308,7 @@ func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 		}
 		r.must("topics", "apply")
 	})
-	r.settle(waitLimit)
+	r.settle()
 	r.checkNoRepeats(r.check().Repeated)
 	for _, b := range r.cfg.Buckets {
 		group, err := r.kafka.Group(t.Context(), r.cfg.RelayGroup(b), b.Topic)

@@ -113,7 +113,7 @@ func doctorChecksEverythingAndTheStock(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	r.start("relay", "closer", "compensator")
 	r.play(9, 60, time.Second)
-	r.settle(waitLimit)
+	r.settle()
 	if out, code := r.cli("doctor"); code != 0 {
 		t.Errorf("it exits with %d:\n%s", code, out)
 	}

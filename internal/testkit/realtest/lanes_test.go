@@ -71,7 +71,7 @@ func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	r.settleBy(time.Now().Add(waitLimit))
+	r.settle()
 	r.caughtUp()
 	r.check()
 	var latest, beside int64
@@ -126,7 +126,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
 		t.Fatal(answer, err)
 	}
-	r.settleBy(time.Now().Add(waitLimit))
+	r.settle()
 	if v := r.check(); v.Closed() != 3 || v.Cancelled != 1 {
 		t.Errorf("closed %v, %d cancelled", v.ByPath, v.Cancelled)
 	}
@@ -156,7 +156,7 @@ func aFailedOrderIsRetriedAfterAMinute(t *testing.T, servers config.Servers) {
 	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
 	<-time.After(20 * time.Second)
 	r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0))
-	r.settleBy(o.Due.Add(waitLimit))
+	r.settle()
 	v := r.check()
 	if late := v.Quantile(1); v.ByPath["pipeline"] != 1 || late < time.Minute {
 		t.Errorf("closed %v, %v late; want it a minute late", v.ByPath, late)

@@ -96,7 +96,7 @@ func killingADispatcherLosesNoEvent(t *testing.T, servers config.Servers) {
 		r.start(part)
 	}
 	<-played
-	r.settle(waitLimit)
+	r.settle()
 	r.drain()
 	v := r.check()
 	records := 0

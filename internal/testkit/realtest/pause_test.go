@@ -39,7 +39,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 				t.Errorf("status exits with %d and prints %s; want %q and the reason", code, out, want)
 			}
 			r.must("resume")
-			r.settleBy(time.Now().Add(waitLimit))
+			r.settle()
 			r.check()
 			var attempts int
 			if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(SUM(attempts), 0) FROM receipts").Scan(&attempts); err != nil || attempts != 0 {

@@ -33,7 +33,7 @@ func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
 	if sum.Orders == 0 || sum.OtherCategories == 0 || outcome.Postponed == 0 || outcome.Postponed+outcome.NotOpen != sum.Orders || again.Postponed != 0 || again.Moved != 0 {
 		t.Errorf("planned %+v, postponed %+v, then %+v", sum, outcome, again)
 	}
-	r.settle(waitLimit)
+	r.settle()
 	r.drain()
 	r.check()
 	content, err := os.ReadFile(plan)

@@ -39,7 +39,7 @@ func (r *rig) until(what string, is func() bool) {
 	r.t.Helper()
 	for began := time.Now(); !is(); <-time.After(50 * time.Millisecond) {
 		if time.Since(began) > waitLimit {
-			r.t.Fatalf("not after %v: %s", waitLimit, what)
+			r.t.Fatalf("this did not happen within %v: %s", waitLimit, what)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	r.must("topics", "check")
 
 	r.play(1, 40, 5*time.Second)
-	r.settle(waitLimit)
+	r.settle()
 	r.drain()
 	r.cfg = mustLoad(t, r.file)
 	if v := r.check(); v.ByPath["pipeline"] < 4 {

@@ -42,7 +42,7 @@ func TestReal_KillingADispatcherLosesNoSchedule(t *testing.T) {
 	})
 	<-killed
 	r.drain()
-	r.settle(waitLimit)
+	r.settle()
 	r.drain()
 	v := r.check()
 	if n := len(r.shop.Added()); n < 100 || len(r.shop.RolledBack()) == 0 {

@@ -120,7 +120,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 		down.Store(false)
 	}()
 	r.play(7, 300, 10*time.Second)
-	r.settle(waitLimit)
+	r.settle()
 	if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] == 0 {
 		t.Errorf("closed by path %v: the history is not whole", v.ByPath)
 	}

@@ -172,7 +172,7 @@ func theShop(t *testing.T, servers config.Servers) {
 		s.startShop()
 	}
 	wg.Wait()
-	r.settleBy(time.Now().Add(waitLimit))
+	r.settle()
 	v := r.check()
 	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"] == 0 {
 		t.Errorf("%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))
@@ -192,14 +192,14 @@ func theShop(t *testing.T, servers config.Servers) {
 		t.Errorf("points are off of %v", few)
 	}
 	begin := time.Now()
-	if s.signalShop(syscall.SIGTERM); time.Since(begin) > gracePeriod || s.cmd.ProcessState.ExitCode() != 0 {
+	if s.signalShop(syscall.SIGTERM); time.Since(begin) > stopWithin || s.cmd.ProcessState.ExitCode() != 0 {
 		t.Errorf("it took %v to stop and exited with %v", time.Since(begin), s.cmd.ProcessState)
 	}
 	t.Logf("%d paid, closed %v, %d refunds", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM refund_intents")))
 }
 
-// awaitTold waits until every reader of events has handled that many closed orders, and
-// checks that each customer was notified once.
+// awaitTold waits until each reader of events has handled n closed orders. Then it checks that n
+// customers were notified, each once.
 func (s *shopProcess) awaitTold(n int) {
 	s.t.Helper()
 	s.dispatch()

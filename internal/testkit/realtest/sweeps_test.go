@@ -36,20 +36,9 @@ func (r *rig) missed(n int) {
 }
 
 // untilClosed waits until that many orders are closed.
-func (r *rig) untilClosed(n int, within time.Duration) {
+func (r *rig) untilClosed(n int) {
 	r.t.Helper()
-	var closed int
-	for until := time.Now().Add(within); ; <-time.After(50 * time.Millisecond) {
-		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM receipts").Scan(&closed); err != nil {
-			r.t.Fatal(err)
-		}
-		if closed >= n {
-			return
-		}
-		if time.Now().After(until) {
-			r.t.Fatalf("%d of %d orders are closed", closed, n)
-		}
-	}
+	r.until(fmt.Sprint(n, " orders are closed"), func() bool { return r.count("SELECT COUNT(*) FROM receipts") >= n })
 }
 
 // A sweep's process is killed, or stopped for longer than its lock lasts and then
@@ -67,11 +56,11 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 			r.slowly()
 			r.missed(400)
 			r.start("compensator-1")
-			r.untilClosed(30, waitLimit)
+			r.untilClosed(30)
 			r.start("compensator-2")
 			began := time.Now()
 			stop(r)
-			r.untilClosed(400, waitLimit)
+			r.untilClosed(400)
 			t.Logf("all closed %v after it was %s", time.Since(began).Round(time.Millisecond), name)
 			if v := r.check(); v.ByPath["sweep"] != 400 {
 				t.Errorf("closed %v", v.ByPath)
@@ -92,9 +81,9 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	r.slowly()
 	r.missed(200)
 	r.start("compensator-1", "compensator-2")
-	r.untilClosed(20, waitLimit)
+	r.untilClosed(20)
 	r.must("compensate", "--once", "-o", "json")
-	r.untilClosed(200, waitLimit)
+	r.untilClosed(200)
 	if v := r.check(); v.ByPath["sweep"] != 200 {
 		t.Errorf("closed %v", v.ByPath)
 	}
@@ -132,7 +121,7 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	})
 	r.must("topics", "apply")
 	r.start("relay", "closer")
-	r.untilClosed(n, time.Until(due)+waitLimit)
+	r.untilClosed(n)
 	var pipeline int
 	var latest int64
 	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COUNT(*), MAX(lateness_ms) FROM receipts WHERE path = 'pipeline'").Scan(&pipeline, &latest); err != nil {
