@@ -1,0 +1,26 @@
+package retry
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// PanicError is a panic in code of the user, such as a store of its own, as an error.
+type PanicError struct {
+	Value any    // what the code panicked with
+	Stack string // of the goroutine that panicked
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Catch calls code of the user and returns its error. If the code panics, Catch returns a
+// *PanicError. Errors that the runtime cannot recover from, such as concurrent writes of a map,
+// still end the process.
+func Catch(call func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: string(debug.Stack())}
+		}
+	}()
+	return call()
+}
