@@ -2,6 +2,7 @@ package delayrelay
 
 import (
 	"context"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
@@ -14,13 +15,15 @@ import (
 // committed. Both lists must be sorted, shortest first.
 func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 	// Producers put a delay that is shorter than every bucket into the smallest bucket
-	// that they know. So the smallest bucket of either list is read at once, and so is
-	// every bucket that was the smallest before: not all producers change at the same time.
+	// that they know. So the smallest bucket of either list is read at once. A producer that
+	// knows an older list may put it elsewhere: a look-ahead finds it within a minute.
+	var atOnce time.Duration
 	for _, bs := range []orderclose.Buckets{serve, pick} {
 		if open := bs.Open(); len(open) > 0 {
-			r.atOnceUpTo.Store(max(r.atOnceUpTo.Load(), int64(open[0].Length)))
+			atOnce = max(atOnce, open[0].Length)
 		}
 	}
+	r.atOnceUpTo.Store(int64(atOnce))
 	current := *r.current.Load()
 	current.Buckets = pick
 	r.current.Store(&current)

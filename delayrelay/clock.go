@@ -57,6 +57,6 @@ func (h *handler) handleClockStep() {
 	}
 	h.Logger.Warn("the brokers' clock went back", "by", back)
 	h.clock.leader = 0 // unknown: the step may be of any broker
-	h.nextFetch = h.nextFetch.Add(-back)
+	h.nextFetch, h.nextLook = h.nextFetch.Add(-back), h.nextLook.Add(-back)
 	h.window.capRelease(now.Add(h.bucket.Length).UnixMilli())
 }

@@ -18,28 +18,37 @@ const minStay = 1 * time.Second
 // nextFetch returns when a partition of bucket b must be fetched again, if the last
 // record read from it was appended at the given time. Later records have later append
 // times, and each was put into b with nearly b's length to wait. So none of them leaves
-// before nextFetch. With atOnce, as for the smallest bucket, records may have less to wait,
-// and the partition is fetched at once. An append time after now comes from a wrong clock and
-// counts as now.
-func nextFetch(b orderclose.Bucket, atOnce bool, appended, now time.Time) time.Time {
-	if atOnce {
-		return time.Time{}
-	}
+// before nextFetch, but for those that nextLook is for. An append time after now comes from a
+// wrong clock and counts as now.
+func nextFetch(b orderclose.Bucket, appended, now time.Time) time.Time {
 	return earlier(appended, now).Add(wire.UnreadFor(b))
 }
 
-// maxIdle is the longest pause between two fetches of a partition without new records.
-const maxIdle = time.Minute
-
 // nextIdleFetch is nextFetch for a fetch that found no new records and the end of the log. began is
 // when that fetch began. Records that are appended later wait in b for nearly its length. The pause
-// is only half of that, and at most maxIdle: the broker does not return a record that is not on all
-// replicas yet. A beginning after now comes from a clock that was set back, and counts as now.
-func nextIdleFetch(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time {
+// is only half of that: the broker does not return a record that is not on all replicas yet. A
+// beginning after now comes from a clock that was set back, and counts as now.
+func nextIdleFetch(b orderclose.Bucket, began, now time.Time) time.Time {
+	return earlier(began, now).Add(max(wire.UnreadFor(b), 0) / 2)
+}
+
+// maxUnseen bounds how long a new record is not seen, and so how late an order may be whose
+// producer picked a bucket that is too long. In a bucket that is read at once, it is shorter:
+// there a look-ahead is needed only while the window is full.
+const (
+	maxUnseen       = time.Minute
+	maxUnseenAtOnce = time.Second
+)
+
+// nextLook returns when to look ahead again after a fetch that reached the end of the log of b.
+// began is when that fetch began. A look-ahead reads each new record once, to find those that
+// leave before nextFetch: some producers pick by an older list of buckets, or by a wrong clock.
+func nextLook(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time {
+	unseen := maxUnseen
 	if atOnce {
-		return time.Time{}
+		unseen = maxUnseenAtOnce
 	}
-	return earlier(began, now).Add(min(max(wire.UnreadFor(b), 0)/2, maxIdle))
+	return earlier(began, now).Add(min(max(wire.UnreadFor(b), 0)/2, unseen))
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -50,9 +59,10 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // mispicked reports whether another bucket would have fitted the record better, by more
-// than the slack. Such a record may be read too late.
-func mispicked(b orderclose.Bucket, atOnce bool, due, appended int64) bool {
-	return !atOnce && due < appended+(b.Length-b.Tolerance()-wire.ReadSlack).Milliseconds()
+// than the slack. nextFetch may have such a record read too late. The times are Unix
+// milliseconds.
+func mispicked(b orderclose.Bucket, due, appended int64) bool {
+	return due < appended+(b.Length-b.Tolerance()-wire.ReadSlack).Milliseconds()
 }
 
 // releaseTime returns when a record that is read now leaves bucket b: when it is due, and

@@ -58,7 +58,7 @@ func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		late := time.Duration(rapid.Int64Range(0, int64(wire.ReadSlack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
-		if on := nextFetch(b, false, last, last.Add(time.Hour)); on.Add(wire.ReadLead).After(release) {
+		if on := nextFetch(b, last, last.Add(time.Hour)); on.Add(wire.ReadLead).After(release) {
 			t.Fatalf("%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 		}
 	})
@@ -66,7 +66,7 @@ func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 
 func TestNextFetch_AFutureAppendTimeCountsAsNow(t *testing.T) {
 	b := testBuckets[3]
-	if ahead, now := nextFetch(b, false, epoch.Add(time.Hour), epoch), nextFetch(b, false, epoch, epoch); !ahead.Equal(now) {
+	if ahead, now := nextFetch(b, epoch.Add(time.Hour), epoch), nextFetch(b, epoch, epoch); !ahead.Equal(now) {
 		t.Errorf("fetches %v later", ahead.Sub(now))
 	}
 }
@@ -181,11 +181,11 @@ func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
 		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
 		late := rapid.Int64Range(0, wire.ReadSlack.Milliseconds()).Draw(t, "appended late by")
 		b := testBuckets.Pick(time.Duration(remaining) * time.Millisecond)
-		if mispicked(b, b == testBuckets[0], remaining, late) {
+		if b != testBuckets[0] && mispicked(b, remaining, late) {
 			t.Fatalf("%s for %d ms, appended %d ms later", b.Topic, remaining, late)
 		}
 	})
-	if b := testBuckets[3]; !mispicked(b, false, time.Minute.Milliseconds(), 0) {
+	if b := testBuckets[3]; !mispicked(b, time.Minute.Milliseconds(), 0) {
 		t.Errorf("a minute in %s does not count as mispicked", b.Topic)
 	}
 }

@@ -1,7 +1,6 @@
 package delayrelay
 
 import (
-	"math"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -29,10 +28,31 @@ type handler struct {
 	lateness  []time.Duration // likewise
 	free      func()          // frees the memory of the last fetch
 	clock     clock
-	nextFetch time.Time // when to fetch again
-	fetchedAt time.Time // when the last fetch began
-	full      bool      // the window was over its share and its dropped records are not read again yet
-	rewind    int64     // the lowest offset that was dropped from the window, or noRewind
+	nextFetch time.Time // when to read on
+	nextLook  time.Time // when to look ahead
+	fetchedAt time.Time // when the last fetch or look-ahead began
+	dropped   dropped   // records that were dropped from the window
+	readTo    int64     // dropped records below are urgent: read on at once up to here
+}
+
+// dropped is what a handler knows of the records that it dropped: they are read again once there
+// is room. It drops the records that leave last, so that those that stay leave first.
+type dropped struct {
+	any       bool
+	from      int64 // the lowest offset
+	release   int64 // the earliest release time
+	urgentEnd int64 // all urgent records are below
+}
+
+// add adds a record. An urgent one leaves before nextFetch would have it read.
+func (d *dropped) add(offset, release int64, urgent bool) {
+	if !d.any {
+		*d = dropped{any: true, from: offset, release: release}
+	}
+	d.from, d.release = min(d.from, offset), min(d.release, release)
+	if urgent {
+		d.urgentEnd = max(d.urgentEnd, offset+1)
+	}
 }
 
 // lookBackSlack is added to the bucket's length when a log lost its end at an unknown place.
@@ -40,13 +60,10 @@ type handler struct {
 // late. Older records have left, or the sweep closes their orders.
 const lookBackSlack = time.Minute
 
-// noRewind means that no record was dropped.
-const noRewind = math.MaxInt64
-
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
 	l.SetLookBack(b.Length + lookBackSlack)
 	r.metrics.Serve(l.Claim.Topic)
-	return &handler{Loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b, rewind: noRewind}
+	return &handler{Loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b}
 }
 
 // Turn implements partition.Handler.
@@ -65,77 +82,126 @@ func (h *handler) Turn() {
 // are copied.
 func (h *handler) Handle(f wire.Fetched) {
 	h.free = f.Free
-	if f.DriftedAppend > 0 {
-		h.metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
-	}
-	if n := len(f.Records); n > 0 {
-		h.nextFetch = nextFetch(h.bucket, h.readsAtOnce(), f.Records[n-1].AppendedAt(), h.o.Now())
-	} else {
-		h.window.trim() // a quiet partition keeps no spare memory
-		h.batches, h.lateness = nil, nil
-		if f.AtEnd {
-			h.nextFetch = nextIdleFetch(h.bucket, h.readsAtOnce(), h.fetchedAt, h.o.Now())
-		}
-	}
+	h.scheduleFetches(f)
 	now := h.o.Now().UnixMilli()
 	ready := f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
-		due, replay, err := r.Route()
-		if err != nil {
-			h.DeadLetterUnreadable(*r, err)
-			continue
-		}
-		r.DueAt, r.Replay = due, replay
-		if mispicked(h.bucket, h.readsAtOnce(), due, r.Appended) {
-			h.metrics.Mispicked(h.Claim.Topic)
-		}
-		release := releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
-		if release <= now {
+		release, ok := h.take(r, f.Ahead, now)
+		switch {
+		case !ok:
+		case release <= now:
 			ready = append(ready, *r)
-			continue
+		default:
+			w := waiting{*r, release}
+			w.record.Body = h.bodyPool.copy(r.Body)
+			h.window.push(w)
 		}
-		w := waiting{*r, release}
-		w.record.Body = h.bodyPool.copy(r.Body)
-		h.window.push(w)
 	}
 	h.window.addReady(ready)
 	h.dropLatest()
 	h.report() // before the appends, which may take seconds
 }
 
+// take reads when a record is due, and returns its release time. If ok is false, the record does
+// not go into the window now: a look-ahead leaves what is not urgent, and a window that is full
+// leaves what would not leave before the records that it dropped.
+func (h *handler) take(r *wire.RawRecord, ahead bool, now int64) (release int64, ok bool) {
+	due, replay, err := r.Route()
+	r.DueAt, r.Replay = due, replay
+	urgent := err == nil && h.urgent(r, now)
+	switch {
+	case ahead && !urgent:
+		return 0, false
+	case err != nil:
+		h.DeadLetterUnreadable(*r, err)
+		return 0, false
+	}
+	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
+	if h.dropped.any && release >= h.dropped.release {
+		h.drop(r, release, urgent)
+		return 0, false
+	}
+	if ahead && !h.Take(r.Offset) {
+		return 0, false
+	}
+	if urgent && !h.readsAtOnce() {
+		h.metrics.Mispicked(h.Claim.Topic)
+	}
+	return release, true
+}
+
+// scheduleFetches decides when to read on, and when to look ahead, after a fetch.
+func (h *handler) scheduleFetches(f wire.Fetched) {
+	if f.DriftedAppend > 0 && !f.Ahead {
+		h.metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
+	}
+	now := h.o.Now()
+	if f.AtEnd {
+		h.nextLook = nextLook(h.bucket, h.readsAtOnce(), h.fetchedAt, now)
+	}
+	n := len(f.Records)
+	switch {
+	case f.Ahead && f.Next > h.NextOffset(): // unread records are left for nextFetch
+	case n > 0 && h.NextOffset() >= h.readTo:
+		h.nextFetch = nextFetch(h.bucket, f.Records[n-1].AppendedAt(), now)
+	case n == 0 && f.AtEnd:
+		h.nextFetch = nextIdleFetch(h.bucket, h.fetchedAt, now)
+	}
+	if n == 0 {
+		h.window.trim() // a quiet partition keeps no spare memory
+		h.batches, h.lateness = nil, nil
+	}
+}
+
+// urgent reports whether a record leaves before nextFetch would have it read.
+func (h *handler) urgent(r *wire.RawRecord, now int64) bool {
+	return mispicked(h.bucket, r.DueAt, min(h.clock.appended(r.Appended), now))
+}
+
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of
 // the old log.
-func (h *handler) Reset() { h.window, h.rewind, h.nextFetch = window{}, noRewind, time.Time{} }
+func (h *handler) Reset() {
+	h.window, h.dropped, h.readTo = window{}, dropped{}, 0
+	h.nextFetch, h.nextLook = time.Time{}, time.Time{}
+}
 
 // End implements partition.Handler.
 func (h *handler) End() { h.metrics.Revoked(h.Claim.Topic, h.Claim.Partition) }
 
-// Fetch implements partition.Handler. It fetches if it is time to fetch. Otherwise it
-// sometimes verifies that the log was not replaced.
+// Fetch implements partition.Handler. It reads on if it is time to, or else looks ahead.
 func (h *handler) Fetch() {
 	if h.DeadLettersFull() || h.Fetching() {
 		return
 	}
-	if h.rewind != noRewind {
-		// Dropped records are read again when a good part of them has room. That is
-		// before their release time, because the records that stayed leave first.
-		if h.window.bytes > h.relay.memory.Share()/4 {
-			h.VerifyLog()
-			return
-		}
-		h.FetchFrom(h.rewind)
-		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
+	// Dropped records are read again when a good part of them has room. That is before their
+	// release time, because the records that stayed leave first.
+	if h.dropped.any && h.window.bytes <= h.relay.memory.Share()/4 {
+		h.FetchFrom(h.dropped.from)
+		h.readTo = h.dropped.urgentEnd
+		h.dropped, h.nextFetch = dropped{}, time.Time{}
 	}
-	if h.readsAtOnce() { // SetBuckets may have made the bucket the smallest since
-		h.nextFetch = time.Time{}
-	}
-	if now := h.o.Now(); now.Before(h.nextFetch) {
-		h.VerifyLog()
-	} else {
+	now := h.o.Now()
+	switch {
+	case h.mayRead() && !now.Before(h.readAt()):
 		h.fetchedAt = now
 		h.FetchMore()
+	case !now.Before(h.nextLook):
+		h.fetchedAt = now
+		h.LookAhead()
 	}
+}
+
+// mayRead reports whether the loop may read on. A full window must shrink first, unless urgent
+// records were dropped: when they are read again, they take the place of records that leave later.
+func (h *handler) mayRead() bool { return !h.dropped.any || h.NextOffset() < h.readTo }
+
+// readAt returns when to read on: in a bucket whose records may have any time left, at once.
+func (h *handler) readAt() time.Time {
+	if h.readsAtOnce() {
+		return time.Time{}
+	}
+	return h.nextFetch
 }
 
 // dropLatest drops the records with the latest release times from a window that is over
@@ -145,17 +211,22 @@ func (h *handler) dropLatest() {
 	if h.window.bytes <= share {
 		return
 	}
-	dropped := h.window.dropLatest(share / 2)
-	for _, w := range dropped {
-		h.Drop(w.record.Offset)
-		h.rewind = min(h.rewind, w.record.Offset)
-	}
-	h.metrics.WindowDropped(h.Claim.Topic, len(dropped))
-	if !h.full && len(dropped) > 0 {
-		h.full = true
+	latest := h.window.dropLatest(share / 2)
+	if len(latest) > 0 && !h.dropped.any {
 		h.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
-			"share", share, "dropped", len(dropped), "kept", h.window.len())
+			"share", share, "dropped", len(latest), "kept", h.window.len())
 	}
+	now := h.o.Now().UnixMilli()
+	for _, w := range latest {
+		h.drop(&w.record, w.release, h.urgent(&w.record, now))
+	}
+	h.metrics.WindowDropped(h.Claim.Topic, len(latest))
+}
+
+// drop notes that a record is not in the window, and must be read again.
+func (h *handler) drop(r *wire.RawRecord, release int64, urgent bool) {
+	h.Drop(r.Offset)
+	h.dropped.add(r.Offset, release, urgent)
 }
 
 // Sleep implements partition.Handler.
@@ -164,8 +235,11 @@ func (h *handler) Sleep(d time.Duration) time.Duration {
 	if head, ok := h.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
-	if !h.Fetching() && h.rewind == noRewind && !h.DeadLettersFull() {
-		d = min(d, h.nextFetch.Sub(now))
+	if h.Fetching() || h.DeadLettersFull() {
+		return d
 	}
-	return d
+	if h.mayRead() {
+		d = min(d, h.readAt().Sub(now))
+	}
+	return min(d, h.nextLook.Sub(now))
 }

@@ -38,7 +38,7 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 		early:         f.Counter("relay_early_total", "Records that were appended to the close topic or the replay topic before they were due. Must be 0."),
 		forwarded:     f.CounterVec("relay_forwarded_total", "Records appended to the close topic or the replay topic, by the delay topic that they left.", "topic"),
 		hops:          f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
-		mispicked:     f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be late.", "topic"),
+		mispicked:     f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be a minute late.", "topic"),
 		unrecorded:    f.Counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
 		drifted:       f.CounterVec("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic"),
 	}, f.Err()

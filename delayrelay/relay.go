@@ -8,11 +8,12 @@
 // buckets.go changes the buckets at run time. Each assigned partition has one handler
 // (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
 // far ahead as records may be due soon, and keeps them in a heap by release time (window.go).
+// Within a minute it looks at each new record, and also keeps those that are due sooner than the
+// bucket's length suggests.
 // At a release time it appends the record to the topic that decide.go picks (forward.go). The
 // offset is committed only after the ack. Hops are appended beside the loop (hops.go), so that
 // they do not delay due records. clock.go corrects the times in memory when a broker's clock
-// is set. While a loop sleeps it does not fetch. Heartbeats have their own goroutine, so a
-// wait of hours costs nothing.
+// is set. Heartbeats have their own goroutine, so a loop may sleep for long.
 //
 // A record is forwarded at least once, and never before it is due by the clock of
 // Options.Now.

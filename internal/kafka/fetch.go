@@ -26,7 +26,7 @@ const (
 )
 
 // Read fetches records of the partition from the position on. If there is none, it waits up
-// to two seconds and returns an empty Fetched. If the log does not have the offset, Read
+// to two seconds, unless at.NoWait is set, and returns an empty Fetched. If the log does not have the offset, Read
 // returns no error but sets Lost, and sets Next to where reading continues.
 //
 // Read also notices that the log is not the log of the position, even if it has the offset.
@@ -38,7 +38,11 @@ func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	if err != nil {
 		return wire.Fetched{}, err
 	}
-	return c.read(ctx, at, fetchLimits{fetchMaxWait, fetchMaxBytes})
+	wait := fetchMaxWait
+	if at.NoWait {
+		wait = 0
+	}
+	return c.read(ctx, at, fetchLimits{wait, fetchMaxBytes})
 }
 
 // Verify is Read without records and without waiting. It reports whether the log is the log

@@ -14,14 +14,22 @@ func (l *Loop) FetchMore() { l.reader.Start() }
 // Fetching reports whether a fetch is in flight.
 func (l *Loop) Fetching() bool { return l.reader.Busy() }
 
-// FetchFrom makes the next fetch start at an offset that was read before, such as that of a
-// dropped record. No fetch may be in flight.
+// FetchFrom makes FetchMore read again from the offset of a dropped record on. No fetch may be
+// in flight.
 func (l *Loop) FetchFrom(offset int64) { l.reader.Rewind(offset) }
 
-// VerifyLog starts a check that the log was not replaced, unless one was made in the last
-// minute. A handler that will not fetch for longer than that calls it in each iteration, instead
-// of FetchMore.
-func (l *Loop) VerifyLog() { l.reader.Verify() }
+// NextOffset returns the offset from which FetchMore reads.
+func (l *Loop) NextOffset() int64 { return l.reader.Next() }
+
+// LookAhead starts a fetch of the records that were appended since the last fetch or look-ahead,
+// unless a fetch is in flight. It does not wait for records. A handler that will not call
+// FetchMore for long sees in this way which of them cannot wait, and that the log was not
+// replaced. Handle gets all of them.
+func (l *Loop) LookAhead() { l.reader.LookAhead() }
+
+// Take notes that a record of a look-ahead is processed now, and not when it is read again. It
+// returns false if the record is in process, or done, already.
+func (l *Loop) Take(offset int64) bool { return l.committer.Take(offset) }
 
 // SetLookBack limits which records are read again from a log that lost its end, if it is unknown
 // how much was lost: those that were appended within this time. Zero means all records. Call it

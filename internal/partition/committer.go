@@ -34,7 +34,7 @@ type Committer struct {
 // commit and may be repeated; it may be nil.
 func NewCommitter(claim wire.Claim, unrecorded func(runs int)) *Committer {
 	w := NewWatermark(claim.Offset)
-	w.formerRuns = wire.DecodeRuns(claim.Offset, claim.Acked)
+	w.doneAhead = wire.DecodeRuns(claim.Offset, claim.Acked)
 	if unrecorded == nil {
 		unrecorded = func(int) {}
 	}
@@ -81,7 +81,7 @@ func (c *Committer) Restart(f *wire.Fetched) {
 	c.Reset(low)
 	for _, r := range runs {
 		if r.First < f.Next {
-			c.formerRuns = append(c.formerRuns, wire.Run{First: r.First, End: min(r.End, f.Next)})
+			c.doneAhead = append(c.doneAhead, wire.Run{First: r.First, End: min(r.End, f.Next)})
 		}
 	}
 	f.Next = low

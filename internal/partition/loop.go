@@ -92,12 +92,14 @@ type Handler interface {
 	// Handle takes the records of a fetch that are not done yet; there may be none. The
 	// handler owns f. It may call f.Free, if set, once nothing uses the records or their bodies
 	// any more. Each record must later be passed to Loop.Done, to Loop.DeadLetter, or to
-	// Loop.Drop and then be fetched again. Until then its offset is not committed.
+	// Loop.Drop and then be fetched again. Until then its offset is not committed. The same holds
+	// for the records of a look-ahead (f.Ahead) for which Loop.Take returns true; the others are
+	// passed to Handle again later.
 	Handle(f wire.Fetched)
 	// Turn does the work that is due. The loop calls it in each iteration: after each event,
 	// and when the time of Sleep has passed.
 	Turn()
-	// Fetch calls Loop.FetchMore if the handler has room for its records.
+	// Fetch calls Loop.FetchMore or Loop.LookAhead if the handler has room for the records.
 	Fetch()
 	// Sleep returns how long the loop may wait for an event before it calls Turn again, at
 	// most d.
@@ -205,7 +207,11 @@ func (l *Loop) finish(h Handler) {
 
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
-	l.reader.HandleFetched(f)
+	f = l.reader.HandleFetched(f)
+	if f.Ahead {
+		h.Handle(f)
+		return
+	}
 	if f.Lost != nil {
 		l.handleLoss(h, &f)
 	}
@@ -233,7 +239,7 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.committer.Restart(f)
-		l.reader.Rewind(f.Next)
+		l.reader.Restart(f.Next)
 		h.Reset()
 	}
 	l.committer.Lose(f.Next)

@@ -21,9 +21,6 @@ type source interface {
 	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
-// verifyEvery is how often the log of a partition is verified while it is not fetched.
-const verifyEvery = time.Minute
-
 // ReaderMetrics receives the state of the fetches of a partition. Its methods are called
 // from any goroutine.
 type ReaderMetrics interface {
@@ -34,9 +31,10 @@ type ReaderMetrics interface {
 	FetchEnded(stage, topic string, partition int)
 }
 
-// Reader reads a claim forward, with at most one fetch in flight. It belongs to the
-// goroutine of the claim's loop. The fetch runs in another goroutine and passes its
-// result through C.
+// Reader reads a claim forward, with at most one fetch in flight. It has two positions: Start
+// reads on, and LookAhead reads what nobody has read yet, which may be far ahead. The Reader
+// belongs to the goroutine of the claim's loop. The fetch runs in another goroutine and passes
+// its result through C.
 //
 //	r.Start()                     // to fetch more
 //	select { case f := <-r.C: r.HandleFetched(f) … }
@@ -46,19 +44,19 @@ type Reader struct {
 	// LookBack is copied to each Position. Set it before the first Start.
 	LookBack time.Duration
 
-	ctx        context.Context
-	source     source
-	claim      wire.Claim
-	stage      string
-	m          ReaderMetrics
-	logger     *slog.Logger
-	next       int64
-	formerEnd  int64      // the end of the former owner's runs above next; 0 once they are verified
-	log        wire.LogID // the log that next belongs to
-	gen        uint32     // generation of the log
-	verifiedAt time.Time  // when the log was last known to be the same
-	busy       bool
-	wg         sync.WaitGroup
+	ctx       context.Context
+	source    source
+	claim     wire.Claim
+	stage     string
+	m         ReaderMetrics
+	logger    *slog.Logger
+	next      int64
+	ahead     int64      // the end of what was read; at least next
+	formerEnd int64      // the end of the former owner's runs above next; 0 once they are verified
+	log       wire.LogID // the log that the positions belong to
+	gen       uint32     // generation of the log
+	busy      bool
+	wg        sync.WaitGroup
 }
 
 // NewReader returns a Reader of the claim for a stage. It ends with ctx. The caller must
@@ -71,34 +69,34 @@ func NewReader(ctx context.Context, log source, claim wire.Claim, stage string, 
 	}
 	return &Reader{
 		C:   make(chan wire.Fetched, 1),
-		ctx: ctx, source: log, claim: claim, next: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
+		ctx: ctx, source: log, claim: claim, next: claim.Offset, ahead: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
 }
 
-// Start starts a fetch, unless one is in flight.
-func (r *Reader) Start() { r.begin(r.source.Read) }
+// Start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
+// fetch waits for them.
+func (r *Reader) Start() { r.begin(false) }
 
-// Verify starts a check that the log is still the one that was read, unless it was
-// checked within a minute or a fetch is in flight. It is for a loop that will not fetch
-// for long, and would notice a replaced log too late. If the log is the same, C receives
-// an empty Fetched.
-func (r *Reader) Verify() {
-	if time.Since(r.verifiedAt) >= verifyEvery {
-		r.begin(r.source.Verify)
-	}
-}
+// LookAhead starts a fetch behind everything that was read before, unless a fetch is in flight.
+// The fetch does not wait, and Start reads its records again.
+func (r *Reader) LookAhead() { r.begin(true) }
 
 type read = func(ctx context.Context, at wire.Position) (wire.Fetched, error)
 
-func (r *Reader) begin(read read) {
+func (r *Reader) begin(ahead bool) {
 	if r.busy {
 		return
 	}
 	r.busy = true
+	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.LookBack}
+	if ahead {
+		at.Offset, at.NoWait = r.ahead, true
+	}
 	r.wg.Go(func() {
-		if f, ok := r.fetch(read); ok {
+		if f, ok := r.fetch(at); ok {
+			f.Ahead = ahead
 			r.C <- r.withGeneration(f)
 		}
 	})
@@ -123,11 +121,25 @@ func (r *Reader) verifyFirst(read read) read {
 }
 
 // HandleFetched notes that the result of the fetch was received from C. The loop must call it
-// for each result.
-func (r *Reader) HandleFetched(f wire.Fetched) {
-	r.busy, r.next, r.log, r.gen = false, f.Next, f.Log, f.Generation
-	r.verifiedAt, r.formerEnd = time.Now(), 0
+// for each result, and use the one that is returned. If a look-ahead finds a loss, it is a loss
+// for both positions.
+func (r *Reader) HandleFetched(f wire.Fetched) wire.Fetched {
+	r.busy, r.log, r.gen, r.formerEnd = false, f.Log, f.Generation, 0
+	if f.Ahead && f.Lost != nil {
+		f.Ahead = false
+		if !f.Replaced {
+			f.Lost.First = r.next
+		}
+	}
+	if !f.Ahead {
+		r.next = f.Next
+	}
+	r.ahead = max(r.ahead, f.Next)
+	return f
 }
+
+// Restart makes the next fetch start at an offset of a log that was replaced.
+func (r *Reader) Restart(offset int64) { r.next, r.ahead = offset, offset }
 
 // withGeneration sets the generation of the result and of its records.
 func (r *Reader) withGeneration(f wire.Fetched) wire.Fetched {
@@ -141,14 +153,14 @@ func (r *Reader) withGeneration(f wire.Fetched) wire.Fetched {
 	return f
 }
 
-// Rewind makes the next fetch start at an offset that was read before. No fetch may be in
-// flight.
-func (r *Reader) Rewind(offset int64) { r.next = offset }
+// Rewind makes Start read again from an offset on, unless it would do so anyway. No fetch may
+// be in flight.
+func (r *Reader) Rewind(offset int64) { r.next = min(r.next, offset) }
 
 // Busy reports whether a fetch is in flight.
 func (r *Reader) Busy() bool { return r.busy }
 
-// Next returns the offset of the next fetch.
+// Next returns the offset of the next fetch of Start.
 func (r *Reader) Next() int64 { return r.next }
 
 // Wait waits for the fetch in flight, which is the last one. Its result stays in C,
@@ -159,9 +171,8 @@ func (r *Reader) Wait() {
 }
 
 // fetch retries until it has a result, or returns false when ctx ends.
-func (r *Reader) fetch(read read) (wire.Fetched, bool) {
-	read, offset := r.verifyFirst(read), r.next
-	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: offset, Log: r.log, LookBack: r.LookBack}
+func (r *Reader) fetch(at wire.Position) (wire.Fetched, bool) {
+	read, offset := r.verifyFirst(r.source.Read), at.Offset
 	pauses := retry.NewBackOff()
 	failing, corrupt := false, 0
 	for {

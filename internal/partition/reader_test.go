@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -150,41 +152,48 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A loop that fetches nothing notices within a minute, with one request a minute.
-func TestReader_VerifyNoticesAReplacedLog(t *testing.T) {
+// A look-ahead begins behind everything that was read, does not wait, and moves its own position
+// only.
+func TestReader_LooksAheadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, began, asked := wire.LogID{Topic: [16]byte{1}}, time.Now(), 0
-		r := newReader(t.Context(), &fakeLog{
-			fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{Next: 9, Log: log}, nil },
-			verify: func(at wire.Position) (wire.Fetched, error) {
-				if asked++; at.Log != log || at.Offset != 9 {
-					t.Errorf("asked at %+v", at)
-				}
-				if time.Since(began) < 10*time.Minute {
-					return wire.Fetched{Next: at.Offset, Log: at.Log}, nil
-				}
-				return wire.Fetched{Lost: &wire.Range{Err: errDown}, Replaced: true}, nil
-			},
-		})
-		r.Start()
-		r.HandleFetched(<-r.C)
-		for time.Since(began) < 20*time.Minute {
-			r.Verify()
-			synctest.Wait()
-			select {
-			case f := <-r.C:
-				r.HandleFetched(f)
-				if f.Replaced {
-					if late := time.Since(began); late > 11*time.Minute || asked > 12 {
-						t.Errorf("noticed after %v, asked %d times", late, asked)
-					}
-					return
-				}
-			default:
-			}
-			time.Sleep(maxSleep)
+		var asked []int64
+		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+			asked = append(asked, offset)
+			return wire.Fetched{Next: offset + 10}, nil
+		}})
+		for _, start := range []func(){r.Start, r.LookAhead, r.LookAhead, r.Start, r.Start, r.Start, r.LookAhead} {
+			start()
+			r.HandleFetched(<-r.C)
 		}
-		t.Error("the replaced log was not noticed")
+		if diff := cmp.Diff([]int64{7, 17, 27, 17, 27, 37, 47}, asked); diff != "" {
+			t.Errorf("fetched at (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A loss that a look-ahead finds concerns the records that nobody has read in their turn.
+func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, replaced := range []bool{false, true} {
+			n := 0
+			r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+				if n++; n == 2 {
+					return wire.Fetched{Next: 90, Lost: &wire.Range{First: offset, Last: 89, Err: errDown}, Replaced: replaced}, nil
+				}
+				return wire.Fetched{Next: 50}, nil
+			}})
+			r.LookAhead()
+			r.HandleFetched(<-r.C)
+			r.LookAhead()
+			f := r.HandleFetched(<-r.C)
+			first := int64(7)
+			if replaced {
+				first = 50
+			}
+			if f.Ahead || f.Lost.First != first || r.Next() != 90 {
+				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.Next(), first)
+			}
+		}
 	})
 }
 

@@ -1,22 +1,25 @@
 package partition
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Watermark tracks up to which offset a partition is done when its records are done in
-// another order than they were read. Offsets are added in the order of reading. The low
-// watermark is the first offset that is not done. It belongs to one goroutine.
+// another order than they were read. Offsets are added in the order of reading. Take adds an
+// offset that is not its turn yet. The low watermark is the first offset that is not done. It
+// belongs to one goroutine.
 type Watermark struct {
-	open       []openOffset // the offsets from the watermark on that were read, in order
-	memory     []openOffset // the memory of open, with what is free in front of it
-	next       int64        // everything below was read
-	changes    int          // how many offsets became done
-	formerRuns []wire.Run   // done by a former owner, above the offset where reading began
-	compactAt  int          // compact when open is longer
-	found      int          // index in open of the offset that was found last, or near it; -1: before open
+	open      []openOffset // the offsets from the watermark on that were read, in order
+	memory    []openOffset // the memory of open, with what is free in front of it
+	next      int64        // everything below was read
+	changes   int          // how many offsets became done
+	taken     []int64      // offsets from next on that are being processed, in order
+	doneAhead []wire.Run   // runs from next on that are done: by a former owner, or after Take
+	compactAt int          // compact when open is longer
+	found     int          // index in open of the offset that was found last, or near it; -1: before open
 }
 
 // openOffset is one offset, or a run of offsets that are done.
@@ -52,13 +55,17 @@ func (w *Watermark) Add(offset int64) (fresh bool) {
 		}
 		return fresh
 	}
-	for len(w.formerRuns) > 0 && w.formerRuns[0].End <= offset {
-		w.formerRuns = w.formerRuns[1:]
+	for len(w.doneAhead) > 0 && w.doneAhead[0].End <= offset {
+		w.doneAhead = w.doneAhead[1:]
 	}
-	fresh = len(w.formerRuns) == 0 || offset < w.formerRuns[0].First
+	for len(w.taken) > 0 && w.taken[0] < offset {
+		w.taken = w.taken[1:]
+	}
+	isDone := len(w.doneAhead) > 0 && offset >= w.doneAhead[0].First
+	fresh = !isDone && (len(w.taken) == 0 || offset < w.taken[0])
 	w.next = offset + 1
 	switch {
-	case fresh:
+	case !isDone:
 		w.push(openOffset{offset, offset, pending})
 	case len(w.open) > 0:
 		w.push(openOffset{offset, offset, done})
@@ -68,6 +75,37 @@ func (w *Watermark) Add(offset int64) (fresh bool) {
 		w.compact()
 	}
 	return fresh
+}
+
+// Take notes that the record at offset was read ahead of its turn, and is processed now. It
+// reports whether to process the record, as Add does. Add returns false for the record later,
+// unless it was dropped since.
+func (w *Watermark) Take(offset int64) (fresh bool) {
+	if offset < w.next {
+		return w.Add(offset)
+	}
+	at, isTaken := slices.BinarySearch(w.taken, offset)
+	run := w.runFrom(offset)
+	isDone := run < len(w.doneAhead) && w.doneAhead[run].First <= offset
+	if isTaken || isDone {
+		return false
+	}
+	w.taken = slices.Insert(w.taken, at, offset)
+	return true
+}
+
+// runFrom returns the index of the first run in doneAhead that ends above the offset.
+func (w *Watermark) runFrom(offset int64) int {
+	return sort.Search(len(w.doneAhead), func(i int) bool { return w.doneAhead[i].End > offset })
+}
+
+// untake removes an offset from taken. It reports whether the offset was there.
+func (w *Watermark) untake(offset int64) bool {
+	at, isTaken := slices.BinarySearch(w.taken, offset)
+	if isTaken {
+		w.taken = slices.Delete(w.taken, at, at+1)
+	}
+	return isTaken
 }
 
 // push adds an entry to open. It moves open to the start of its memory if at least half is free: new
@@ -91,6 +129,10 @@ func (w *Watermark) Reset(next int64) { *w = *NewWatermark(next) }
 
 // Drop notes that the record at offset is not processed any more and will be read again.
 func (w *Watermark) Drop(offset int64) {
+	if offset >= w.next {
+		w.untake(offset)
+		return
+	}
 	if o := w.find(offset); o != nil && o.state == pending {
 		o.state = dropped
 	}
@@ -110,6 +152,13 @@ func (w *Watermark) Lose(below int64) {
 // Done marks an offset as done. It ignores an offset that was never added or is done
 // already.
 func (w *Watermark) Done(offset int64) {
+	if offset >= w.next {
+		if w.untake(offset) {
+			w.doneAhead = slices.Insert(w.doneAhead, w.runFrom(offset), wire.Run{First: offset, End: offset + 1})
+			w.changes++
+		}
+		return
+	}
 	o := w.find(offset)
 	if o == nil || o.state == done {
 		return
@@ -167,7 +216,7 @@ func (w *Watermark) Low() int64 {
 		return w.open[0].offset
 	}
 	low := w.next
-	for _, r := range w.formerRuns { // the next offsets may be done already
+	for _, r := range w.doneAhead { // the next offsets may be done already
 		if r.First <= low {
 			low = max(low, r.End)
 		}
@@ -175,8 +224,8 @@ func (w *Watermark) Low() int64 {
 	return low
 }
 
-// Runs lists the done offsets above the watermark, in order, including those of a former
-// owner that were not read again yet.
+// Runs lists the done offsets above the watermark, in order, including those that were not read
+// in their turn yet.
 func (w *Watermark) Runs() []wire.Run {
 	var runs []wire.Run
 	for i := 0; i < len(w.open); i++ {
@@ -190,7 +239,7 @@ func (w *Watermark) Runs() []wire.Run {
 		runs = append(runs, wire.Run{First: first, End: w.open[i].last + 1})
 	}
 	low := w.Low()
-	for _, r := range w.formerRuns {
+	for _, r := range w.doneAhead {
 		r.First = max(r.First, w.next) // offsets below next are in open
 		switch last := len(runs) - 1; {
 		case r.End <= low || r.End <= r.First:

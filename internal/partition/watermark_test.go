@@ -110,3 +110,74 @@ func TestWatermark_ADroppedOffsetIsProcessedWhenReadAgain(t *testing.T) {
 		t.Errorf("low is %d, want 3: a lost offset does not hold the watermark, a dropped one does", w.Low())
 	}
 }
+
+// The model is two sets: offsets in process, and offsets that are done. Records are taken ahead of
+// their turn, dropped, read in their turn and read again.
+func TestWatermark_WhatIsTakenAheadIsProcessedOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const end = 40
+		w := NewWatermark(0)
+		processing, done := map[int64]bool{}, map[int64]bool{}
+		next := int64(0)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			offset := rapid.Int64Range(0, end-1).Draw(t, "offset")
+			step := rapid.SampledFrom([]string{"read", "take", "done", "drop", "read again"}).Draw(t, "step")
+			var fresh, asked bool
+			switch step {
+			case "read":
+				if next == end {
+					continue
+				}
+				offset, asked, fresh = next, true, w.Add(next)
+				next++
+			case "take":
+				asked, fresh = true, w.Take(offset)
+			case "read again":
+				if offset >= next {
+					continue
+				}
+				asked, fresh = true, w.Add(offset)
+			case "done":
+				if !processing[offset] {
+					continue
+				}
+				w.Done(offset)
+				delete(processing, offset)
+				done[offset] = true
+			case "drop":
+				w.Drop(offset)
+				delete(processing, offset)
+			}
+			if want := !processing[offset] && !done[offset]; asked && fresh != want {
+				t.Fatalf("%s(%d) is fresh %v, want %v", step, offset, fresh, want)
+			}
+			if asked {
+				processing[offset] = !done[offset]
+				if done[offset] {
+					delete(processing, offset)
+				}
+			}
+			if rapid.Bool().Draw(t, "compact") {
+				w.compact()
+			}
+			low := int64(0)
+			for done[low] {
+				low++
+			}
+			if low != w.Low() {
+				t.Fatalf("low is %d, want %d", w.Low(), low)
+			}
+			above := map[int64]bool{}
+			for _, r := range w.Runs() {
+				for o := r.First; o < r.End; o++ {
+					above[o] = true
+				}
+			}
+			for o := low; o < end; o++ {
+				if above[o] != done[o] {
+					t.Fatalf("the runs say %v of offset %d, want %v: %v", above[o], o, done[o], w.Runs())
+				}
+			}
+		}
+	})
+}

@@ -201,20 +201,21 @@ func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.C
 	})
 }
 
-// Verify reports whether the log of the position was replaced or lost records.
+// Verify reports whether the log of the position was replaced or lost records. As of a broker,
+// the answer does not say whether the position is the end of the log.
 func (l *Log) Verify(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	f, _ := l.read(at)
 	if f.Lost == nil {
-		f.Records, f.Next = nil, at.Offset
+		f = wire.Fetched{Next: at.Offset, Log: f.Log}
 	}
 	return f, nil
 }
 
-// Read returns the records from the position on, or waits for them.
+// Read returns the records from the position on, or waits for them, unless at.NoWait is set.
 func (l *Log) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	f, wait := l.read(at)
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
-		if len(f.Records) > 0 || f.Lost != nil {
+		if len(f.Records) > 0 || f.Lost != nil || at.NoWait {
 			f.Free = poisonsMemory(f.Records)
 			return f, nil
 		}

@@ -20,7 +20,7 @@ const (
 // the record here because nearly the bucket's length remained, so it is not released
 // earlier. A record that was appended longer ago must be in the relay's window. The
 // relay reads the smallest bucket whole, because that bucket also takes shorter
-// delays. Treat a negative result as 0.
+// delays, and looks for such records in the others. Treat a negative result as 0.
 func UnreadFor(b orderclose.Bucket) time.Duration {
 	return b.Length - b.Tolerance() - ReadSlack - ReadLead
 }

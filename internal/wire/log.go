@@ -81,6 +81,9 @@ type Fetched struct {
 	Replaced bool
 	// Log identifies the log, for the Position of the next fetch.
 	Log LogID
+	// Ahead is set if the records were read by a look-ahead: they are read again later. The
+	// reader of the partition sets it.
+	Ahead bool
 	// Generation grows by one each time the offsets come to mean other records. The
 	// reader of the partition sets it here and in the records. An acknowledgement of
 	// a record of the old log then marks no offset of the new log. It is not stored.
@@ -124,6 +127,7 @@ type Position struct {
 	// LookBack limits what is read again if the log lost its end and it is unknown how
 	// much: records that were appended within this time. Zero means all records.
 	LookBack time.Duration
+	NoWait   bool // if there is no record, do not wait for one
 }
 
 // Range is a range of offsets of one partition that could not be read, both ends

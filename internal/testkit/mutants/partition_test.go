@@ -10,7 +10,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "records that a former owner acked above its commit are repeated",
-		edits: []edit{{"internal/partition/committer.go", "	w.formerRuns = wire.DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
+		edits: []edit{{"internal/partition/committer.go", "	w.doneAhead = wire.DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
 		pkg:   "internal/partition", run: "ATakeOverRepeatsNothing", says: "to be processed true, was done true",
 	},
 	{
@@ -44,9 +44,9 @@ var partitionMutants = []mutant{
 		pkg:   "internal/partition", run: "TestDeadLetters_ADeadLetterKeeps", says: "is of generation",
 	},
 	{
-		name:  "a log that is not read for long is not verified",
-		edits: []edit{{"internal/partition/reader.go", "const verifyEvery = time.Minute", "const verifyEvery = 24 * time.Hour"}},
-		pkg:   "internal/partition", run: "VerifyNoticesAReplacedLog", says: "was not noticed",
+		name:  "a record that was taken ahead is processed again in its turn",
+		edits: []edit{{"internal/partition/watermark.go", "	fresh = !isDone && (len(w.taken) == 0 || offset < w.taken[0])\n", "	fresh = !isDone\n"}},
+		pkg:   "internal/partition", run: "TestWatermark_WhatIsTakenAhead", says: "is fresh true, want false",
 	},
 	{
 		name:  "a list of done records is applied to another log",

@@ -30,8 +30,23 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/handler.go", "			h.DeadLetterUnreadable(*r, err)", "			h.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/handler.go", "		h.DeadLetterUnreadable(*r, err)", "		h.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
+	},
+	{
+		name:  "a relay does not look ahead",
+		edits: []edit{{"delayrelay/handler.go", "	case !now.Before(h.nextLook):\n", "	case false:\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AProducerWithAnEarlierList", says: "an order of six minutes was",
+	},
+	{
+		name:  "a relay does not notice for long that a log was replaced",
+		edits: []edit{{"delayrelay/handler.go", "	case !now.Before(h.nextLook):\n", "	case false:\n"}},
+		pkg:   "delayrelay", run: "TestRelay_ReadsALogRecreated", says: "forwarded (-want +got)",
+	},
+	{
+		name:  "a full window takes records that leave later than those it dropped",
+		edits: []edit{{"delayrelay/handler.go", "	if h.dropped.any && release >= h.dropped.release {\n", "	if false {\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AFullWindowKeepsTheEarliest", says: "late",
 	},
 	{
 		name:  "a maximum delay is refused if it is exceeded by the difference of two clocks",

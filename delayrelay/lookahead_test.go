@@ -1,0 +1,145 @@
+package delayrelay
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+var (
+	bucket5m  = orderclose.Bucket{Topic: "delay_5m", Length: 5 * time.Minute}
+	bucket30m = orderclose.Bucket{Topic: "delay_30m", Length: 30 * time.Minute}
+	bucket2h  = orderclose.Bucket{Topic: "delay_2h", Length: 2 * time.Hour}
+)
+
+// lateness returns by how much each record was forwarded after it was due. The key of a record is
+// its delay, and a number.
+func lateness(t *testing.T, log *testkit.Log, key string) time.Duration {
+	t.Helper()
+	for _, m := range log.Appended()["order-close"] {
+		if string(m.Key) == key {
+			due, _, err := m.Raw().Route()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Appended.Sub(time.UnixMilli(due))
+		}
+	}
+	t.Fatalf("%s was not forwarded", key)
+	return 0
+}
+
+// The buckets were 30m and 2h, and 5m is added. A producer still uses the old list, in which 30m
+// takes each shorter delay. The relay may have started after the change, and remembers nothing.
+func TestRelay_AProducerWithAnEarlierListMakesNoOrderLate(t *testing.T) {
+	before, after := orderclose.Buckets{bucket30m, bucket2h}, orderclose.Buckets{bucket5m, bucket30m, bucket2h}
+	for _, restarted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			log, at := &testkit.Log{}, testkit.TopicPartition{Topic: bucket30m.Topic}
+			log.Put(at, record("first", 30*time.Minute))
+			log.Put(testkit.TopicPartition{Topic: bucket5m.Topic}, record("x", 5*time.Minute))
+			o := Options{Log: log, Buckets: before, CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+				Group: func(b orderclose.Bucket) string { return b.Topic }}
+			if restarted {
+				o.Buckets = after
+			}
+			r, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer testkit.Start(t, r.Run)()
+			time.Sleep(time.Second)
+			r.SetBuckets(after, after)
+			for i := range 60 {
+				time.Sleep(time.Second)
+				log.Put(at, record(fmt.Sprint("slow", i), 30*time.Minute))
+			}
+			log.Put(at, record("six minutes", 6*time.Minute))
+			log.Put(at, record("ten seconds", 10*time.Second))
+			time.Sleep(time.Hour)
+			if late := lateness(t, log, "six minutes"); late > time.Second {
+				t.Errorf("restarted %v: an order of six minutes was %v late", restarted, late)
+			}
+			if late := lateness(t, log, "ten seconds"); late > time.Minute {
+				t.Errorf("restarted %v: an order of ten seconds was %v late, want a minute at most", restarted, late)
+			}
+			if n := len(log.Keys("order-close")); n != 64 {
+				t.Errorf("restarted %v: %d records were forwarded, want 64, each once", restarted, n)
+			}
+		})
+	}
+}
+
+// The records that are due soon take the place of the others in a full window, wherever they are
+// in the log.
+func TestRelay_AFullWindowKeepsTheEarliest(t *testing.T) {
+	for _, buckets := range []orderclose.Buckets{{bucket30m}, {bucket5m, bucket30m}} {
+		synctest.Test(t, func(t *testing.T) {
+			log, at := &testkit.Log{}, testkit.TopicPartition{Topic: bucket30m.Topic}
+			log.Put(at, record("first", 30*time.Minute))
+			defer runRelay(t, log, func(o *Options) { o.Buckets, o.WindowBytes = buckets, 128<<10 })()
+			quick := []string{}
+			for s := range 3600 {
+				log.Put(at, record(fmt.Sprint("slow", s), 30*time.Minute))
+				if s%30 == 0 {
+					for i := range 50 { // with the slow ones more than the window holds
+						quick = append(quick, fmt.Sprint("quick", s, "-", i))
+						log.Put(at, record(quick[len(quick)-1], 4*time.Minute))
+					}
+				}
+				time.Sleep(time.Second)
+			}
+			time.Sleep(40 * time.Minute)
+			for _, key := range quick {
+				if late := lateness(t, log, key); late > time.Minute {
+					t.Fatalf("buckets %v: %s was %v late", buckets, key, late)
+				}
+			}
+			if n := len(log.Keys("order-close")); n != 3601+len(quick) {
+				t.Errorf("buckets %v: %d records were forwarded, want %d, each once", buckets, n, 3601+len(quick))
+			}
+			if done := log.DoneBelow(at); done != int64(3601+len(quick)) {
+				t.Errorf("buckets %v: done below %d of %d", buckets, done, 3601+len(quick))
+			}
+		})
+	}
+}
+
+// recordsRead counts the records that were read.
+type recordsRead struct {
+	*testkit.Log
+	n atomic.Int64
+}
+
+func (l *recordsRead) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	f, err := l.Log.Read(ctx, at)
+	l.n.Add(int64(len(f.Records)))
+	return f, err
+}
+
+// A look-ahead reads each new record once, and the loop reads it again before it is due.
+func TestRelay_ReadsARecordTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records = 20_000
+		log, at := &recordsRead{Log: &testkit.Log{}}, testkit.TopicPartition{Topic: bucket2h.Topic}
+		for i := range records {
+			log.Put(at, record(fmt.Sprint(i), 2*time.Hour))
+		}
+		defer runRelay(t, log.Log, func(o *Options) { o.Log, o.Buckets = log, orderclose.Buckets{bucket5m, bucket2h} })()
+		time.Sleep(119 * time.Minute)
+		if n := log.n.Load(); n > 2*records {
+			t.Errorf("%d records were read while %d waited, want each twice at most", n, records)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := len(log.Keys("order-close")); n != records {
+			t.Errorf("%d of %d were forwarded", n, records)
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
+)
+
+// TestSimulation_ProducersWithEarlierListsMakeNoOrderLate: buckets are added and taken into use one
+// by one, relays restart at random moments, and each producer, as those in other languages, picks
+// by any list that was ever in force. A failing seed plays the same again.
+func TestSimulation_ProducersWithEarlierListsMakeNoOrderLate(t *testing.T) {
+	t.Parallel()
+	for seed := range max(3, seeds/10) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) { earlierLists(ctx, r, uint64(seed)) })
+		})
+	}
+}
+
+func earlierLists(ctx context.Context, r *rig, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 4))
+	all := r.cfg.Buckets
+	first := len(all) - 1 - random.IntN(2)
+	lists := []orderclose.Buckets{all[first:]} // at first there are only long buckets
+	use := func(list orderclose.Buckets) {
+		changed := *r.cfg
+		changed.Buckets = list
+		r.cfg = &changed
+	}
+	use(lists[0])
+	for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer} {
+		r.start(role)
+	}
+	r.disturbed, r.unlisted = true, all
+	var last time.Time
+	for n := range 40 {
+		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Minute))))
+		if random.IntN(8) == 0 && first > 0 {
+			first--
+			lists = append(lists, all[first:])
+			use(all[first:])
+		}
+		if random.IntN(6) == 0 {
+			r.stop(pipeline.Relay)
+			r.start(pipeline.Relay)
+		}
+		known := lists[random.IntN(len(lists))]
+		delay := time.Duration(random.Int64N(int64(45 * time.Minute)))
+		if random.IntN(2) == 0 {
+			delay /= 10
+		}
+		if due := r.lateOrder(ctx, known, fmt.Sprint("order-", n), delay); due.After(last) {
+			last = due
+		}
+	}
+	time.Sleep(time.Until(last.Add(2 * time.Minute)))
+	use(all)
+	r.mostAppends = 3 * (all.MostHops(time.Hour) + 2)
+	if v := r.check(time.Now()); v.Quantile(1) > time.Minute+time.Second {
+		r.t.Errorf("closed %v, the latest %v late; want a minute at most", v.ByPath, v.Quantile(1))
+	}
+}
+
+// lateOrder creates an order with the delay, and publishes it by a list of buckets.
+func (r *rig) lateOrder(ctx context.Context, known orderclose.Buckets, id string, delay time.Duration) (due time.Time) {
+	r.t.Helper()
+	p, err := producer.New(producer.Options{
+		Appender: r.coal, Buckets: known, CloseTopic: r.cfg.Topics.Close, Delays: orderclose.Delays{Default: max(delay, time.Second)}, MaxDelay: r.cfg.MaxDelay,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.shop.Producer = p
+	return r.order(id, "any", true).Due
+}
