@@ -115,9 +115,11 @@ type Options struct {
 	// Now is the clock of this machine. It measures how long a record has waited in memory, and
 	// when to try an order again. Default time.Now.
 	Now func() time.Time
-	// Clock is the brokers' clock, as relays use it. The release times of retries and of orders
-	// that came too early are computed from it. Default Now.
+	// Clock is the clock by which relays release records. The release times of retries and of
+	// orders that came too early are computed from it. Default Now.
 	Clock func() time.Time
+	// Brokers is the brokers' clock, which sets append times. Default Clock.
+	Brokers func() time.Time
 	// Category returns the label value for an order's category in the metric of lateness. Each
 	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
@@ -166,6 +168,9 @@ func New(o Options) (*Closer, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = o.Now
+	}
+	if o.Brokers == nil {
+		o.Brokers = o.Clock
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("closer: " + why) }

@@ -9,17 +9,18 @@ import (
 
 // applyOutcome decides what to do with an entry after its outcome, and does it.
 func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
-	now, brokerNow := h.o.Now(), h.o.Clock()
-	clockWrong := brokerNow.Sub(now).Abs() > wrongClockSkew // the brokers' clock or the local clock is wrong
+	now, relayNow := h.o.Now(), h.o.Clock()
+	clockWrong := relayNow.Sub(now).Abs() > wrongClockSkew // one of the clocks is wrong
 	// The leader of the partition has its own clock, which may be permanently ahead of the
 	// brokers' clock. By the leader's clock the present is at least the append time plus the
 	// time since the read. A difference above wrongClockSkew comes from a clock that was set,
 	// and is ignored.
-	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(brokerNow) && at.Sub(brokerNow) <= wrongClockSkew {
-		brokerNow = at
+	ahead := relayNow.Sub(h.o.Brokers())
+	if at := e.message.Appended.Add(now.Sub(e.readAt) + ahead); at.After(relayNow) && at.Sub(relayNow) <= wrongClockSkew {
+		relayNow = at
 	}
 	jitter := rand.Float64()
-	d := decide(e.record, o, brokerNow, jitter)
+	d := decide(e.record, o, relayNow, jitter)
 	if clockWrong {
 		d = d.inMemory()
 	}
@@ -41,7 +42,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	case giveUp:
 		h.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
+		m, err := e.encode(d.retryRecord(relayNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
 			h.DeadLetter(e.message, "unreadable", err.Error())
 			return

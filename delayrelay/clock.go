@@ -2,19 +2,20 @@ package delayrelay
 
 import "time"
 
-// clockStep is how far the brokers' clock must go back in one turn to count as a step. A
-// new measurement may differ from the last by the duration of a request.
+// clockStep is how far Options.Now must go back in one turn to count as a step. A new
+// measurement may differ from the last by the duration of a request.
 const clockStep = 100 * time.Millisecond
 
-// clock holds what a loop knows about two clocks: the brokers' clock (Options.Now), and the
+// clock holds what a loop knows about three clocks: Options.Now, the brokers' clock, and the
 // clock of the broker that leads the partition. The leader's clock sets the append times.
 type clock struct {
-	now    time.Time     // the brokers' time at the last turn
+	now    time.Time     // Options.Now at the last turn
 	at     time.Time     // the same moment by the monotonic clock
+	ahead  time.Duration // how far Options.Now is ahead of the brokers' clock
 	leader time.Duration // how far the leader's clock is ahead of the brokers' clock
 }
 
-// advance returns how far the brokers' clock went back since the last turn, or 0 if that
+// advance returns how far Options.Now went back since the last turn, or 0 if that
 // is less than clockStep.
 func (c *clock) advance(now, at time.Time) (back time.Duration) {
 	if !c.at.IsZero() {
@@ -27,9 +28,9 @@ func (c *clock) advance(now, at time.Time) (back time.Duration) {
 	return back
 }
 
-// appended converts the append time of a record of this partition to the brokers' clock. Both are
-// Unix milliseconds.
-func (c *clock) appended(at int64) int64 { return at - c.leader.Milliseconds() }
+// appended converts the append time of a record of this partition to Options.Now. Both are Unix
+// milliseconds.
+func (c *clock) appended(at int64) int64 { return at + (c.ahead - c.leader).Milliseconds() }
 
 // observeLeader notes that the leader appended a record at the given time of its own
 // clock, and that this happened between sent and answered by the brokers' clock. It keeps
@@ -45,17 +46,19 @@ func (c *clock) observeLeader(at, sent, answered time.Time) {
 	}
 }
 
-// handleClockStep corrects the times in memory when the brokers' clock was set back.
+// handleClockStep corrects the times in memory when Options.Now went back: a broker's or the
+// database's clock was set.
 // Afterwards no partition is read later, and no record stays longer, than if the clock
 // had been right when the record was read. A step forward needs no correction: every time
 // comes sooner.
 func (h *handler) handleClockStep() {
 	now := h.o.Now()
+	h.clock.ahead = now.Sub(h.o.Brokers())
 	back := h.clock.advance(now, time.Now())
 	if back == 0 {
 		return
 	}
-	h.Logger.Warn("the brokers' clock went back", "by", back)
+	h.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
 	h.clock.leader = 0 // unknown: the step may be of any broker
 	h.nextFetch, h.nextLook = h.nextFetch.Add(-back), h.nextLook.Add(-back)
 	h.window.capRelease(now.Add(h.bucket.Length).UnixMilli())

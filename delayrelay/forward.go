@@ -103,11 +103,11 @@ func (h *handler) forward(records []wire.RawRecord) {
 func (h *handler) countForwarded(sent partition.SendResult) {
 	for _, acked := range sent.Acked {
 		h.DoneAll(acked.Records)
-		now := h.brokerTime(acked.Answered).UnixMilli()
+		now := h.timeAt(acked.Answered).UnixMilli()
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
 			h.lateness = append(h.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
-			if !acked.At.IsZero() && acked.At.UnixMilli() < r.DueAt {
+			if !acked.At.IsZero() && acked.At.Add(h.clock.ahead).UnixMilli() < r.DueAt {
 				h.metrics.Early()
 			}
 		}

@@ -144,7 +144,7 @@ func (h *handler) scheduleFetches(f wire.Fetched) {
 	switch {
 	case f.Ahead && f.Next > h.NextOffset(): // unread records are left for nextFetch
 	case n > 0 && h.NextOffset() >= h.readTo:
-		h.nextFetch = nextFetch(h.bucket, f.Records[n-1].AppendedAt(), now)
+		h.nextFetch = nextFetch(h.bucket, time.UnixMilli(h.clock.appended(f.Records[n-1].Appended)), now)
 	case n == 0 && f.AtEnd:
 		h.nextFetch = nextIdleFetch(h.bucket, h.fetchedAt, now)
 	}

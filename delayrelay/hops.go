@@ -85,15 +85,18 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	}
 }
 
-// overdueSince is since when records wait for a topic that does not accept them, by the
-// brokers' clock; zero if none do.
+// overdueSince is since when records wait for a topic that does not accept them, by
+// Options.Now; zero if none do.
 func (h *handler) overdueSince() time.Time {
 	since := h.FailingSince()
 	if since.IsZero() {
 		return since
 	}
-	return h.brokerTime(since)
+	return h.timeAt(since)
 }
 
+// timeAt converts a moment of the recent past to Options.Now.
+func (h *handler) timeAt(at time.Time) time.Time { return h.o.Now().Add(-time.Since(at)) }
+
 // brokerTime converts a moment of the recent past to the brokers' clock.
-func (h *handler) brokerTime(at time.Time) time.Time { return h.o.Now().Add(-time.Since(at)) }
+func (h *handler) brokerTime(at time.Time) time.Time { return h.timeAt(at).Add(-h.clock.ahead) }

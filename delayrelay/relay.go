@@ -61,9 +61,10 @@ type Options struct {
 	WindowBytes int
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
-	OnHang func(why string)
-	Now    func() time.Time // the brokers' clock, which decides when a record is due; default time.Now
-	Logger *slog.Logger     // default: discard
+	OnHang  func(why string)
+	Now     func() time.Time // the clock that decides when a record is due; default time.Now
+	Brokers func() time.Time // the brokers' clock, which sets append times; default Now
+	Logger  *slog.Logger     // default: discard
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer
@@ -99,6 +100,9 @@ func New(o Options) (*Relay, error) {
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Brokers == nil {
+		o.Brokers = o.Now
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
 	if o.OnHang == nil {

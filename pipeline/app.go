@@ -78,7 +78,7 @@ type App struct {
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
 	conns    Connections
 	own      Connections        // those of conns that New made
-	clock    *kafka.BrokerClock // the brokers' clock, for relays and closers
+	clock    *kafka.BrokerClock // the clocks of the brokers and of the database, for relays and closers
 	metrics  *appMetrics
 	ready    readiness
 
@@ -209,6 +209,9 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		var guard sync.WaitGroup
 		guard.Go(func() { a.guard(guarding) })
 		if slices.Contains(roles, Relay) || slices.Contains(roles, Closer) {
+			if a.conns.Store != nil {
+				a.clock.Database = a.conns.Store.Now
+			}
 			guard.Go(func() { a.clock.Keep(guarding, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset) })
 		}
 		defer guard.Wait()
@@ -313,7 +316,8 @@ func (a *App) buildRelay() (part, error) {
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		OnHang:          a.o.OnHang,
-		Now:             a.clock.Now,
+		Now:             a.clock.DatabaseNow,
+		Brokers:         a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Registerer:      a.o.Registerer,
 	})
@@ -332,6 +336,9 @@ func (a *App) onClockOffset(offset time.Duration) {
 	a.metrics.ClockOffset("kafka", offset)
 	if offset.Abs() > clockWarnOffset {
 		a.o.Logger.Warn("the brokers' clock and the clock of this machine differ: fix the time synchronisation", "ahead", offset)
+	}
+	if ahead := a.clock.DatabaseAhead(); ahead != 0 {
+		a.o.Logger.Warn("the database's clock and the brokers' clock differ: records are released by the database's", "ahead", ahead)
 	}
 }
 
@@ -357,7 +364,8 @@ func (a *App) buildCloser() (part, error) {
 		Batch:           method.batch(c.Closer.Batch),
 		TargetLatency:   c.Closer.TargetLatency,
 		Now:             a.o.Now,
-		Clock:           a.clock.Now,
+		Clock:           a.clock.DatabaseNow,
+		Brokers:         a.clock.Now,
 		Category:        a.category,
 		OnHang:          a.o.OnHang,
 		Logger:          a.o.Logger.With("stage", closer.Stage),

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,11 +35,18 @@ const (
 //
 // There is one estimate: of the clock of the broker that leads partition 0 of the topic
 // that Keep appends to. The clocks of other brokers may differ from it.
+//
+// databaseclock.go adds the database's clock. Its time is in the probes of processes that know it.
 type BrokerClock struct {
-	local      func() reading
-	lastSample atomic.Pointer[sample]
-	mismatch   chan struct{} // an append time did not match the estimate
-	stepped    chan struct{} // an append time did not match because a broker's clock was set
+	// Database returns the database's time; nil if this process knows no database. Set it before
+	// Keep.
+	Database func(context.Context) (time.Time, error)
+
+	local         func() reading
+	lastSample    atomic.Pointer[sample]
+	databaseAhead atomic.Int64  // a time.Duration, see DatabaseAhead
+	mismatch      chan struct{} // an append time did not match the estimate
+	stepped       chan struct{} // an append time did not match because a broker's clock was set
 
 	mu      sync.Mutex
 	leaders map[topicPartition]offsetRange // from the last append to each partition
@@ -64,8 +70,9 @@ type reading struct {
 
 // sample is one moment by the local clocks and by the brokers' clock.
 type sample struct {
-	local  reading
-	broker time.Time
+	local         reading
+	broker        time.Time
+	databaseAhead []time.Duration // by how much the database's clock was ahead of the brokers'; empty: not asked
 }
 
 // offset returns by how much the brokers' clock was ahead of the local wall clock.
@@ -133,6 +140,10 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 		}
 		if measured != nil {
 			c.lastSample.Store(measured)
+			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
+				lastWarning = time.Now()
+				cluster.opts.Logger.Warn("learning the database's clock from the control topic failed, will retry", "topic", topic, "err", err)
+			}
 			if onOffset != nil {
 				onOffset(measured.offset())
 			}
@@ -211,10 +222,13 @@ func wasSet(from, to reading) bool {
 // probe brings a sample, measure returns nil and the error of the last probe that failed; the
 // error is nil if none failed.
 func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string) (best *sample, err error) {
-	shortest := probeSlow + 1
+	shortest, database := probeSlow+1, c.askDatabase(ctx)
 	for range probesPerRound {
 		sent := c.local()
-		m := wire.Message{Value: fmt.Appendf(nil, `{"probe":%d}`, sent.wall.UnixMilli())}
+		m, failed := probeOf(sent, database)
+		if failed != nil {
+			return nil, failed
+		}
 		at, failed := cluster.Append(ctx, topic, 0, []wire.Message{m})
 		answered := c.local()
 		if failed != nil {
@@ -225,7 +239,10 @@ func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic strin
 			continue
 		}
 		if trip := answered.mono - sent.mono; trip < shortest {
-			shortest, best = trip, &sample{answered, answered.wall.Add(offsetOf(answered.wall.Add(-trip), answered.wall, at))}
+			shortest, best = trip, &sample{local: answered, broker: answered.wall.Add(offsetOf(answered.wall.Add(-trip), answered.wall, at))}
+			if database != nil {
+				best.databaseAhead = []time.Duration{database.when(sent).Sub(at)}
+			}
 		}
 	}
 	if best != nil {

@@ -38,7 +38,7 @@ func TestBrokerClock_IgnoresStepsOfLocalClock(t *testing.T) {
 		t.Errorf("before the first measurement the time is %v, and the offset %v", c.Now(), c.Offset())
 	}
 	broker := now.wall.Add(-time.Minute)
-	c.lastSample.Store(&sample{now, broker})
+	c.lastSample.Store(&sample{local: now, broker: broker})
 	for _, step := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour} {
 		now.mono += time.Second
 		now.wall = now.wall.Add(time.Second + step)

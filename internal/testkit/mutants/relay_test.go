@@ -99,8 +99,13 @@ var relayMutants = []mutant{
 		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
+		name:  "the relay uses the brokers' clock, though the database has another",
+		edits: []edit{{"pipeline/app.go", "		Now:             a.clock.DatabaseNow,", "		Now:             a.clock.Now,"}},
+		pkg:   "internal/testkit/simulation", run: "ABrokersClockMakes", says: "at most a second late",
+	},
+	{
 		name:  "the relay uses its local clock",
-		edits: []edit{{"pipeline/app.go", "		Now:             a.clock.Now,", "		Now:             a.o.Now,"}},
+		edits: []edit{{"pipeline/app.go", "		Now:             a.clock.DatabaseNow,", "		Now:             a.o.Now,"}},
 		pkg:   "internal/testkit/simulation", run: "ARelayWhoseClockIsAhead", says: "in the close topic before they were due",
 	},
 	{

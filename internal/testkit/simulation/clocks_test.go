@@ -6,12 +6,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,
@@ -129,4 +132,63 @@ func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.check(time.Time{})
 	})
+}
+
+// TestSimulation_ABrokersClockMakesNoOrderLate: the brokers' clock is behind or ahead of the
+// database's, all the time or from some moment on. Relays learn the database's clock from the
+// closer by the control topic.
+func TestSimulation_ABrokersClockMakesNoOrderLate(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{-40 * time.Minute, -time.Minute, time.Minute, 40 * time.Minute} {
+		for _, brokers := range []int{1, 3} {
+			t.Run(fmt.Sprint(ahead, " on one of ", brokers), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					var set atomic.Bool
+					set.Store(ahead < 0)
+					o := pipelinetest.Options{Brokers: brokers, BrokerClock: func(node int32) time.Time {
+						if set.Load() && node == 0 {
+							return time.Now().Add(ahead)
+						}
+						return time.Now()
+					}}
+					r := newRigOn(t, testConfig(), o)
+					defer r.close()
+					brokersClockIs(r, ahead, brokers, func() { set.Store(true) })
+				})
+			})
+		}
+	}
+}
+
+func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
+	r.startAll()
+	time.Sleep(time.Minute)
+	set()
+	time.Sleep(2 * time.Minute) // until the clock is measured
+	most := map[string]int{}
+	for i, category := range []string{"virtual", "physical", "virtual", "physical", "other", "other"} {
+		o := r.order(fmt.Sprint("o", i), category, true)
+		most[o.ID] = mostHops(r.cfg.Buckets, time.Until(o.Due), 0)
+		if brokers > 1 { // the leaders' clocks differ
+			most[o.ID] += r.cfg.Buckets.MostHops(ahead.Abs())
+		}
+		time.Sleep(11 * time.Second)
+	}
+	time.Sleep(32 * time.Minute)
+	v := r.verdict(time.Now())
+	for _, broken := range v.Violations {
+		// The checker compares append times of different brokers, and with the database's clock.
+		if !strings.Contains(broken, "before they were due") && !strings.Contains(broken, "before they were done") && !strings.Contains(broken, "went nowhere") {
+			r.t.Error(broken)
+		}
+	}
+	for id, most := range most {
+		if n := v.Appends[id]; n == 0 || n > most {
+			r.t.Errorf("order %s took %d hops, want 1 to %d", id, n, most)
+		}
+	}
+	if v.ByPath["pipeline"] != 6 || v.Quantile(1) > time.Second {
+		r.t.Errorf("closed %v, %v late; want 6 by the pipeline, at most a second late", v.ByPath, v.Lateness)
+	}
 }
