@@ -187,6 +187,33 @@ func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
 	}
 }
 
+// helm show readme prints the README. The notes after an installation say how a Job runs again.
+func TestChart_HasAReadmeAndNotes(t *testing.T) {
+	c := load(t)
+	for _, f := range c.Files {
+		if f.Name == "README.md" && !strings.Contains(string(f.Data), "--kube-version") {
+			t.Errorf("the README does not say what a helm of go install needs:\n%s", f.Data)
+		}
+	}
+	if !slices.ContainsFunc(c.Files, func(f *chart.File) bool { return f.Name == "README.md" }) {
+		t.Error("there is no README.md")
+	}
+	given, err := chartutil.ToRenderValues(c, parse(t, whole), chartutil.ReleaseOptions{Name: "orders", Namespace: "shop"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Render(c, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := files["orderclose/templates/NOTES.txt"]
+	for _, want := range []string{"kubectl -n shop delete job -l app.kubernetes.io/instance=orders\n", "https://console.example/\n"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not have %q:\n%s", want, notes)
+		}
+	}
+}
+
 // A Job cannot be changed, so another image, environment or topics.yaml makes another Job.
 // A rollout that changes none of them leaves the finished Job alone.
 func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
