@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -66,6 +67,34 @@ func TestPod_HasItsAnnotationsAndLabels(t *testing.T) {
 		}
 		if p.Labels["shop.example/tier"] != "backend" || p.Labels["app.kubernetes.io/name"] != "orderclose" {
 			t.Errorf("%s has the labels %v", p.of, p.Labels)
+		}
+	}
+}
+
+// A field that the chart's template has is merged, replaced or refused by its name. It is never there
+// twice, which the API server and kubectl would not notice alike.
+func TestPod_NoFieldIsThereTwice(t *testing.T) {
+	fields := map[string]any{}
+	for _, id := range []string{"Deployment orderclose-relay", "Job"} {
+		for name, o := range rendered(t, small) {
+			if name == id || o.Kind == id {
+				maps.Copy(fields, o.content["spec"].(values)["template"].(values)["spec"].(values))
+			}
+		}
+	}
+	for field := range fields {
+		v := parse(t, small)
+		v["pod"] = values{field: fields[field]}
+		if field == "volumes" {
+			v["pod"] = values{field: []any{values{"name": "own", "emptyDir": values{}}}}
+		}
+		files, err := template(t, "orderclose", "orderclose", v)
+		if refused := field == "containers" || field == "restartPolicy" || field == "serviceAccountName"; refused != (err != nil) {
+			t.Errorf("pod.%s: %v, want an error: %v", field, err, refused)
+		}
+		all := objects{}
+		for name, text := range files {
+			all.add(t, name, text) // strict: a field that is there twice is an error
 		}
 	}
 }
