@@ -203,6 +203,37 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 	}
 }
 
+// The console and the shadow run are in the chart only. With its environment the console starts behind an
+// Ingress and on the loopback, and a shadow run needs only what its pod has.
+func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
+	text, err := os.ReadFile("helm/orderclose/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Env     map[string]string
+		Console struct{ Env map[string]string }
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	for name, more := range map[string]map[string]string{
+		"behind an Ingress": {config.EnvConsoleProxies: "10.1.0.0/16", config.EnvConsoleHosts: "console.example", config.EnvConsoleActions: "1"},
+		"on the loopback":   {config.EnvConsoleListen: "127.0.0.1:9465", config.EnvConsoleTokens: ""},
+	} {
+		env := maps.Clone(values.Console.Env)
+		maps.Copy(env, more)
+		c, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		if err != nil || !strings.HasSuffix(c.Listen, ":9465") {
+			t.Errorf("%s: %v, %v", name, c, err)
+		}
+	}
+	needs := requiredVariables(t, "k8s/base/topics.yaml", []string{"run", "shadow", "--config=/etc/orderclose/topics.yaml"})
+	if want := []string{config.EnvDSN, config.EnvBrokers}; !slices.Equal(needs, want) || values.Env[config.EnvDSN+"_FILE"] != "/run/secrets/database/dsn" {
+		t.Errorf("a shadow run needs %v, want %v; the DSN is in %s", needs, want, values.Env[config.EnvDSN+"_FILE"])
+	}
+}
+
 // The files and documents that a user copies name variables that exist.
 func TestKubernetes_VariablesExist(t *testing.T) {
 	known := knownVariables(t)

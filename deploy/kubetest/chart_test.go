@@ -61,15 +61,22 @@ secrets: {database: shop-database}
 roles:
   relay: {secrets: {kafka: orderclose-kafka-relay}}
   release: {enabled: true, replicas: 3}
-  notify: {enabled: true, secrets: {notify: alerts}}
+  notify: {enabled: true, secrets: {notify: alerts}, podAnnotations: {shop.example/team: oncall}}
+  console: {enabled: true}
+console:
+  env: {ORDERCLOSE_CONSOLE_PROXIES: 10.1.0.0/16, ORDERCLOSE_CONSOLE_ACTIONS: "1"}
+  ingress: {enabled: true, className: nginx, annotations: {nginx.ingress.kubernetes.io/proxy-buffering: "off"}, host: console.example, tlsSecret: console-tls}
 jobs:
-  migrate: {secrets: {database: orderclose-database-admin}}
+  migrate: {secrets: {database: orderclose-database-admin}, podAnnotations: {sidecar.istio.io/inject: "false"}}
+podAnnotations: {shop.example/team: orders, vault.hashicorp.com/agent-inject: "true"}
+podLabels: {shop.example/tier: backend}
+serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::111122223333:role/orders"}}
 pod:
   imagePullSecrets: [{name: registry}]
   nodeSelector: {kubernetes.io/os: linux}
   tolerations: [{key: shop, operator: Exists}]
 networkPolicy: {prometheusNamespace: observability, ports: {kafka: [9093, 9094]}}
-monitoring: {enabled: true, labels: {release: prometheus}, interval: 30s}
+monitoring: {enabled: true, labels: {release: prometheus}, interval: 30s, dashboards: {enabled: true, annotations: {grafana_folder: orders}}}
 autoscaling: {enabled: true}
 `
 
@@ -151,24 +158,6 @@ func TestChart_IsAcceptedByTheAPITypes(t *testing.T) {
 	}
 }
 
-func TestChart_RefusesWrongValues(t *testing.T) {
-	for text, want := range map[string]string{
-		`{}`: "set it to the brokers",
-		small + "\nroles: {release: {enabled: true}}":                             "env.ORDERCLOSE_RELEASE_URL is not set",
-		small + "\nroles: {notify: {enabled: true}}":                              "notify.receivers is empty",
-		small + "\nroles: {relays: {replicas: 3}}":                                "relays",
-		small + "\nroles: {relay: {replicas: many}}":                              "replicas",
-		small + "\nautoscaling: {closer: {max: 0}}":                               "max",
-		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                      "kafka",
-		small + "\ntopics: {partitions: 0}":                                       "partitions",
-		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_LISTEN: "0.0.0.0:80"}`: "ORDERCLOSE_LISTEN",
-	} {
-		if _, err := template(t, "orderclose", "shop", parse(t, text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error with %q", text, err, want)
-		}
-	}
-}
-
 // Two releases in one namespace share no object, and select no pod of the other.
 func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
 	all := map[string]bool{}
@@ -198,6 +187,33 @@ func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
 	}
 }
 
+// helm show readme prints the README. The notes after an installation say how a Job runs again.
+func TestChart_HasAReadmeAndNotes(t *testing.T) {
+	c := load(t)
+	for _, f := range c.Files {
+		if f.Name == "README.md" && !strings.Contains(string(f.Data), "--kube-version") {
+			t.Errorf("the README does not say what a helm of go install needs:\n%s", f.Data)
+		}
+	}
+	if !slices.ContainsFunc(c.Files, func(f *chart.File) bool { return f.Name == "README.md" }) {
+		t.Error("there is no README.md")
+	}
+	given, err := chartutil.ToRenderValues(c, parse(t, whole), chartutil.ReleaseOptions{Name: "orders", Namespace: "shop"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Render(c, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := files["orderclose/templates/NOTES.txt"]
+	for _, want := range []string{"kubectl -n shop delete job -l app.kubernetes.io/instance=orders\n", "https://console.example/\n"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not have %q:\n%s", want, notes)
+		}
+	}
+}
+
 // A Job cannot be changed, so another image, environment or topics.yaml makes another Job.
 // A rollout that changes none of them leaves the finished Job alone.
 func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
@@ -223,32 +239,34 @@ func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
 	}
 }
 
-// The chart has a copy of each file of rules, because Helm packages only files below the chart.
-// UPDATE_GOLDEN=1 writes the copies.
-func TestChart_RulesAreGeneratedCopies(t *testing.T) {
-	copies := filepath.Join(chartDir, "alerts")
-	rules, err := filepath.Glob("../alerts/*.rules.yml")
-	if err != nil || len(rules) == 0 {
-		t.Fatalf("no rules: %v", err)
-	}
-	for _, r := range rules {
-		want, err := os.ReadFile(r)
-		if err != nil {
-			t.Fatal(err)
+// The chart has a copy of each file of rules and of each dashboard, because Helm packages only files
+// below the chart. UPDATE_GOLDEN=1 writes the copies.
+func TestChart_RulesAndDashboardsAreGeneratedCopies(t *testing.T) {
+	for folder, pattern := range map[string]string{"alerts": "../alerts/*.rules.yml", "dashboards": "../grafana/*.json"} {
+		copies := filepath.Join(chartDir, folder)
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no %s: %v", pattern, err)
 		}
-		name := filepath.Join(copies, filepath.Base(r))
-		if os.Getenv("UPDATE_GOLDEN") == "1" {
-			if err := os.WriteFile(name, want, 0o644); err != nil {
+		for _, f := range files {
+			want, err := os.ReadFile(f)
+			if err != nil {
 				t.Fatal(err)
 			}
+			name := filepath.Join(copies, filepath.Base(f))
+			if os.Getenv("UPDATE_GOLDEN") == "1" {
+				if err := os.WriteFile(name, want, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if have, err := os.ReadFile(name); err != nil || !bytes.Equal(have, want) {
+				t.Errorf("%s is not a copy of %s (%v): UPDATE_GOLDEN=1 make kubetest ARGS='-run Generated' writes it", name, f, err)
+			}
 		}
-		if have, err := os.ReadFile(name); err != nil || !bytes.Equal(have, want) {
-			t.Errorf("%s is not a copy of %s (%v): UPDATE_GOLDEN=1 make kubetest ARGS='-run Generated' writes it", name, r, err)
+		all, err := os.ReadDir(copies)
+		if err != nil || len(all) != len(files) {
+			t.Errorf("%s has %d files, want %d (%v)", copies, len(all), len(files), err)
 		}
-	}
-	all, err := os.ReadDir(copies)
-	if err != nil || len(all) != len(rules) {
-		t.Errorf("%s has %d files, want %d (%v)", copies, len(all), len(rules), err)
 	}
 }
 

@@ -76,6 +76,7 @@ var types = map[string]func() any{
 	"batch/v1 Job":                            func() any { return new(batch.Job) },
 	"policy/v1 PodDisruptionBudget":           func() any { return new(policy.PodDisruptionBudget) },
 	"networking.k8s.io/v1 NetworkPolicy":      func() any { return new(networking.NetworkPolicy) },
+	"networking.k8s.io/v1 Ingress":            func() any { return new(networking.Ingress) },
 	"autoscaling/v2 HorizontalPodAutoscaler":  func() any { return new(autoscaling.HorizontalPodAutoscaler) },
 	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return new(monitoring.ServiceMonitor) },
 	"monitoring.coreos.com/v1 PrometheusRule": func() any { return new(monitoring.PrometheusRule) },

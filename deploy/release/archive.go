@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +21,8 @@ import (
 // archived are the files of the repository that an archive contains, at the same paths, as patterns
 // of git ls-files. A pattern may match nothing.
 var archived = []string{
-	"LICENSE", "README.md", "CHANGELOG.md", "topics.yaml", "docs", "deploy/alerts", "deploy/helm",
+	"LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "topics.yaml", "docs",
+	"deploy/alerts", "deploy/helm", "deploy/k8s", "deploy/compose", "deploy/systemd",
 	"deploy/grafana/*.json", "deploy/grafana/README.md", "deploy/grafana/provisioning",
 }
 
@@ -53,6 +56,10 @@ func (r *release) documents() ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.askForOwnImage(files); err != nil {
+		return nil, err
+	}
+	r.linkToSource(files)
 	root := cli.Root()
 	root.InitDefaultCompletionCmd()
 	completions, err := completions(root)
@@ -91,9 +98,56 @@ func (r *release) tracked(patterns ...string) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{name: name, data: data})
+		files = append(files, file{name: name, data: data, executable: strings.HasSuffix(name, ".sh")})
 	}
 	return files, nil
+}
+
+var appVersion = regexp.MustCompile(`(?m)^appVersion: (\S+)$`)
+
+// askForOwnImage makes the chart and the objects of Kubernetes, and the page about them, ask for the
+// image of this release. In the repository they name the version that is released next.
+func (r *release) askForOwnImage(files []file) error {
+	chart, err := os.ReadFile(filepath.Join(r.source, "deploy/helm/orderclose/Chart.yaml"))
+	if err != nil {
+		return err
+	}
+	next := appVersion.FindSubmatch(chart)
+	if next == nil {
+		return errors.New("Chart.yaml has no appVersion")
+	}
+	for i, f := range files {
+		if strings.HasPrefix(f.name, "deploy/helm/") || strings.HasPrefix(f.name, "deploy/k8s/") || f.name == "docs/kubernetes.md" {
+			files[i].data = bytes.ReplaceAll(f.data, next[1], []byte(r.version))
+		}
+	}
+	return nil
+}
+
+// markdownLink matches the target of a link without its fragment.
+var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)`)
+
+// linkToSource makes links of the documents to files that the archive does not have, such as source
+// code, lead to the commit in the repository.
+func (r *release) linkToSource(files []file) {
+	has := map[string]bool{}
+	for _, f := range files {
+		for name := f.name; name != "."; name = path.Dir(name) {
+			has[name] = true
+		}
+	}
+	for i, f := range files {
+		if path.Ext(f.name) != ".md" {
+			continue
+		}
+		files[i].data = markdownLink.ReplaceAllFunc(f.data, func(link []byte) []byte {
+			target := path.Join(path.Dir(f.name), string(link[2:]))
+			if _, err := os.Stat(filepath.Join(r.source, target)); err != nil || has[target] {
+				return link // also a URL: it is no file
+			}
+			return []byte("](https://" + r.programs[0].info.Main.Path + "/blob/" + r.revision + "/" + target)
+		})
+	}
 }
 
 // completions returns a script for each shell, under the name by which the shell finds it.

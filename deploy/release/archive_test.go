@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -39,7 +41,7 @@ func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 		if h.Uid+h.Gid != 0 || h.Uname+h.Gname != "" || !h.ModTime.Equal(modified.ModTime) {
 			t.Errorf("%s: owner %d:%d %s:%s, time %v; want root without a name, and the time of the commit", h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.ModTime)
 		}
-		if want := h.Typeflag == tar.TypeDir || filepath.Base(h.Name) == "orderclose"; h.Mode != 0o644 && !want || h.Mode != 0o755 && want {
+		if want := h.Typeflag == tar.TypeDir || filepath.Base(h.Name) == "orderclose" || filepath.Ext(h.Name) == ".sh"; h.Mode != 0o644 && !want || h.Mode != 0o755 && want {
 			t.Errorf("%s has mode %o", h.Name, h.Mode)
 		}
 		if h.Typeflag == tar.TypeDir {
@@ -60,10 +62,10 @@ func archive(t *testing.T, x target) map[string][]byte {
 		t.Fatalf("%s.tar.gz: %v", name, err)
 	}
 	files := map[string][]byte{}
-	for path, data := range unpacked(t, compressed) {
-		inner, ok := strings.CutPrefix(path, name+"/")
+	for full, data := range unpacked(t, compressed) {
+		inner, ok := strings.CutPrefix(full, name+"/")
 		if !ok {
-			t.Errorf("%s.tar.gz: %s is outside of the folder", name, path)
+			t.Errorf("%s.tar.gz: %s is outside of the folder", name, full)
 		}
 		files[inner] = data
 	}
@@ -104,6 +106,8 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 			"README.md", "CHANGELOG.md", "topics.yaml", "THIRD-PARTY-LICENSES", "docs/runbook.md", "deploy/alerts/pipeline.rules.yml",
 			"completions/orderclose.bash", "completions/orderclose.fish", "completions/_orderclose",
 			"deploy/helm/orderclose/Chart.yaml", "deploy/helm/orderclose/templates/_helpers.tpl",
+			"SECURITY.md", "deploy/k8s/base/parts.yaml", "deploy/compose/compose.yaml", "deploy/compose/secrets.sh", "deploy/systemd/orderclose@.service",
+			"deploy/helm/orderclose/README.md", "deploy/helm/orderclose/dashboards/overview.json",
 			"deploy/grafana/overview.json", "deploy/grafana/provisioning/dashboards/orderclose.yaml",
 		} {
 			if len(files[name]) == 0 {
@@ -135,6 +139,66 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 				t.Errorf("%v: there is no license of %s", x, m.Path)
 			}
 		}
+	}
+}
+
+// A link of a document leads to a file of the archive, or to the commit in the repository.
+func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
+	files := archive(t, chosenTargets()[0])
+	folders := map[string]bool{}
+	for name := range files {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			folders[dir] = true
+		}
+	}
+	source, err := commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	repository, checked := "https://github.com/orderclose/orderclose/blob/"+revision(t)+"/", 0
+	for name, text := range files {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllSubmatch(text, -1) {
+			link, _, _ := strings.Cut(string(m[1]), "#")
+			checked++
+			if inSource, ok := strings.CutPrefix(link, repository); ok {
+				if _, err := os.Stat(filepath.Join(source, inSource)); err != nil {
+					t.Errorf("%s links to %s: %v", name, link, err)
+				}
+				continue
+			}
+			if target := path.Join(path.Dir(name), link); link != "" && !strings.Contains(link, "://") && files[target] == nil && !folders[target] {
+				t.Errorf("%s links to %s, which is not in the archive", name, link)
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("only %d links", checked)
+	}
+}
+
+// The image of a release has its version as tag.
+func TestArchive_ChartAndObjectsAskForTheImageBesideThem(t *testing.T) {
+	files := archive(t, chosenTargets()[0])
+	if chart := string(files["deploy/helm/orderclose/Chart.yaml"]); !strings.Contains(chart, "\nappVersion: "+tag+"\n") {
+		t.Errorf("the chart is\n%s", chart)
+	}
+	image := regexp.MustCompile(`image: "orderclose:(.*)"|newTag: (.*)`)
+	found := 0
+	for name, text := range files {
+		if !strings.HasPrefix(name, "deploy/k8s/") {
+			continue
+		}
+		for _, m := range image.FindAllSubmatch(text, -1) {
+			if found++; string(m[1])+string(m[2]) != tag {
+				t.Errorf("%s: %s, want the tag %s", name, m[0], tag)
+			}
+		}
+	}
+	if found < 7 {
+		t.Errorf("only %d images", found)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"debug/buildinfo"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/CycloneDX/cyclonedx-go"
 )
 
 const tag = "v1.2.3"
@@ -190,37 +187,6 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 		if name != "SHA256SUMS" && !bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")) {
 			t.Errorf("SHA256SUMS does not name %s", name)
 		}
-	}
-}
-
-func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
-	var bom cyclonedx.BOM
-	data := released(t)["orderclose_"+tag+".sbom.json"]
-	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
-		t.Fatal(err)
-	}
-	purls := map[string]bool{}
-	for _, c := range *bom.Components {
-		purls[c.PackageURL] = true
-	}
-	for _, x := range chosenTargets() {
-		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
-		for _, m := range info.Deps {
-			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
-		}
-		for _, purl := range want {
-			if !purls[purl] {
-				t.Errorf("%v: %s is missing", x, purl)
-			}
-		}
-	}
-	main := bom.Metadata.Component
-	if main.Version != tag || !strings.Contains(string(data), revision(t)) {
-		t.Errorf("the SBOM is of %s, want version and revision", main.PackageURL)
 	}
 }
 

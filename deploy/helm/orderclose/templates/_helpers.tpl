@@ -21,19 +21,59 @@ compensator: [kafka, database, redis, services]
 outbox: [kafka, database]
 release: [kafka, services]
 notify: [notify]
+console: [kafka, database, redis, services, console]
+shadow: [kafka, database]
 migrate: [database]
 topics: [kafka]
 {{- end }}
 
 {{/* The data of the ConfigMap with the environment. */}}
 {{- define "orderclose.env" -}}
+{{- range $name := list "DB_DSN" "REDIS_URL" "KAFKA_SASL_PASSWORD" "HTTP_SECRET" "PAYMENT_SECRET" "RELEASE_TOKEN" }}
+{{- if hasKey $.Values.env (print "ORDERCLOSE_" $name) }}
+{{- fail (printf "env.ORDERCLOSE_%s is a secret, and everybody who may read ConfigMaps would see it: write it into a key of a Secret that secrets names, and the key's file into env.ORDERCLOSE_%s_FILE, such as /run/secrets/SERVER/KEY; docs/kubernetes.md lists both" $name $name) }}
+{{- end }}
+{{- end }}
 ORDERCLOSE_LISTEN: 0.0.0.0:9464
+{{- if regexMatch "^[a-z]+://[^/]*@" (.Values.env.ORDERCLOSE_RELEASE_URL | default "") }}
+{{- fail "env.ORDERCLOSE_RELEASE_URL has a user or a password: write the URL into a key of the Secret secrets.services, and the key's file into env.ORDERCLOSE_RELEASE_URL_FILE, such as /run/secrets/services/release-url" }}
+{{- end }}
 {{- if not .Values.env.ORDERCLOSE_KAFKA_BROKERS }}
 {{- fail "env.ORDERCLOSE_KAFKA_BROKERS is not set: set it to the brokers, such as kafka-1:9092,kafka-2:9092" }}
 {{- end }}
 {{- range $name, $value := .Values.env }}
 {{ $name }}: {{ $value | quote }}
 {{- end }}
+{{- end }}
+
+{{/* The name of the pods' ServiceAccount. */}}
+{{- define "orderclose.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "orderclose.name" .) "default" .Values.serviceAccount.create) -}}
+{{- end }}
+
+{{/* The data of the ConfigMap with the environment of the console. */}}
+{{- define "orderclose.console" -}}
+{{- $env := omit .Values.console.env "ORDERCLOSE_CONSOLE_HOSTS" -}}
+{{- $hosts := .Values.console.env.ORDERCLOSE_CONSOLE_HOSTS | default (ternary .Values.console.ingress.host "" .Values.console.ingress.enabled) -}}
+{{- if not (hasPrefix "127." ($env.ORDERCLOSE_CONSOLE_LISTEN | default "127.0.0.1:9465")) }}
+{{- if not (or $env.ORDERCLOSE_CONSOLE_PROXIES $env.ORDERCLOSE_CONSOLE_TLS_CERT_FILE) }}
+{{- fail "roles.console is enabled, and the network could read the console: set console.env.ORDERCLOSE_CONSOLE_PROXIES to the addresses of the Ingress controller's pods, which terminate TLS, or console.env.ORDERCLOSE_CONSOLE_TLS_CERT_FILE and …_KEY_FILE, or console.env.ORDERCLOSE_CONSOLE_LISTEN to 127.0.0.1:9465 for kubectl port-forward" }}
+{{- end }}
+{{- if not $hosts }}
+{{- fail "roles.console is enabled, and console.env.ORDERCLOSE_CONSOLE_HOSTS is not set: set it, or console.ingress.host, to the name in the browser's address, such as console.example" }}
+{{- end }}
+{{- end }}
+{{- with $hosts }}{{ $_ := set $env "ORDERCLOSE_CONSOLE_HOSTS" . }}{{ end }}
+{{- toYaml $env }}
+{{- end }}
+
+{{/* GOMEMLIMIT in bytes: 90 % of the limit of memory, so that Go collects garbage before the pod is killed. */}}
+{{- define "orderclose.memory" -}}
+{{- $limit := dig "limits" "memory" "" . | toString -}}
+{{- $factors := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "k" 1000 "M" 1000000 "G" 1000000000 -}}
+{{- if regexMatch "^[0-9]+([KMG]i|[kMG])$" $limit -}}
+{{- div (mul (regexFind "^[0-9]+" $limit) (get $factors (regexFind "[A-Za-z]+$" $limit)) 9) 10 -}}
+{{- end -}}
 {{- end }}
 
 {{/*
@@ -43,32 +83,42 @@ does, which the parts read again. notify has notify.yaml in place of topics.yaml
 */}}
 {{- define "orderclose.pod" -}}
 {{- $root := .root -}}
+{{- $pod := $root.Values.pod -}}
 {{- $config := dict "name" "topics" "flag" "--config=/etc/orderclose/topics.yaml" "read" "" -}}
 {{- if eq .part "notify" -}}
 {{- $config = dict "name" "notify" "flag" "--notify-config=/etc/orderclose/notify.yaml" "read" (toYaml $root.Values.notify) -}}
+{{- else if eq .part "console" -}}
+{{- $_ := set $config "read" (include "orderclose.console" $root) -}}
 {{- end -}}
 {{- $secrets := merge (dict) .of.secrets $root.Values.secrets -}}
 {{- $servers := get (include "orderclose.servers" $root | fromYaml) .part -}}
+{{- range $key, $why := dict "containers" "the chart has the one container; set container" "restartPolicy" "it follows from Deployment and Job" "serviceAccountName" "set serviceAccount.name" "serviceAccount" "set serviceAccount.name" -}}
+{{- if hasKey $pod $key }}{{ fail (printf "pod.%s cannot be set: %s" $key $why) }}{{ end -}}
+{{- end -}}
+{{- range $pod.volumes -}}
+{{- if has .name (append $servers "config") }}{{ fail (printf "pod.volumes: the chart has a volume %s itself: choose another name" .name) }}{{ end -}}
+{{- end -}}
+{{- range $key, $_ := $root.Values.podLabels -}}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component") }}{{ fail (printf "podLabels.%s cannot be set: Deployments and network policies select pods by it" $key) }}{{ end -}}
+{{- end -}}
 metadata:
   labels:
     {{- include "orderclose.labels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ .part }}
+    {{- with $root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   annotations:
     checksum/env: {{ print (include "orderclose.env" $root) $config.read | sha256sum | trunc 16 | quote }}
+    {{- with merge (dict) (.of.podAnnotations | default dict) $root.Values.podAnnotations }}
+    {{- toYaml (omit . "checksum/env") | nindent 4 }}
+    {{- end }}
 spec:
-  serviceAccountName: {{ include "orderclose.name" $root }}
-  automountServiceAccountToken: false # no part calls the Kubernetes API
-  enableServiceLinks: false
-  terminationGracePeriodSeconds: 15 # each part stops within 10 s
+  {{- toYaml (omit $pod "volumes") | nindent 2 }}
+  serviceAccountName: {{ include "orderclose.serviceAccount" $root }}
   {{- if .restartPolicy }}
   restartPolicy: {{ .restartPolicy }}
   {{- end }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 10001
-    runAsGroup: 10001
-    fsGroup: 10001
-    seccompProfile: {type: RuntimeDefault}
   containers:
     - name: {{ .part }}
       image: {{ printf "%s:%s" $root.Values.image.repository ($root.Values.image.tag | default $root.Chart.AppVersion) | quote }}
@@ -76,14 +126,23 @@ spec:
       args: {{ toJson (append .args $config.flag) }}
       envFrom:
         - configMapRef: {name: {{ include "orderclose.name" $root }}-env}
-      securityContext:
-        allowPrivilegeEscalation: false
-        readOnlyRootFilesystem: true
-        capabilities: {drop: [ALL]}
+        {{- if eq .part "console" }}
+        - configMapRef: {name: {{ include "orderclose.name" $root }}-console}
+        {{- end }}
+      {{- $memory := include "orderclose.memory" .of.resources }}
+      {{- if and $memory (not $root.Values.env.GOMEMLIMIT) }}
+      env:
+        # 90 % of the limit of memory below.
+        - {name: GOMEMLIMIT, value: {{ $memory | quote }}}
+      {{- end }}
+      {{- toYaml (omit $root.Values.container "volumeMounts") | nindent 6 }}
       resources: {{- toYaml .of.resources | nindent 8 }}
       {{- if not .restartPolicy }}
       ports:
         - {name: metrics, containerPort: 9464}
+        {{- if eq .part "console" }}
+        - {name: console, containerPort: 9465}
+        {{- end }}
       # Whether the process answers. It answers while servers are down.
       livenessProbe:
         httpGet: {path: /-/healthy, port: metrics}
@@ -102,6 +161,9 @@ spec:
         {{- range $servers }}
         - {name: {{ . }}, mountPath: /run/secrets/{{ . }}, readOnly: true}
         {{- end }}
+        {{- with $root.Values.container.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: config
       configMap: {name: {{ include "orderclose.name" $root }}-{{ $config.name }}}
@@ -109,7 +171,10 @@ spec:
     - name: {{ . }}
       secret: {secretName: {{ get $secrets . }}, optional: true, defaultMode: 0440}
     {{- end }}
-  {{- if not (or .restartPolicy (hasKey $root.Values.pod "topologySpreadConstraints")) }}
+    {{- with $pod.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- if not (or .restartPolicy (hasKey $pod "topologySpreadConstraints")) }}
   # Over nodes and zones, as far as the cluster can.
   topologySpreadConstraints:
     {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
@@ -122,9 +187,6 @@ spec:
           app.kubernetes.io/component: {{ $.part }}
       matchLabelKeys: [pod-template-hash]
     {{- end }}
-  {{- end }}
-  {{- with $root.Values.pod }}
-  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
 

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/CycloneDX/cyclonedx-go"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
+	var bom cyclonedx.BOM
+	data := released(t)["orderclose_"+tag+".sbom.json"]
+	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	purls := map[string]bool{}
+	for _, c := range *bom.Components {
+		purls[c.PackageURL] = true
+		if c.Licenses == nil || len(*c.Licenses) != 1 {
+			t.Errorf("%s has no license", c.Name)
+		}
+		if c.Name != "std" && (c.Hashes == nil || len((*c.Hashes)[0].Value) != 64) {
+			t.Errorf("%s has no hash", c.Name)
+		}
+	}
+	for _, x := range chosenTargets() {
+		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
+		for _, m := range info.Deps {
+			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
+		}
+		for _, purl := range want {
+			if !purls[purl] {
+				t.Errorf("%v: %s is missing", x, purl)
+			}
+		}
+	}
+	main := bom.Metadata.Component
+	if main.Version != tag || !strings.Contains(string(data), revision(t)) {
+		t.Errorf("the SBOM is of %s, want version and revision", main.PackageURL)
+	}
+	for i, x := range chosenTargets() {
+		binary := (*main.Components)[i]
+		if want := fmt.Sprintf("%x", sha256.Sum256(archive(t, x)["orderclose"])); (*binary.Hashes)[0].Value != want {
+			t.Errorf("%s has another hash than the binary in the archive", binary.Name)
+		}
+	}
+}
+
+// The schema is that of CycloneDX, beside its Go library.
+func TestSBOM_IsValid(t *testing.T) {
+	library, err := locate(".", "github.com/CycloneDX/cyclonedx-go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schemax.json"} {
+		text, err := os.ReadFile(filepath.Join(library[0].dir, "schema", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := released(t)["orderclose_"+tag+".sbom.json"]
+	bom, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(bom); err != nil {
+		t.Error(err)
+	}
+	if !regexp.MustCompile(`"serialNumber": "urn:uuid:[0-9a-f-]{36}"`).Match(data) {
+		t.Error("the SBOM has no serial number")
+	}
+	bom.(map[string]any)["serialNumber"] = "1"
+	if schema.Validate(bom) == nil {
+		t.Error("the schema accepts a wrong serial number")
+	}
+}
+
+// A license is named by its SPDX id. One that nobody has read yet is refused.
+func TestSBOM_NamesLicenses(t *testing.T) {
+	for text, want := range map[string]string{
+		"Apache License\n   Version 2.0, January 2004":                                                                                    "Apache-2.0",
+		"Permission is hereby granted, free of\ncharge, to any person\n\nApache License, Version 2.0":                                     "Apache-2.0 AND MIT",
+		"Redistributions in binary form must reproduce":                                                                                   "BSD-2-Clause",
+		"Redistributions in binary form must reproduce\n * Neither the name of Google Inc. nor the names of its contributors may be used": "BSD-3-Clause",
+		"All rights reserved.": "",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		have, err := licenseIDs(dependency{name: "example.org/m", dir: dir})
+		if have != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", text, have, err, want)
+		}
+	}
+}
