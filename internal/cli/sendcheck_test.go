@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +89,24 @@ func TestSendCheck_RefusesWhatIsNoRecord(t *testing.T) {
 		if _, stderr, code := run(t, nil, args...); code != 2 || !strings.Contains(stderr, "want send --check -") {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}
+	}
+}
+
+func TestSendCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
+	page, err := os.ReadFile("../../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(name string) string {
+		_, rest, _ := strings.Cut(string(page), "```"+name+"\n")
+		body, _, _ := strings.Cut(rest, "```")
+		return body
+	}
+	out, _, code := check(t, block("json check"))
+	if want := block("text checked"); code != 3 || out != want {
+		t.Errorf("exit %d\n%swire.md has\n%s", code, out, want)
+	}
+	if out, _, code := check(t, block("json value")); code != 0 || !strings.HasPrefix(out, "ok  line 1  ORD-20260301-000017") {
+		t.Errorf("the example of a value: exit %d, %s", code, out)
 	}
 }
