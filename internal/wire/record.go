@@ -290,7 +290,7 @@ func (p identity) order(key string) (o orderclose.Order, err error) {
 		return orderclose.Order{}, keyProblem(key, p.OrderID)
 	}
 	if err := orderclose.ValidateID(p.OrderID); err != nil {
-		return orderclose.Order{}, &RecordError{ErrBadValue, err.Error()}
+		return orderclose.Order{}, &RecordError{ErrBadValue, "order_id: " + err.Error()}
 	}
 	return o, nil
 }

@@ -231,7 +231,7 @@ func TestDecode_RejectsInvalidOrderIds(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Value = bytes.Replace(m.Value, []byte(`"ORD-17"`), quoted, 1)
-		if _, err := m.Decode(); !errors.Is(err, wire.ErrBadValue) || !strings.Contains(err.Error(), "order id") {
+		if _, err := m.Decode(); !errors.Is(err, wire.ErrBadValue) || !strings.HasPrefix(err.Error(), "bad_value: order_id: order ") {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
