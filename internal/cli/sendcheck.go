@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"time"
 
@@ -113,61 +111,48 @@ func givenRecord(raw json.RawMessage) (m wire.Message, problem, err error) {
 		m, _, problem = wire.OutboxRow{OrderID: id.OrderID, Payload: raw}.Schedule()
 		return m, problem, nil
 	}
-	var key *string
-	if json.Unmarshal(fields["key"], &key) != nil && fields["key"] != nil {
+	var isText bool
+	if m.Key, isText = givenText(fields["key"]); !isText {
 		return m, nil, fmt.Errorf("key is %s: want text, the bytes of the record's key", compactJSON(fields["key"]))
 	}
-	if key != nil {
-		m.Key = []byte(*key)
+	value := fields["value"]
+	if value == nil {
+		value = fields["payload"] // of kcat -J
 	}
-	if m.Headers, err = givenHeaders(fields["headers"]); err != nil {
-		return m, nil, err
-	}
-	m.Value = givenValue(fields["value"])
-	if fields["value"] == nil { // kcat -J calls it payload
-		m.Value = givenValue(fields["payload"])
-	}
-	return m, nil, nil
+	m.Value, _ = givenText(value)
+	m.Headers, err = givenHeaders(fields["headers"])
+	return m, nil, err
 }
 
-// givenValue returns the content of a text, or JSON as it is.
-func givenValue(raw json.RawMessage) []byte {
+// givenText returns the content of a text, nil for null or nothing, and any other JSON as it is.
+func givenText(raw json.RawMessage) (content []byte, isText bool) {
 	var text *string
-	switch {
-	case json.Unmarshal(raw, &text) != nil:
-		return raw
-	case text == nil:
-		return nil
+	if raw != nil && json.Unmarshal(raw, &text) != nil {
+		return raw, false
 	}
-	return []byte(*text)
+	if text != nil {
+		content = []byte(*text)
+	}
+	return content, true
 }
 
 // givenHeaders reads headers from an object, or from a list of names and values in turn, as kcat -J
 // writes them.
 func givenHeaders(raw json.RawMessage) (headers []wire.Header, err error) {
-	add := func(name string, value *string) {
-		h := wire.Header{Key: name}
-		if value != nil {
-			h.Value = []byte(*value)
-		}
-		headers = append(headers, h)
-	}
-	var list []*string
-	var object map[string]*string
+	var list []string // null becomes ""
+	var object map[string]string
 	switch {
-	case raw == nil:
-	case bytes.HasPrefix(raw, []byte("[")) && json.Unmarshal(raw, &list) == nil && len(list)%2 == 0:
-		for pair := range slices.Chunk(list, 2) {
-			if pair[0] != nil {
-				add(*pair[0], pair[1])
-			}
-		}
+	case raw == nil, json.Unmarshal(raw, &list) == nil && len(list)%2 == 0:
 	case json.Unmarshal(raw, &object) == nil:
-		for _, name := range slices.Sorted(maps.Keys(object)) {
-			add(name, object[name])
+		list = nil
+		for name, value := range object {
+			list = append(list, name, value)
 		}
 	default:
 		return nil, fmt.Errorf(`headers is %s: want an object of texts, such as {"due": "1772366700000", "v": "1"}`, compactJSON(raw))
+	}
+	for pair := range slices.Chunk(list, 2) {
+		headers = append(headers, wire.Header{Key: pair[0], Value: []byte(pair[1])})
 	}
 	return headers, nil
 }

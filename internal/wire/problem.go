@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/orderclose/orderclose"
@@ -48,20 +49,20 @@ func jsonProblem(value []byte, err error) *RecordError {
 
 // timeProblem says what is wrong with a time in a value.
 func timeProblem(field, value string) *RecordError {
-	is := fmt.Sprintf("%q", truncate(value, 40))
-	if value == "" {
-		is = "missing, null or empty"
-	}
-	return &RecordError{ErrBadValue, fmt.Sprintf("%s is %s, want %s", field, is, wantTime)}
+	return &RecordError{ErrBadValue, fmt.Sprintf("%s is %s, want %s", field, shown(value, 40), wantTime)}
 }
 
 // keyProblem says that key and id differ.
 func keyProblem(key, id string) *RecordError {
-	is := fmt.Sprintf("%q", truncate(id, orderclose.MaxIDBytes))
-	if id == "" {
-		is = "missing, null or empty"
+	return &RecordError{ErrKeyMismatch, fmt.Sprintf("order_id is %s, and the key is %s: want the same text", shown(id, orderclose.MaxIDBytes), shown(key, orderclose.MaxIDBytes))}
+}
+
+// shown quotes the first n bytes of the text of a field.
+func shown(text string, n int) string {
+	if text == "" {
+		return "missing, null or empty"
 	}
-	return &RecordError{ErrKeyMismatch, fmt.Sprintf("order_id is %s, and the key is %q: want the same text", is, truncate(key, orderclose.MaxIDBytes))}
+	return strconv.Quote(truncate(text, n))
 }
 
 // headerProblem says what is wrong with the header name.
@@ -69,7 +70,7 @@ func (m *Message) headerProblem(reason error, name, want string) *RecordError {
 	value, ok := m.Header(name)
 	is := "missing"
 	if ok {
-		is = fmt.Sprintf("%q", truncate(value, 32))
+		is = strconv.Quote(truncate(value, 32))
 	}
 	return &RecordError{reason, fmt.Sprintf("header %s is %s, want %s", name, is, want)}
 }
