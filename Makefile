@@ -11,9 +11,11 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole pipeline in one process, without any server
+	@echo "compiling, the first time for one to two minutes" >&2
 	go run ./cmd/orderclose-dev demo $(ARGS)
 
 serve: ## a shop and the whole pipeline on embedded servers, until Ctrl-C
+	@echo "compiling, the first time for one to two minutes" >&2
 	go run ./cmd/orderclose-dev serve $(ARGS)
 
 test: ## every test, on embedded and on real servers, which it starts and stops

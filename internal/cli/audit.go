@@ -104,6 +104,9 @@ func (c *common) audit(ctx context.Context, f auditFlags) error {
 // auditIn runs the audit with the clients of the session.
 func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
 	o.Store, o.Receipts = s.Store, s.cfg.Closer.Kind != config.KindHTTP
+	if !o.Receipts && !c.quiet {
+		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
+	}
 	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
 	o.Bound = cmp.Or(o.Bound, s.cfg.Compensator.Period+s.cfg.Compensator.Grace+missSlack)
 	if s.Kafka != nil {
@@ -210,7 +213,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 		{s.Excluded, "unpaid, and excluded by orders.where or orders.not_before"},
 		{s.NoRecord, "closed without a record in the close topic"},
 		{s.DeadLetters, "with a pending dead letter"},
-		{s.EventsUnjudged, "closed too early or too late to check for an event"}, // or the topic of events was not read
+		{s.EventsUnjudged, "not checked for an event: closed at a time whose events were not read"}, // or the topic of events was not read
 	} {
 		if line.n > 0 {
 			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)

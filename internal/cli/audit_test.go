@@ -26,7 +26,7 @@ func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOpti
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
 	session := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}
 	err := c.auditIn(r.t.Context(), session, auditFlags{dueFlags: dueFlags{limit: limit}}, o)
-	return out.String(), codeOf(err)
+	return errs.String() + out.String(), codeOf(err)
 }
 
 // TestBroker_AnAuditFindsPlantedFaults: and finds nothing if there are none.
@@ -35,8 +35,13 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	r.cli("topics", "apply")
 	s := r.shop()
 	window := ops.AuditOptions{From: time.Now().Add(-24 * time.Hour), To: time.Now()}
+	r.cfg.Closer.Kind = config.KindHTTP
+	if out, code := r.runAudit(s, "table", 10, window); code != 0 || !strings.HasPrefix(out, "orders are closed by a service: their receipts, stock and events are not checked\n") {
+		t.Errorf("a service closes: exit %d\n%s", code, out)
+	}
+	r.cfg.Closer.Kind = config.KindSQL
 	out, code := r.runAudit(s, "table", 10, window)
-	if code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") || !strings.Contains(out, "none") {
+	if strings.Contains(out, "closed by a service") || code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") || !strings.Contains(out, "none") {
 		t.Fatalf("exit %d\n%s", code, out)
 	}
 

@@ -111,6 +111,9 @@ func (s *session) checkSettings() (all []checkup) {
 	for _, name := range slices.Sorted(maps.Keys(s.wrong)) {
 		all = append(all, finding(name, s.wrong[name].Error(), "fix the value; the checks below treat it as not set"))
 	}
+	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.kind") {
+		all = append(all, passed("events", "orders are closed by a service: events come from it, as docs/http.md says"))
+	}
 	return all
 }
 
@@ -328,7 +331,7 @@ func (s *session) checkWritable(ctx context.Context) checkup {
 		return notChecked(check)
 	}
 	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP {
-		return skipped(check, "orders are closed over HTTP")
+		return skipped(check, "orders are closed by a service over HTTP")
 	}
 	if err := s.Store.Writable(ctx); err != nil {
 		return finding(check, err.Error(), "see the runbook, The database takes no writes")

@@ -117,3 +117,17 @@ func TestDoctor_StockTable(t *testing.T) {
 		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20})
 	})
 }
+
+// With a service that closes the orders orderclose writes no events: a reader of events must learn
+// where they come from.
+func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {
+	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"}
+	const want = "ok     events    orders are closed by a service: events come from it"
+	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {kind: http, http: {url: \"http://shop/close\"}}\n"))
+	if !strings.Contains(out, want) {
+		t.Errorf("%s does not contain %q", out, want)
+	}
+	if out, _, _ = run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n")); strings.Contains(out, "events") {
+		t.Errorf("orders are closed by SQL: %s", out)
+	}
+}

@@ -38,25 +38,31 @@ func newOrders(r io.Reader) *orders {
 
 // next returns the next order, or io.EOF.
 func (o *orders) next() (line, error) {
+	raw, at, err := o.raw()
+	var l line
+	if err == nil {
+		l, err = parseLine(raw)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("line %d: %w", at, err)
+	}
+	return l, err
+}
+
+// raw returns the next JSON and the line in which it begins, or io.EOF.
+func (o *orders) raw() (raw json.RawMessage, at int, err error) {
 	o.dec.More() // skips white space
 	start := o.dec.InputOffset()
-	var raw json.RawMessage
-	err := o.dec.Decode(&raw)
-	if errors.Is(err, io.EOF) {
-		return line{}, io.EOF
+	if err = o.dec.Decode(&raw); errors.Is(err, io.EOF) {
+		return nil, 0, io.EOF
 	}
-	at := o.lines.at(start)
+	at = o.lines.at(start)
 	if broken := (*json.SyntaxError)(nil); errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return line{}, fmt.Errorf("line %d: not a JSON object of an order: %w", at, err)
+		err = fmt.Errorf("not a JSON object of an order: %w", err)
+	} else if err != nil {
+		err = fmt.Errorf("read stdin: %w", err)
 	}
-	if err != nil {
-		return line{}, fmt.Errorf("line %d: read stdin: %w", at, err)
-	}
-	l, err := parseLine(raw)
-	if err != nil {
-		return line{}, fmt.Errorf("line %d: %w", at, err)
-	}
-	return l, nil
+	return raw, at, err
 }
 
 // parseLine decodes each field separately, so that an error names the field.

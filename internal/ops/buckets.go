@@ -63,7 +63,7 @@ func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Buc
 	since := now.Add(-b.Length - minIdle)
 	used, err := k.UsedSince(ctx, b.Topic, since)
 	if used {
-		return "was used since " + since.UTC().Format(time.RFC3339), err
+		return "was used within the last " + orderclose.ShortDuration(b.Length+minIdle), err
 	}
 	return "", err
 }

@@ -13,7 +13,8 @@ import (
 
 // keptEvent is the form of an event in outbox_events. It omits what the row's order_id and its
 // other fields determine, so it has a third of the bytes of the CloudEvent. Each close writes
-// one, and the database writes these bytes three times.
+// one, and the database writes these bytes three times. Services that close orders write this form
+// too, by docs/http.md: a field keeps its name and meaning.
 type keptEvent struct {
 	Type     string                     `json:"event,omitempty"`
 	Category string                     `json:"category,omitempty"`

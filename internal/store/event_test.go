@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +52,42 @@ func TestWholeEvent_ReturnsAnyOtherPayloadUnchanged(t *testing.T) {
 	for _, payload := range []string{string(whole), "", "{", "[]", "null", `{"due_at":7}`, `{"event":""}`, strings.Repeat("x", 1000)} {
 		if got := string(ExpandEvent("o", []byte(payload))); got != payload {
 			t.Errorf("%.50q becomes %.50q", payload, got)
+		}
+	}
+}
+
+// A service that closes orders itself writes events by docs/http.md.
+func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
+	block := func(file, name string) string {
+		data, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
+		body, _, _ := strings.Cut(rest, "\n```")
+		if !strings.HasPrefix(body, "{") {
+			t.Fatalf("%s has no block %q", file, name)
+		}
+		return body
+	}
+	short, whole := block("http.md", "payload"), block("http.md", "cloudevent")
+	if got, want := string(ExpandEvent("ORD-20260301-000017", []byte(short))), block("wire.md", "event"); got != want {
+		t.Errorf("the payload becomes\n%s\nwire.md has\n%s", got, want)
+	}
+	id, e, err := orderclose.DecodeOrderClosed([]byte(whole))
+	if got := string(ExpandEvent("ORD-20260301-000018", []byte(whole))); got != whole || err != nil || id != e.ID() || e.OrderID != "ORD-20260301-000018" {
+		t.Errorf("the CloudEvent %q, %+v, %v becomes\n%s", id, e, err, got)
+	}
+	doc, _ := os.ReadFile("../../docs/http.md")
+	for _, length := range []int{len(short), len(whole)} {
+		if !strings.Contains(string(doc), fmt.Sprintf("here %d bytes", length)) {
+			t.Errorf("http.md does not contain %q", fmt.Sprintf("here %d bytes", length))
+		}
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[keptEvent]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if !strings.Contains(string(doc), "\n| `"+name+"` |") {
+			t.Errorf("http.md does not list the field %s", name)
 		}
 	}
 }

@@ -5,6 +5,7 @@
 // What users of the module need is in the root package.
 //
 //	record.go      the record of an order: key, value and headers
+//	problem.go     says what is wrong with a record that cannot be read
 //	raw.go         a record in Kafka's own encoding, forwarded without decoding it
 //	publish.go     appends the record of an order, with retries
 //	log.go         what reading and appending a partition takes and returns

@@ -204,12 +204,12 @@ func (m *Message) Due() (time.Time, error) {
 		return time.Time{}, &RecordError{ErrNoKey, "the key must be the order id"}
 	}
 	if v, _ := m.Header(HeaderVersion); v != WireVersion {
-		return time.Time{}, &RecordError{ErrBadVersion, fmt.Sprintf("header v is %q, want %q", truncate(v, 32), WireVersion)}
+		return time.Time{}, m.headerProblem(ErrBadVersion, HeaderVersion, strconv.Quote(WireVersion))
 	}
 	due, _ := m.Header(HeaderDue)
 	ms, err := strconv.ParseInt(due, 10, 64)
 	if err != nil {
-		return time.Time{}, &RecordError{ErrBadDue, fmt.Sprintf("header due is %q, want unix milliseconds", truncate(due, 32))}
+		return time.Time{}, m.headerProblem(ErrBadDue, HeaderDue, wantMillis)
 	}
 	return time.UnixMilli(ms), nil
 }
@@ -252,7 +252,7 @@ func (m *Message) decode(payload any, id *identity) (Record, error) {
 		return Record{}, err
 	}
 	if err := json.Unmarshal(m.Value, payload); err != nil {
-		return Record{}, &RecordError{ErrBadValue, err.Error()}
+		return Record{}, jsonProblem(m.Value, err)
 	}
 	r := Record{Release: release}
 	if r.Order, err = id.order(string(m.Key)); err != nil {
@@ -267,7 +267,7 @@ func (m *Message) decode(payload any, id *identity) (Record, error) {
 	r.Traceparent, _ = m.Header(HeaderTraceparent)
 	r.Cause, _ = m.Header(HeaderCause)
 	r.Lane, _ = m.Header(HeaderLane)
-	if since, err := m.number(HeaderPendingSince, 63, "unix milliseconds"); err != nil {
+	if since, err := m.number(HeaderPendingSince, 63, wantMillis); err != nil {
 		return Record{}, err
 	} else if since > 0 {
 		r.PendingSince = time.UnixMilli(since)
@@ -281,16 +281,16 @@ func (m *Message) decode(payload any, id *identity) (Record, error) {
 func (p identity) order(key string) (o orderclose.Order, err error) {
 	o = orderclose.Order{ID: p.OrderID, Category: p.Category}
 	if o.CreatedAt, err = time.Parse(time.RFC3339, p.CreatedAt); err != nil {
-		return orderclose.Order{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", truncate(p.CreatedAt, 40))}
+		return orderclose.Order{}, timeProblem("created_at", p.CreatedAt)
 	}
 	if o.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
-		return orderclose.Order{}, &RecordError{ErrBadValue, fmt.Sprintf("due_at is %q, want RFC 3339", truncate(p.DueAt, 40))}
+		return orderclose.Order{}, timeProblem("due_at", p.DueAt)
 	}
 	if p.OrderID != key {
-		return orderclose.Order{}, &RecordError{ErrKeyMismatch, fmt.Sprintf("the key is %q and order_id %q", truncate(key, orderclose.MaxIDBytes), truncate(p.OrderID, orderclose.MaxIDBytes))}
+		return orderclose.Order{}, keyProblem(key, p.OrderID)
 	}
 	if err := orderclose.ValidateID(p.OrderID); err != nil {
-		return orderclose.Order{}, &RecordError{ErrBadValue, err.Error()}
+		return orderclose.Order{}, &RecordError{ErrBadValue, "order_id: " + err.Error()}
 	}
 	return o, nil
 }
@@ -325,7 +325,7 @@ func (m *Message) number(key string, bits int, want string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(v, 10, bits)
 	if err != nil {
-		return 0, &RecordError{ErrBadHeader, fmt.Sprintf("header %s is %q, want %s", key, truncate(v, 32), want)}
+		return 0, m.headerProblem(ErrBadHeader, key, want)
 	}
 	return int64(n), nil
 }

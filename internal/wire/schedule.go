@@ -29,7 +29,7 @@ func (r Record) SchedulePayload() ([]byte, error) {
 func (row OutboxRow) Schedule() (m Message, due time.Time, err error) {
 	var s schedule
 	if err := json.Unmarshal(row.Payload, &s); err != nil {
-		return Message{}, time.Time{}, &RecordError{ErrBadValue, err.Error()}
+		return Message{}, time.Time{}, jsonProblem(row.Payload, err)
 	}
 	o, err := s.order(row.OrderID)
 	if err != nil {

@@ -37,4 +37,9 @@ var outboxMutants = []mutant{
 		edits: []edit{{"outbox/worker.go", "		w.undeleted.add(b.rows, b.done)\n", ""}},
 		pkg:   "outbox", run: "TestDispatcher_PublishesRowsOnce", says: "records of 1 rows",
 	},
+	{
+		name:  "the short payload of a service's event is published as it is",
+		edits: []edit{{"internal/store/outbox.go", "			r.Payload = ExpandEvent(r.OrderID, r.Payload)\n", "			_ = ExpandEvent(r.OrderID, r.Payload)\n"}},
+		pkg:   "pipeline", run: "TestApp_PublishesTheEventsThatAService", says: "(-documented +published)",
+	},
 }
