@@ -31,6 +31,7 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		a.ready.done(needRun)
 		method, err := a.closeMethodOnce()
 		if err != nil {
 			t.Fatal(err)
