@@ -62,7 +62,7 @@ type Options struct {
 	// should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
 	Now    func() time.Time // the brokers' clock, which decides when a record is due; default time.Now
-	Logger *slog.Logger     // default: discard
+	Logger *slog.Logger     // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer

@@ -40,7 +40,7 @@ type EventOptions struct {
 	// that were lost or are corrupt. It may be called again for the same record or range, as
 	// Handle may. May be nil.
 	Skipped func(err error)
-	Logger  *slog.Logger // default: discard
+	Logger  *slog.Logger // default: warnings and errors, to slog.Default
 }
 
 // ReadEvents reads the events of closed orders as a member of a consumer group, until ctx ends.

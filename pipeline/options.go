@@ -107,7 +107,7 @@ type Options struct {
 	// that passes a Registerer has registered these itself, if it wants them.
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of this machine; default time.Now
-	Logger     *slog.Logger     // default: discard
+	Logger     *slog.Logger     // default: warnings and errors, to slog.Default
 }
 
 var (

@@ -95,7 +95,7 @@ type Options struct {
 	// is behind by more than 6 s, an order may be late by the rest, or wait for the
 	// sweep. If the clock is ahead, the order takes more hops.
 	Now    func() time.Time
-	Logger *slog.Logger // default: no log
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 }
 
 // Producer schedules closes. It is safe for concurrent use. Create it with New.

@@ -46,7 +46,7 @@ type Options struct {
 	// PoisonFreedMemory is for tests. Freed memory is overwritten at once, so that reading
 	// it after Free is noticed.
 	PoisonFreedMemory bool
-	Logger            *slog.Logger // default: discard
+	Logger            *slog.Logger // default: warnings and errors, to slog.Default
 }
 
 // Cluster is a connection to a Kafka cluster, safe for concurrent use.
