@@ -15,7 +15,8 @@
 // started has stopped. Handler serves metrics, health and reloads.
 //
 //	options.go      what a program chooses, and the clients of the servers
-//	redis.go        the client of Redis
+//	settings.go     Secrets, ConsoleSettings and Change
+//	redis.go        the client of Redis, and its log lines
 //	app.go          New, Run, and how each role is built
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for

@@ -26,6 +26,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -149,7 +150,7 @@ func New(o Options) (*Producer, error) {
 			Security: kafka.Security{TLS: o.TLS, SASL: (*kafka.SASL)(o.SASL)},
 		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("producer: Options.Brokers, TLS or SASL: %w", err)
 		}
 		coalescer := kafka.NewCoalescer(cluster)
 		p.o.Appender = coalescer
