@@ -76,7 +76,6 @@ func knownRoles() []Role { return append(AllRoles(), Release, Shadow, Console) }
 // App runs roles, once. Make it with New.
 type App struct {
 	o        Options
-	life     life
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
 	conns    Connections
 	own      Connections        // those of conns that New made
@@ -90,6 +89,10 @@ type App struct {
 	changed      chan struct{} // a token: live has changed
 	bucketsReady chan struct{} // closed when picked holds the buckets whose topics exist
 	subscribers  []func(serve, pick orderclose.Buckets)
+
+	mu    sync.Mutex
+	stop  func() // ends Run; nil: it does not run
+	ended error  // why it will not run any more; nil: it does, or it may
 
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
@@ -171,7 +174,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 	// Without its deadline: the requests in flight would fail with it, and be logged, before ctx ends.
 	endless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := a.life.begin(cancel); err != nil {
+	if err := a.beginRun(cancel); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, cancel)()

@@ -19,8 +19,6 @@ import (
 type readiness struct {
 	mu        sync.Mutex
 	waiting   map[string]string        // reason by name
-	ended     error                    // why the process will never be ready; nil: it may be
-	changed   chan struct{}            // closed at the next change; nil: nobody waits for a change
 	hints     map[string]string        // reason by name
 	hintFuncs map[string]func() string // functions that return the reason, by name
 }
@@ -33,36 +31,6 @@ func (r *readiness) done(what string) { r.unset(&r.waiting, what) }
 
 // waitsFor lists what the process waits for, with the reasons, sorted by name.
 func (r *readiness) waitsFor() []string { return r.list(&r.waiting) }
-
-// end says that the process is not ready any more, and never will be. The first error counts.
-func (r *readiness) end(why string, err error) {
-	r.mu.Lock()
-	if r.ended == nil {
-		r.ended = err
-	}
-	r.mu.Unlock()
-	r.wait(appEnded, why)
-}
-
-// watch returns what waitsFor lists, the error of end, and a channel that is closed at the next change
-// of both.
-func (r *readiness) watch() (waits []string, ended error, changed <-chan struct{}) {
-	r.mu.Lock()
-	if r.changed == nil {
-		r.changed = make(chan struct{})
-	}
-	ended, changed = r.ended, r.changed
-	r.mu.Unlock()
-	return r.waitsFor(), ended, changed
-}
-
-// signal says that something has changed. The caller holds mu.
-func (r *readiness) signal() {
-	if r.changed != nil {
-		close(r.changed)
-		r.changed = nil
-	}
-}
 
 // hint adds something that is missing and that the process can work without, with the reason.
 func (r *readiness) hint(what, why string) { r.set(&r.hints, what, why) }
@@ -103,14 +71,12 @@ func (r *readiness) set(of *map[string]string, what, why string) {
 		*of = map[string]string{}
 	}
 	(*of)[what] = why
-	r.signal()
 }
 
 func (r *readiness) unset(of *map[string]string, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(*of, what)
-	r.signal()
 }
 
 func (r *readiness) list(of *map[string]string) []string {

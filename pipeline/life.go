@@ -6,42 +6,33 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/retry"
 )
+
+// ErrClosed is the error of Run and WaitReady of an App that was closed.
+var ErrClosed = errors.New("pipeline: the App was closed")
 
 var (
-	// ErrClosed is the error of Run and WaitReady of an App that was closed.
-	ErrClosed = errors.New("pipeline: the App was closed")
-
 	errRanBefore = errors.New("pipeline: Run was called before: make another App")
-	errRanOut    = errors.New("pipeline: Run has returned")
+	errReturned  = errors.New("pipeline: Run has returned")
 )
 
-// Names in Ready of an App that does not run yet, and of an App that does not run any more.
-const (
-	needRun  = "Run"
-	appEnded = "App"
-)
+// needRun is the name in Ready of an App that does not run yet, and appEnded of one that never will.
+const needRun, appEnded = "Run", "App"
 
-// life is the state of an App: Run runs once, and Close ends it.
-type life struct {
-	mu     sync.Mutex
-	ran    bool   // Run was called
-	stop   func() // ends Run; nil: it does not run
-	closed bool
-}
-
-// begin begins Run. stop ends it.
-func (l *life) begin(stop func()) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// beginRun begins Run. stop ends it.
+func (a *App) beginRun(stop func()) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	switch {
-	case l.closed:
+	case errors.Is(a.ended, ErrClosed):
 		return ErrClosed
-	case l.ran:
+	case a.stop != nil || a.ended != nil:
 		return errRanBefore
 	}
-	l.ran, l.stop = true, stop
+	a.stop = stop
 	return nil
 }
 
@@ -80,66 +71,64 @@ func (a *App) buildParts(roles []Role) ([]part, error) {
 
 // endRun ends Run with err. It closes the connections if Close has left that to Run.
 func (a *App) endRun(err error) error {
-	a.life.mu.Lock()
-	defer a.life.mu.Unlock()
-	a.life.stop = nil
-	if a.life.closed {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop = nil
+	if errors.Is(a.ended, ErrClosed) {
 		a.own.Close()
-		err = errors.Join(ErrClosed, err)
+		return errors.Join(ErrClosed, err)
 	}
-	ended := errRanOut
-	if err != nil {
-		ended = fmt.Errorf("%w: %w", errRanOut, err)
+	if a.ended = errReturned; err != nil {
+		a.ended = fmt.Errorf("%w: %w", errReturned, err)
 	}
-	a.ready.end("Run has returned", ended)
+	a.ready.wait(appEnded, "Run has returned")
 	return err
 }
 
-// Close closes the connections that New made. Call it after Run has returned.
-//
-// During Run, Close ends Run and does not wait for it: Run finishes as if its context had ended, closes the
-// connections, and returns an error that wraps ErrClosed. Connections of the program's own, such as
-// Servers.DB, must stay open until then. On a nil App, which New returns with an error, Close does nothing.
+// Close closes the connections that New made. Call it after Run has returned. During Run, Close ends
+// Run and does not wait for it: Run closes the connections when everything has stopped, and returns an
+// error that wraps ErrClosed. Until then a pool of the program's own (Servers.DB) must stay open. On a
+// nil App, which New returns with an error, Close does nothing.
 func (a *App) Close() {
 	if a == nil {
 		return
 	}
-	a.life.mu.Lock()
-	defer a.life.mu.Unlock()
-	a.life.closed = true
-	a.ready.end("was closed", ErrClosed)
-	if a.life.stop != nil {
-		a.life.stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended == nil {
+		a.ended = ErrClosed
+		a.ready.wait(appEnded, "was closed")
+	}
+	if a.stop != nil {
+		a.stop()
 		return
 	}
 	a.own.Close()
 }
 
 // Ready lists what the App still waits for, with the reasons: the call of Run, servers, topics, and
-// "database writes" while the database refuses the writes of a close. An empty list means ready: each
-// role of Run has found what it needs, and runs. The list is never empty before Run, after Run has
-// returned, and after Close.
+// "database writes" while the database refuses the writes of a close. An empty list means that each
+// role of Run has found what it needs, and runs. The list is never empty after Run has returned, and
+// after Close.
 func (a *App) Ready() []string { return a.ready.waitsFor() }
 
-// WaitReady waits until Ready is empty, and returns nil. Call it before or after Run, from another
-// goroutine. A consumer group may need some seconds more until its members have their partitions;
-// records that are appended before are not lost. WaitReady returns an error
-//
-//   - if ctx ends first: it wraps ctx.Err and says what the App waits for
-//   - if Run returns: it wraps the error of Run, if there is one
-//   - if Close was called: it wraps ErrClosed
+// readyInterval is the time between two looks of WaitReady.
+const readyInterval = 10 * time.Millisecond
+
+// WaitReady waits until Ready is empty, and returns nil. Call it beside Run, or before. If ctx ends
+// first, the error wraps ctx.Err and lists what the App waits for. If Run returns, the error wraps that
+// of Run; after Close it wraps ErrClosed. Consumer groups may need some seconds more to assign their
+// partitions. No record that is appended meanwhile is lost.
 func (a *App) WaitReady(ctx context.Context) error {
 	for {
-		waits, ended, changed := a.ready.watch()
-		switch {
-		case ended != nil:
+		waits := a.Ready()
+		a.mu.Lock()
+		ended := a.ended
+		a.mu.Unlock()
+		if ended != nil || len(waits) == 0 {
 			return ended
-		case len(waits) == 0:
-			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !retry.Sleep(ctx, readyInterval) {
 			return fmt.Errorf("pipeline: not ready: %w; waiting for %s", ctx.Err(), strings.Join(waits, "; "))
 		}
 	}

@@ -51,12 +51,7 @@ func (a *App) Reload(ctx context.Context) ([]Change, error) {
 	if a.reloader == nil {
 		return nil, errors.New("this process was started without a topics.yaml (Options.TopicsFile): it cannot reload")
 	}
-	found, err := a.reloader.Reload(ctx)
-	var changes []Change
-	for _, c := range found {
-		changes = append(changes, Change(c))
-	}
-	return changes, err
+	return a.reloader.Reload(ctx)
 }
 
 // watch reloads topics.yaml whenever it changes, until stop is called.

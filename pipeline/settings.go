@@ -2,7 +2,7 @@ package pipeline
 
 import (
 	"crypto/tls"
-	"log/slog"
+	"fmt"
 	"net/netip"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -14,15 +14,12 @@ import (
 // which requests are refused. Printing or logging Secrets
 // hides them.
 type Secrets struct {
-	HTTP    []string // for the service that closes orders (closer.kind: http); at least one is required then
-	Payment []string // for the payment provider (closer.payment.url); at least one is required then
+	HTTP    []string `json:"-"` // for the service that closes orders; required by closer.kind: http
+	Payment []string `json:"-"` // for the payment provider; required by closer.payment.url
 }
 
-// String hides the secrets.
-func (s Secrets) String() string { return config.Secrets(s).String() }
-
-// GoString hides the secrets.
-func (s Secrets) GoString() string { return s.String() }
+// Format hides the secrets, for every verb.
+func (s Secrets) Format(f fmt.State, _ rune) { fmt.Fprint(f, config.Secrets(s)) }
 
 // ConsoleSettings say where the console listens, who may open it, and whether it may change anything.
 // The zero value is the loopback, read-only. ConsoleFromEnvironment reads them. Run refuses settings
@@ -59,25 +56,11 @@ func ConsoleFromEnvironment(lookup func(string) (string, bool)) (ConsoleSettings
 	return ConsoleSettings(c), err
 }
 
-// String says what is set, without secrets.
-func (c ConsoleSettings) String() string { return config.Console(c).String() }
+// Format prints what is set, without secrets, for every verb.
+func (c ConsoleSettings) Format(f fmt.State, _ rune) { fmt.Fprint(f, config.Console(c)) }
 
-// GoString returns String, so that %#v shows no secret either.
-func (c ConsoleSettings) GoString() string { return c.String() }
-
-// LogValue returns String, for slog.
-func (c ConsoleSettings) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// Change is a setting of topics.yaml that a Reload has changed.
-type Change struct {
-	Key  string `json:"key"`  // as in the file, such as delays.categories.virtual or buckets.10s
-	From string `json:"from"` // "" if the key was added
-	To   string `json:"to"`   // "" if the key was removed
-	// Live says that the change takes effect without a restart: a change of the buckets after
-	// Options.RolloutDelay, any other change at once. If Live is false, the change takes effect
-	// when the program starts again.
-	Live bool `json:"live"`
-}
-
-// String describes the change in one line.
-func (c Change) String() string { return config.Change(c).String() }
+// Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as
+// buckets.10s; From and To are the values, "" if the key was added or removed. If Live is true, the
+// change takes effect now, or after Options.RolloutDelay if it is one of the buckets; otherwise when the
+// program starts again. String describes it in one line.
+type Change = config.Change
