@@ -57,8 +57,8 @@ import (
 // Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles. Any number of processes may run each of them. The role Release is in outbox.go, the
-// role Shadow in shadow.go, and the role Console in console.go.
+// The roles of AllRoles. Any number of processes may run each of them. The other roles are Release,
+// Shadow and Console.
 const (
 	Relay       Role = "relay"       // moves records through the delay topics to the close topic
 	Closer      Role = "closer"      // closes the orders of the close topic
@@ -131,7 +131,8 @@ func New(o Options) (*App, error) {
 }
 
 // CreateTopics creates the missing topics, adds missing partitions, and corrects settings on
-// which the pipeline depends. It deletes nothing.
+// which the pipeline depends. It deletes nothing, and may be called again. It returns an error if Kafka
+// does not answer or refuses a change, and if differences remain that it may not correct.
 func (a *App) CreateTopics(ctx context.Context) error {
 	if a.conns.Kafka == nil {
 		return errNoBrokers
@@ -145,7 +146,8 @@ func (a *App) CreateTopics(ctx context.Context) error {
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
 // outbox, ledger, receipts, and the reference tables of orders unless topics.yaml maps orders
-// to tables of the shop.
+// to tables of the shop. Several processes may call it at once. It returns an error if the database does
+// not answer or refuses a statement.
 func (a *App) CreateTables(ctx context.Context) error {
 	if a.conns.Store == nil {
 		return errNoDatabase

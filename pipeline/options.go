@@ -50,11 +50,11 @@ func Parse(file string, data []byte) (*Config, error) { return config.Parse(file
 //   - Releaser: the role Release
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
-	// if the program read it before, or made it by Parse.
+	// if the program read it before, or made it by Parse; New then does not read the file.
 	TopicsFile string
 	Config     *Config
-	// Watch reads TopicsFile again when it changes, and on Hangup. A file with a mistake
-	// changes nothing. Watch needs TopicsFile.
+	// Watch reads TopicsFile again when it changes, and for each signal of Hangup, such as SIGHUP. A
+	// file with a mistake changes nothing. Watch needs TopicsFile.
 	Watch        bool
 	Hangup       <-chan os.Signal
 	RolloutDelay time.Duration // how long after a change the changed buckets are used; default 2 minutes
@@ -88,7 +88,7 @@ type Options struct {
 	// called from several goroutines. Default: log the reason and call os.Exit(1).
 	OnHang func(why string)
 
-	Secrets  Secrets           // of the services in topics.yaml
+	Secrets  Secrets           // sign the requests to the services in topics.yaml
 	Services http.RoundTripper // the transport to these services; default: the network
 
 	// Console has the settings of the role Console; its default is the loopback, read-only. If
