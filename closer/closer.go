@@ -127,7 +127,7 @@ type Options struct {
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
-	Logger *slog.Logger // default: discard
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Closers of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer

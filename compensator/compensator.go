@@ -149,7 +149,7 @@ type Options struct {
 	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
-	Logger   *slog.Logger // default: no log
+	Logger   *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
 	// Default: no metrics.
 	Registerer prometheus.Registerer

@@ -64,7 +64,7 @@ type Options struct {
 	OnHang  func(why string)
 	Now     func() time.Time // the clock that decides when a record is due; default time.Now
 	Brokers func() time.Time // the brokers' clock, which sets append times; default Now
-	Logger  *slog.Logger     // default: discard
+	Logger  *slog.Logger     // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer

@@ -84,7 +84,7 @@ type Options struct {
 	DeadLetterTopic string
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
-	Logger          *slog.Logger // default: no log
+	Logger          *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Dispatchers of one process may share it.
 	// Default: no metrics.
 	Registerer prometheus.Registerer

@@ -15,8 +15,10 @@
 // started has stopped. Handler serves metrics, health and reloads.
 //
 //	options.go      what a program chooses, and the clients of the servers
-//	redis.go        the client of Redis
+//	settings.go     Secrets, ConsoleSettings and Change
+//	redis.go        the client of Redis, and its log lines
 //	app.go          New, Run, and how each role is built
+//	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for
 //	buckets.go      keeps the buckets of the parts up to date with topics.yaml
 //	reload.go       reads topics.yaml again
@@ -55,8 +57,8 @@ import (
 // Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles. Any number of processes may run each of them. The role Release is in outbox.go, the
-// role Shadow in shadow.go, and the role Console in console.go.
+// The roles of AllRoles. Any number of processes may run each of them. The other roles are Release,
+// Shadow and Console.
 const (
 	Relay       Role = "relay"       // moves records through the delay topics to the close topic
 	Closer      Role = "closer"      // closes the orders of the close topic
@@ -74,7 +76,6 @@ func knownRoles() []Role { return append(AllRoles(), Release, Shadow, Console) }
 // App runs roles, once. Make it with New.
 type App struct {
 	o        Options
-	ran      atomic.Bool         // Run was called
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
 	conns    Connections
 	own      Connections        // those of conns that New made
@@ -88,6 +89,10 @@ type App struct {
 	changed      chan struct{} // a token: live has changed
 	bucketsReady chan struct{} // closed when picked holds the buckets whose topics exist
 	subscribers  []func(serve, pick orderclose.Buckets)
+
+	mu    sync.Mutex
+	stop  func() // ends Run; nil: it does not run
+	ended error  // why it will not run any more; nil: it does, or it may
 
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
@@ -111,6 +116,7 @@ func New(o Options) (*App, error) {
 		a.conns = a.own
 	}
 	a.o = o
+	a.ready.wait(needRun, "was not called yet")
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
 	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
@@ -124,16 +130,9 @@ func New(o Options) (*App, error) {
 	return a, nil
 }
 
-// Close closes the connections that New made. Call it after Run has returned. On a nil App, which
-// New returns with an error, it does nothing.
-func (a *App) Close() {
-	if a != nil {
-		a.own.Close()
-	}
-}
-
 // CreateTopics creates the missing topics, adds missing partitions, and corrects settings on
-// which the pipeline depends. It deletes nothing.
+// which the pipeline depends. It deletes nothing, and may be called again. It returns an error if Kafka
+// does not answer or refuses a change, and if differences remain that it may not correct.
 func (a *App) CreateTopics(ctx context.Context) error {
 	if a.conns.Kafka == nil {
 		return errNoBrokers
@@ -147,7 +146,8 @@ func (a *App) CreateTopics(ctx context.Context) error {
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
 // outbox, ledger, receipts, and the reference tables of orders unless topics.yaml maps orders
-// to tables of the shop.
+// to tables of the shop. Several processes may call it at once. It returns an error if the database does
+// not answer or refuses a statement.
 func (a *App) CreateTables(ctx context.Context) error {
 	if a.conns.Store == nil {
 		return errNoDatabase
@@ -155,46 +155,40 @@ func (a *App) CreateTables(ctx context.Context) error {
 	return a.conns.Store.Migrate(ctx)
 }
 
-// Ready lists what the App still waits for, with the reasons: servers, topics, and "database
-// writes" while the database refuses the writes of a close. An empty list means ready. The list
-// is also empty before Run.
-func (a *App) Ready() []string { return a.ready.waitsFor() }
-
-// Hints lists problems that do not stop the App: topics that do not exist, and services
-// that fail every call.
-func (a *App) Hints() []string { return a.ready.listHints() }
-
-// errRanBefore is the error of a second Run.
-var errRanBefore = errors.New("pipeline: Run was called before: make another App")
-
 // Run runs the roles until ctx ends, and then returns nil. It returns when everything that it
-// started has stopped. Each role first waits for its servers. An error of one role stops the others.
+// started has stopped. Each role first waits for its servers, for as long as it takes; WaitReady says
+// when they run. An error of one role stops the others. Run returns an error
+//
+//   - if an option, a role or an address is missing or wrong, or a role is named twice
+//   - if Servers.DB can never be used: it wraps sqlclose.ErrPool and names the setting
+//   - after Close: it wraps ErrClosed
+//   - if a listener of the role Console fails
+//
+// All other failures of servers are retried, refused passwords and missing privileges too, since
+// both may be changed meanwhile. The log has a warning every 30 s.
+//
 // An App runs once: a second Run returns an error. If a loop hangs and does not stop, Run calls
 // Options.OnHang, which by default exits the process.
 func (a *App) Run(ctx context.Context, roles ...Role) error {
-	if a.ran.Swap(true) {
-		return errRanBefore
-	}
-	if len(roles) == 0 {
-		return fmt.Errorf("pipeline: Run needs a role: %v", knownRoles())
-	}
-	roles = slices.Compact(slices.Sorted(slices.Values(roles)))
-	parts := make([]part, len(roles))
-	for i, role := range roles {
-		p, err := a.build(role)
-		if err != nil {
-			return fmt.Errorf("%s: %w", role, err)
-		}
-		parts[i] = p
-	}
-	for _, need := range needs(parts) {
-		a.ready.wait(need.name, "not checked yet")
+	if err := checkRoles(roles); err != nil {
+		return err
 	}
 	// Without its deadline: the requests in flight would fail with it, and be logged, before ctx ends.
 	endless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if err := a.beginRun(cancel); err != nil {
+		return err
+	}
 	defer context.AfterFunc(ctx, cancel)()
-	ctx = endless
+	return a.endRun(a.runRoles(endless, cancel, roles))
+}
+
+// runRoles runs the roles until ctx ends. An error of one role calls cancel, which ends ctx.
+func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []Role) error {
+	parts, err := a.buildParts(roles)
+	if err != nil {
+		return err
+	}
 	var running sync.WaitGroup
 	errs := make([]error, len(parts))
 	for i, p := range parts {
@@ -240,11 +234,14 @@ type part struct {
 // runPart waits for what the part needs, and runs it.
 func (a *App) runPart(ctx context.Context, p part) error {
 	for _, n := range p.needs {
-		if !a.await(ctx, n) {
+		switch err := a.await(ctx, n); {
+		case ctx.Err() != nil:
 			return nil
+		case err != nil:
+			return fmt.Errorf("%s: %w", p.role, err)
 		}
 	}
-	if a.conns.Kafka != nil && usesBuckets(p.role) && p.role != Compensator { // a compensator also works without Kafka
+	if a.waitsForBuckets(p.role) {
 		select {
 		case <-a.bucketsReady:
 		case <-ctx.Done():

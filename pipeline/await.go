@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // checkTimeout bounds one check of a server.
@@ -70,27 +71,43 @@ func (a *App) checkSchema(ctx context.Context) error {
 	return a.conns.Store.Migrated(ctx)
 }
 
-// await repeats the check of n until it succeeds, and returns true; it returns false when
-// ctx ends. Meanwhile /-/ready shows the error, and the log repeats it every 30 s.
-func (a *App) await(ctx context.Context, n need) bool {
+// needBuckets is the name in Ready of the delay topics, of which bucketManager looks up those that exist.
+const needBuckets = "delay topics"
+
+// waitsForBuckets reports whether a role starts only when it is known which delay topics exist. A
+// compensator also works without Kafka.
+func (a *App) waitsForBuckets(r Role) bool {
+	return a.conns.Kafka != nil && usesBuckets(r) && r != Compensator
+}
+
+// await repeats the check of n until it succeeds, and returns nil; it returns an error when ctx
+// ends, and at once if the check can never succeed. Meanwhile /-/ready shows the error, and the log
+// repeats it every 30 s.
+//
+// Only the settings of the program's own pool stay wrong for as long as the process lives. A refused
+// password, a missing privilege, an old schema or an unknown host may be right a moment later.
+func (a *App) await(ctx context.Context, n need) error {
 	pauses := retry.NewBackOff()
 	var lastWarning time.Time
 	for {
 		err := a.ask(ctx, n)
 		if err == nil {
 			a.ready.done(n.name)
-			return true
+			return nil
 		}
 		if ctx.Err() != nil {
-			return false
+			return ctx.Err()
 		}
 		a.ready.wait(n.name, err.Error())
+		if errors.Is(err, store.ErrPool) {
+			return err
+		}
 		if time.Since(lastWarning) >= warnInterval {
 			lastWarning = time.Now()
 			a.o.Logger.Warn("waiting for a dependency", "name", n.name, "err", err)
 		}
 		if !retry.Sleep(ctx, pauses.NextBackOff()) {
-			return false
+			return ctx.Err()
 		}
 	}
 }

@@ -130,6 +130,7 @@ func (m *bucketManager) start(ctx context.Context) bool {
 				m.startRollout(ctx)
 			}
 			m.notify()
+			m.ready.done(needBuckets)
 			close(m.bucketsReady)
 			return true
 		}

@@ -70,7 +70,7 @@ func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
 		Logger: a.o.Logger.With("service", c.URL), Metrics: a.metrics,
 	})
 	if err != nil {
-		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s", err, config.EnvHTTPSecret)
+		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s (Options.Secrets.HTTP)", err, config.EnvHTTPSecret)
 	}
 	a.closers = append(a.closers, s)
 	a.ready.hintFunc("closing service", func() string { return whyFailing(s) })
@@ -87,7 +87,7 @@ func (a *App) withPayment(method closeMethod, c config.Payment) (closeMethod, er
 	if provider == nil {
 		service, err := payment.NewHTTP(payment.HTTPOptions{URL: c.URL, Secrets: a.o.Secrets.Payment, Transport: a.o.Services})
 		if err != nil {
-			return closeMethod{}, fmt.Errorf("%w: see closer.payment.url and %s", err, config.EnvPaymentSecret)
+			return closeMethod{}, fmt.Errorf("%w: see closer.payment.url and %s (Options.Secrets.Payment)", err, config.EnvPaymentSecret)
 		}
 		a.closers = append(a.closers, service)
 		provider, logger = service, logger.With("service", c.URL)

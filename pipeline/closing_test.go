@@ -25,12 +25,13 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 		cfg.Closer.HTTP.URL = "http://shop.test/close"
 		a, err := New(Options{
 			Config:   cfg,
-			Secrets:  config.Secrets{HTTP: []string{"a secret of the tests"}},
+			Secrets:  Secrets{HTTP: []string{"a secret of the tests"}},
 			Services: transport(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		a.ready.done(needRun)
 		method, err := a.closeMethodOnce()
 		if err != nil {
 			t.Fatal(err)

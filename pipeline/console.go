@@ -15,21 +15,11 @@ import (
 // and so waits for none. AllRoles does not include it.
 const Console Role = "console"
 
-// ConsoleSettings say where the console listens, who may open it, and whether it may change anything.
-// ConsoleFromEnvironment reads them.
-type ConsoleSettings = config.Console
-
-// ConsoleFromEnvironment reads the settings of the console from the variables ORDERCLOSE_CONSOLE_…
-// that docs/console.md lists. lookup is os.LookupEnv. The error names each wrong variable.
-func ConsoleFromEnvironment(lookup func(string) (string, bool)) (ConsoleSettings, error) {
-	return config.ConsoleFromEnviron(lookup)
-}
-
 // buildConsole does not require any server.
 func (a *App) buildConsole() (part, error) {
 	o := console.Options{
 		Config: a.config, Kafka: a.conns.Kafka, Store: a.conns.Store,
-		Settings: a.o.Console, Version: a.o.Version, Logger: a.o.Logger.With("stage", "console"),
+		Settings: config.Console(a.o.Console), Version: a.o.Version, Logger: a.o.Logger.With("stage", "console"),
 	}
 	if o.Settings.Listen == "" {
 		o.Settings.Listen = config.DefaultConsoleListen
@@ -44,14 +34,14 @@ func (a *App) buildConsole() (part, error) {
 	}
 	c, err := console.New(o)
 	if err != nil {
-		return part{}, err
+		return part{}, fmt.Errorf("Options.Console, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)
 	}
 	return part{Console, nil, func(ctx context.Context) error {
 		defer c.Close()
 		listener := a.o.ConsoleListener
 		if listener == nil {
 			if listener, err = net.Listen("tcp", o.Settings.Listen); err != nil {
-				return fmt.Errorf("%w: set %s to another host:port", err, config.EnvConsoleListen)
+				return fmt.Errorf("%w: set %s (Options.Console.Listen) to another host:port", err, config.EnvConsoleListen)
 			}
 		}
 		scheme := "http"

@@ -40,13 +40,15 @@ type EventOptions struct {
 	// that were lost or are corrupt. It may be called again for the same record or range, as
 	// Handle may. May be nil.
 	Skipped func(err error)
-	Logger  *slog.Logger // default: discard
+	Logger  *slog.Logger // default: warnings and errors, to slog.Default
 }
 
-// ReadEvents reads the events of closed orders as a member of a consumer group, until ctx ends.
-// The offset is committed after Handle, so that a restart continues there. ReadEvents retries
-// all failures of Kafka and of Handle. It returns an error only if an option is missing or the
-// group cannot be consumed.
+// ReadEvents reads the events of closed orders as a member of a consumer group, until ctx ends, and
+// then returns nil. A new group begins with the oldest event of the topic. The offset is committed
+// after Handle, so that a restart continues there. ReadEvents retries all failures of Kafka and of
+// Handle, after 50 ms at first and half a second later, without end; each is a warning in the log. It
+// returns an error only if an option is missing or wrong, there are no brokers, or the name
+// of the group or topic is invalid.
 func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	if c.Kafka == nil {
 		return errNoBrokers

@@ -36,8 +36,8 @@ func TestHandler_WithoutAGatherer(t *testing.T) {
 	if code, _ := get(t, a.Handler(false), "/metrics"); code != 404 {
 		t.Errorf("/metrics answers %d", code)
 	}
-	if code, _ := get(t, a.Handler(false), "/-/ready"); code != 200 {
-		t.Errorf("/-/ready answers %d", code)
+	if code, body := get(t, a.Handler(false), "/-/ready"); code != 503 || body != "Run: was not called yet\n" {
+		t.Errorf("/-/ready answers %d %q", code, body)
 	}
 }
 
@@ -54,6 +54,7 @@ func TestApp_NamesItsDatabase(t *testing.T) {
 	if err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }}); err != nil || !strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n") {
 		t.Errorf("%v, %s", err, &log)
 	}
+	a.ready.done(needRun)
 	if code, body := get(t, a.Handler(false), "/-/ready"); code != 200 || body != "ready\nwith database db-2:3307/shop\n" {
 		t.Errorf("%d %q", code, body)
 	}

@@ -41,10 +41,6 @@ func Load(file string) (*Config, error) { return config.Load(file) }
 // Parse reads the content of a topics.yaml. file is its name in errors.
 func Parse(file string, data []byte) (*Config, error) { return config.Parse(file, data) }
 
-// Secrets sign the requests to the services of the shop that topics.yaml names. Each has
-// several secrets while one is being replaced.
-type Secrets = config.Secrets
-
 // Options configure an App. TopicsFile or Config is required. The roles need:
 //
 //   - Kafka: every role except the compensator
@@ -54,11 +50,11 @@ type Secrets = config.Secrets
 //   - Releaser: the role Release
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
-	// if the program read it before, or made it by Parse.
+	// if the program read it before, or made it by Parse; New then does not read the file.
 	TopicsFile string
 	Config     *Config
-	// Watch reads TopicsFile again when it changes, and on Hangup. A file with a mistake
-	// changes nothing. Watch needs TopicsFile.
+	// Watch reads TopicsFile again when it changes, and for each signal of Hangup, such as SIGHUP. A
+	// file with a mistake changes nothing. Watch needs TopicsFile.
 	Watch        bool
 	Hangup       <-chan os.Signal
 	RolloutDelay time.Duration // how long after a change the changed buckets are used; default 2 minutes
@@ -92,7 +88,7 @@ type Options struct {
 	// called from several goroutines. Default: log the reason and call os.Exit(1).
 	OnHang func(why string)
 
-	Secrets  Secrets           // of the services in topics.yaml
+	Secrets  Secrets           // sign the requests to the services in topics.yaml
 	Services http.RoundTripper // the transport to these services; default: the network
 
 	// Console has the settings of the role Console; its default is the loopback, read-only. If
@@ -107,7 +103,7 @@ type Options struct {
 	// that passes a Registerer has registered these itself, if it wants them.
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of this machine; default time.Now
-	Logger     *slog.Logger     // default: discard
+	Logger     *slog.Logger     // default: warnings and errors, to slog.Default
 }
 
 var (
@@ -186,7 +182,7 @@ func FromEnvironment() (Options, error) {
 	if err != nil {
 		return Options{}, err
 	}
-	return Options{Servers: ServersOf(s), Secrets: s.Secrets, Releaser: Releaser(s)}, nil
+	return Options{Servers: ServersOf(s), Secrets: Secrets(s.Secrets), Releaser: Releaser(s)}, nil
 }
 
 // ServersOf returns the servers that were read from the environment. It is for the commands of
@@ -225,20 +221,15 @@ func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err er
 			c = Connections{}
 		}
 	}()
-	for _, broker := range s.Brokers {
-		if _, _, err := net.SplitHostPort(broker); err != nil {
-			return c, fmt.Errorf("Servers.Brokers: %q is not host:port; write it such as 127.0.0.1:9092", broker)
-		}
-	}
 	if len(s.Brokers) > 0 {
 		security := kafka.Security{TLS: s.TLS, SASL: (*kafka.SASL)(s.SASL)}
 		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: security, Logger: logger}); err != nil {
-			return c, err
+			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
 		}
 	}
 	if s.DSN != "" || s.DB != nil {
 		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: s.DB, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
-			return c, err
+			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}
 	}
 	if s.RedisURL != "" {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync/atomic"
 	"time"
@@ -12,8 +13,23 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
+
+// LogRedis makes the Redis clients of this process write their own lines, such as that they cannot
+// connect, to logger, at the level WARN and limited as all warnings. All clients of go-redis in a process
+// share one logger, also those of the program's own, and write to stderr by default. So an App does not
+// change it: the program calls LogRedis once, before New, if it wants their lines in its log.
+func LogRedis(logger *slog.Logger) { redis.SetLogger(redisLog{retry.LimitLogs(logger)}) }
+
+// redisLog is a logger of go-redis.
+type redisLog struct{ to *slog.Logger }
+
+// Printf implements the logger of go-redis.
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.to.Warn("the Redis client reports a failure", "err", fmt.Sprintf(format, args...))
+}
 
 // newRedis returns a client of the server that the URL names. It does not connect.
 func newRedis(url string, t *tls.Config) (redis.UniversalClient, error) {
@@ -25,7 +41,7 @@ func newRedis(url string, t *tls.Config) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("%s (Servers.RedisURL) is not encrypted, but TLS is configured (%s, Servers.RedisTLS): write rediss:// in the URL, or remove the files",
 			config.EnvRedis, config.EnvRedisTLSCA)
 	case o.TLSConfig != nil && o.TLSConfig.InsecureSkipVerify:
-		return nil, fmt.Errorf("%s (Servers.RedisURL) has skip_verify, which accepts any server: name the CA of the server's certificate in %s instead",
+		return nil, fmt.Errorf("%s (Servers.RedisURL) has skip_verify, which accepts any server: name the CA of the server's certificate in %s (RootCAs of Servers.RedisTLS) instead",
 			config.EnvRedis, config.EnvRedisTLSCA)
 	case t != nil:
 		host := o.TLSConfig.ServerName

@@ -45,10 +45,11 @@ func (a *App) apply(next *config.Config) {
 }
 
 // Reload reads TopicsFile and applies it. It returns the changes. If the file is not accepted, or
-// there is no TopicsFile, it returns an error and changes nothing.
-func (a *App) Reload(ctx context.Context) ([]config.Change, error) {
+// there is no TopicsFile, it returns an error and changes nothing. The error names each mistake with
+// its line. Reload asks Kafka whether a removed bucket still holds records, for up to 10 s.
+func (a *App) Reload(ctx context.Context) ([]Change, error) {
 	if a.reloader == nil {
-		return nil, errors.New("this process was started without a topics.yaml: it cannot reload")
+		return nil, errors.New("this process was started without a topics.yaml (Options.TopicsFile): it cannot reload")
 	}
 	return a.reloader.Reload(ctx)
 }

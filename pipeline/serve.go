@@ -25,11 +25,13 @@ const (
 	idleWithin = 3 * time.Minute
 )
 
-// Serve serves HTTP on the address until ctx ends.
+// Serve serves HTTP on the address listen, host:port, until ctx ends, and then returns nil. Requests in
+// flight have one second to finish. The handler is usually App.Handler. Serve returns an error if the
+// address cannot be used. A slow client is cut off: headers 5 s, request 10 s, answer 2 minutes.
 func Serve(ctx context.Context, listen string, handler http.Handler, logger *slog.Logger) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
-		return fmt.Errorf("%w: set %s to another host:port", err, config.EnvListen)
+		return fmt.Errorf("%w: listen on another host:port; of the command orderclose, set %s", err, config.EnvListen)
 	}
 	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
 	return serveOn(ctx, listener, handler, logger)

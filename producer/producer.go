@@ -26,6 +26,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,7 @@ type Options struct {
 	// is behind by more than 6 s, an order may be late by the rest, or wait for the
 	// sweep. If the clock is ahead, the order takes more hops.
 	Now    func() time.Time
-	Logger *slog.Logger // default: no log
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 }
 
 // Producer schedules closes. It is safe for concurrent use. Create it with New.
@@ -149,7 +150,7 @@ func New(o Options) (*Producer, error) {
 			Security: kafka.Security{TLS: o.TLS, SASL: (*kafka.SASL)(o.SASL)},
 		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("producer: Options.Brokers, TLS or SASL: %w", err)
 		}
 		coalescer := kafka.NewCoalescer(cluster)
 		p.o.Appender = coalescer

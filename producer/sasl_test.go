@@ -24,11 +24,17 @@ func TestSASL_NoVerbShowsThePassword(t *testing.T) {
 	}
 }
 
-func TestNew_RejectsInvalidSASL(t *testing.T) {
-	_, err := producer.New(producer.Options{
-		Brokers: []string{"127.0.0.1:1"}, TopicsFile: "../topics.yaml", SASL: &producer.SASL{Mechanism: producer.SASLPlain, User: "checkout"},
-	})
-	if want := `kafka: SASL PLAIN needs the password of user "checkout"`; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+func TestNew_RejectsInvalidSASLAndBrokers(t *testing.T) {
+	for want, o := range map[string]producer.Options{
+		`SASL: kafka: SASL PLAIN needs the password of user "checkout"`: {
+			Brokers: []string{"127.0.0.1:1"}, SASL: &producer.SASL{Mechanism: producer.SASLPlain, User: "checkout"},
+		},
+		"producer: Options.Brokers, TLS or SASL: there are no brokers":                {},
+		`producer: Options.Brokers, TLS or SASL: "localhost" is not host:port; write`: {Brokers: []string{"localhost"}},
+	} {
+		o.TopicsFile = "../topics.yaml"
+		if _, err := producer.New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }

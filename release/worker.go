@@ -117,7 +117,7 @@ type Options struct {
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. The
 	// process should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
-	Logger *slog.Logger // default: no log
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Workers of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer

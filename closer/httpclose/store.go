@@ -44,7 +44,7 @@ type Options struct {
 	// Transport sends the requests. Default: a transport of its own.
 	Transport http.RoundTripper
 	Now       func() time.Time // default: time.Now
-	Logger    *slog.Logger     // default: no log
+	Logger    *slog.Logger     // default: warnings and errors, to slog.Default
 	Metrics   Metrics          // default: none
 }
 

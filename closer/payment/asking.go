@@ -69,7 +69,7 @@ type Options struct {
 	Provider    Provider
 	Batch       int          // maximum of orders per question; default DefaultBatch
 	Concurrency int          // maximum of questions in flight; default DefaultConcurrency
-	Logger      *slog.Logger // default: no log
+	Logger      *slog.Logger // default: warnings and errors, to slog.Default
 	Metrics     Metrics      // default: none
 }
 

@@ -251,7 +251,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: secrets, Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: s.config != "",
+	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: pipeline.Secrets(secrets), Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: s.config != "",
 		Console: settings, ConsoleListener: consoleListener})
 	if err != nil {
 		return err

@@ -37,13 +37,16 @@ func main() {
 	}
 }
 
-// runUntil runs roles of an App until seen returns.
+// runUntil runs roles of an App, and calls seen when they run. It stops them when seen returns.
 func runUntil(ctx context.Context, app *pipeline.App, roles []pipeline.Role, seen func(context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- app.Run(running, roles...) }()
-	err := seen(ctx)
+	err := app.WaitReady(ctx)
+	if err == nil {
+		err = seen(ctx)
+	}
 	stop()
 	return errors.Join(err, <-ended)
 }

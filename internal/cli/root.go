@@ -194,6 +194,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 // connect makes clients of the servers.
 func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, error) {
 	logger := c.logger()
+	pipeline.LogRedis(logger)
 	connections, err := pipeline.Connect(pipeline.ServersOf(servers), cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
@@ -298,6 +299,7 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 	if servers.Require(name) != nil {
 		return false, nil
 	}
+	pipeline.LogRedis(s.logger)
 	connections, err := pipeline.Connect(pipeline.ServersOf(servers), s.cfg, s.logger)
 	if err != nil {
 		return true, err
@@ -364,7 +366,7 @@ func (s *session) app() (*pipeline.App, error) { return s.appWith(func(*pipeline
 func (s *session) appWith(more func(*pipeline.Options)) (*pipeline.App, error) {
 	o := pipeline.Options{
 		Config: s.cfg, Connections: s.Connections,
-		Releaser: pipeline.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
+		Releaser: pipeline.Releaser(s.servers), Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
 	}
 	more(&o)
 	return pipeline.New(o)

@@ -35,27 +35,20 @@ const (
 // who else may connect.
 const DefaultConsoleListen = "127.0.0.1:9465"
 
-// Console has the settings of the web console. Printing or logging a Console shows neither keys
-// nor names of files.
+// Console has the settings of the web console. pipeline.ConsoleSettings has the same fields, and
+// describes them. Printing or logging a Console shows neither keys nor names of files.
 type Console struct {
-	Listen   string      // host:port
-	BasePath string      // such as /orderclose, without a slash at the end; "": the console has the whole host
-	Hosts    []string    // names or addresses that the Host header may have besides that of Listen and the loopback's; no ports
-	Actions  bool        // operators may change data
-	TLS      *tls.Config `json:"-"` // of the listener; nil: plain HTTP, for the loopback and the proxies only
-
-	// Proxies are addresses that the user trusts: they terminate TLS, and set UserHeader.
-	Proxies []netip.Prefix
-
-	// The identity: at most one of these three is set.
+	Listen        string
+	BasePath      string
+	Hosts         []string
+	Actions       bool
+	TLS           *tls.Config `json:"-"`
+	Proxies       []netip.Prefix
 	TokensFile    string `json:"-"`
 	PasswordsFile string `json:"-"`
-	UserHeader    string // the header in which a proxy gives the name of the user
-
-	// The operators among users with passwords or with UserHeader; all others are viewers. At most
-	// one of both is set.
-	RoleHeader string   // the header in which a proxy gives the role; needs UserHeader
-	Operators  []string // names of users
+	UserHeader    string
+	RoleHeader    string
+	Operators     []string
 }
 
 // ConsoleFromEnviron reads the settings of the console through lookup: os.LookupEnv, or a fake

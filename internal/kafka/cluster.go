@@ -3,6 +3,7 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -46,7 +47,7 @@ type Options struct {
 	// PoisonFreedMemory is for tests. Freed memory is overwritten at once, so that reading
 	// it after Free is noticed.
 	PoisonFreedMemory bool
-	Logger            *slog.Logger // default: discard
+	Logger            *slog.Logger // default: warnings and errors, to slog.Default
 }
 
 // Cluster is a connection to a Kafka cluster, safe for concurrent use.
@@ -76,7 +77,12 @@ type partitionCount struct {
 // New returns a Cluster. It opens no connection; Ping does.
 func New(o Options) (*Cluster, error) {
 	if len(o.Brokers) == 0 {
-		return nil, fmt.Errorf("kafka: no brokers given: set ORDERCLOSE_KAFKA_BROKERS to host:port,host:port")
+		return nil, errors.New("there are no brokers: name host:port of some brokers of the cluster")
+	}
+	for _, broker := range o.Brokers {
+		if _, _, err := net.SplitHostPort(broker); err != nil {
+			return nil, fmt.Errorf("%q is not host:port; write it such as 127.0.0.1:9092", broker)
+		}
 	}
 	o.ClientID = cmp.Or(o.ClientID, "orderclose")
 	if o.Dial == nil {

@@ -30,7 +30,8 @@ const (
 const other = "other"
 
 // LimitLogs returns a logger that limits its warnings and errors and writes them to l. If l is nil,
-// it discards them. If l is limited already, LimitLogs returns l itself, so that all parts of a
+// it writes them to slog.Default, and discards all lines below WARN: a program that sets no logger still
+// sees why nothing happens. If l is limited already, LimitLogs returns l itself, so that all parts of a
 // process share one limit.
 //
 // Lines of the same stage, level and message are one kind. Other attributes do not matter.
@@ -51,13 +52,29 @@ const other = "other"
 // levels are not limited: their lines report changes of state, and each is logged.
 func LimitLogs(l *slog.Logger) *slog.Logger {
 	if l == nil {
-		return slog.New(slog.DiscardHandler)
+		l = slog.New(warnings{slog.Default().Handler()})
 	}
 	if _, is := l.Handler().(*logHandler); is {
 		return l
 	}
 	return slog.New(&logHandler{inner: l.Handler(), kinds: &lineKinds{windows: map[lineKind]*window{}}})
 }
+
+// warnings is a slog.Handler that discards lines below WARN.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // logHandler is a slog.Handler.
 type logHandler struct {

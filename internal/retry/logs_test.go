@@ -174,3 +174,20 @@ func TestLimitLogs_ShortTransientErrorIsNoWarning(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A program without a logger of its own still sees warnings and errors, and nothing else.
+func TestLimitLogs_WithoutALogger(t *testing.T) {
+	var o output
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&o, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	defer slog.SetDefault(before)
+	l := LimitLogs(nil).With("stage", "closer").WithGroup("order")
+	l.Debug("a detail")
+	l.Info("serving")
+	l.Warn("waiting", "id", 17)
+	l.Error("dead letter")
+	lines := o.take()
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], "level=WARN msg=waiting stage=closer order.id=17") || !strings.HasSuffix(lines[1], `level=ERROR msg="dead letter" stage=closer`) {
+		t.Errorf("%q", lines)
+	}
+}

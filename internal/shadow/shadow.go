@@ -50,7 +50,7 @@ type Options struct {
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. The process should
 	// then exit and be restarted by its supervisor. Default: panic.
 	OnHang     func(why string)
-	Logger     *slog.Logger          // default: no log
+	Logger     *slog.Logger          // default: warnings and errors, to slog.Default
 	Registerer prometheus.Registerer // gets the metrics (orderclose_…); default: no metrics
 }
 

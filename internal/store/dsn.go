@@ -52,7 +52,7 @@ var secretName = regexp.MustCompile(`(?i)^user|pass|pwd|secret`)
 // secure sets TLS. It refuses a DSN by which connections might silently be without encryption or
 // reach another server, and a DSN with a password where an error of the server would quote it.
 func secure(cfg *mysql.Config, t *tls.Config) error {
-	const ca = "name the CA of the server's certificate in ORDERCLOSE_DB_TLS_CA_FILE"
+	const ca = "name the CA of the server's certificate in ORDERCLOSE_DB_TLS_CA_FILE (in Go: RootCAs of the tls.Config)"
 	for name := range cfg.Params { // parameters that the driver does not know become SET statements
 		if secretName.MatchString(name) {
 			return errors.New("the database's DSN has a user or a password as a parameter: write them before the server, as in user:password@tcp(host:3306)/database")
@@ -65,7 +65,7 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 		return errors.New("the database's DSN has tls=preferred or allowFallbackToPlaintext, with which a connection may be without encryption: write tls=true, and " + ca)
 	case t == nil:
 	case cfg.TLSConfig != "" && cfg.TLSConfig != "true":
-		return errors.New("the database's DSN has a parameter tls, and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others): remove the parameter")
+		return errors.New("the database's DSN has a parameter tls, and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others, in Go a tls.Config): remove the parameter")
 	default:
 		cfg.TLS = t.Clone()
 	}

@@ -37,7 +37,7 @@ func (s Server) Explain(err error, c *tls.Config) (what, do string) {
 		return s.Name + "'s certificate is not valid", "renew it on " + s.Name + ", or fix the clock of this machine"
 	case errors.As(err, &untrusted):
 		return s.Name + "'s certificate is signed by an unknown authority",
-			fmt.Sprintf("set %s_CA_FILE to the file with the authority's certificate", s.Variables)
+			fmt.Sprintf("set %s_CA_FILE to the file with the authority's certificate (in Go: RootCAs of the tls.Config)", s.Variables)
 	case errors.As(err, &noTLS):
 		return s.Plain + " does not use TLS", s.Encrypted
 	case alert(err) && !hasCertificate(c):
@@ -60,7 +60,7 @@ func (s Server) ExplainClosed(c *tls.Config) (what, do string) {
 }
 
 func (s Server) setCertificate() string {
-	return fmt.Sprintf("set %s_CERT_FILE and %[1]s_KEY_FILE", s.Variables)
+	return fmt.Sprintf("set %s_CERT_FILE and %[1]s_KEY_FILE (in Go: Certificates of the tls.Config)", s.Variables)
 }
 
 func (s Server) signCertificate() string {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,7 +93,7 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 	if w.cfg, err = config.Load(w.file()); err != nil {
 		return nil, err
 	}
-	if w.kafka, err = kafka.New(kafka.Options{Brokers: c.direct, ClientID: "chaos"}); err != nil {
+	if w.kafka, err = kafka.New(kafka.Options{Brokers: c.direct, ClientID: "chaos", Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
 	if w.service, err = startStockService(); err != nil {

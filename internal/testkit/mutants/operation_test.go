@@ -28,6 +28,16 @@ var operationMutants = []mutant{
 		pkg:   "internal/ops", run: "TestReadLateness_Samples", says: "the median is",
 	},
 	{
+		name:  "an App waits for ever for a pool that can never work",
+		edits: []edit{{"pipeline/await.go", "		if errors.Is(err, store.ErrPool) {\n", "		if errors.Is(nil, store.ErrPool) {\n"}},
+		pkg:   "pipeline", run: "TestRun_ReturnsWhatCanNeverWork", says: "Run returns <nil>",
+	},
+	{
+		name:  "an App that was closed is ready",
+		edits: []edit{{"pipeline/life.go", "		a.ready.wait(appEnded, \"was closed\")\n", ""}},
+		pkg:   "pipeline", run: "TestClose_EndsRun", says: "a closed App is ready",
+	},
+	{
 		name:  "a flood of warnings logs as many lines in each period as in the first",
 		edits: []edit{{"internal/retry/logs.go", "	*w = window{logged: LogBurst}\n", "	*w = window{}\n"}},
 		pkg:   "internal/retry", run: "TestLimitLogs_FloodIs", says: "is no summary",

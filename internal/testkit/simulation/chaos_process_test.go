@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -56,7 +55,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p.app, err = pipeline.New(pipeline.Options{
 		Config: cfg, Connections: pipeline.Connections{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
 		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
-		Services: transportBy(p.network.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Services: transportBy(p.network.Dial), Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})
 	if err != nil {

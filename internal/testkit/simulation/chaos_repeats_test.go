@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
@@ -71,7 +70,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	defer transport.CloseIdleConnections()
 	a, err := pipeline.New(pipeline.Options{
 		Config: w.config(), Connections: pipeline.Connections{Kafka: c, Store: w.servers.Store}, Logger: w.logger, Registerer: prometheus.NewRegistry(), Missed: w.misses.add,
-		Services: transport, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Services: transport, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 	})
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func (r *rig) startAs(name, role pipeline.Role) {
 	r.registry = prometheus.NewRegistry()
 	a, err := pipeline.New(pipeline.Options{
 		Config: r.cfg, Connections: c, Releaser: r.releaser, Logger: r.logger, Registerer: r.registry,
-		Services: r.services, Missed: r.misses.add, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Services: r.services, Missed: r.misses.add, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 	})
 	if err != nil {

@@ -1,0 +1,139 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+// ErrClosed is the error of Run and WaitReady of an App that was closed.
+var ErrClosed = errors.New("pipeline: the App was closed")
+
+var (
+	errRanBefore = errors.New("pipeline: Run was called before: make another App")
+	errReturned  = errors.New("pipeline: Run has returned")
+)
+
+// needRun is the name in Ready of an App that does not run yet, and appEnded of one that never will.
+const needRun, appEnded = "Run", "App"
+
+// beginRun begins Run. stop ends it.
+func (a *App) beginRun(stop func()) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case errors.Is(a.ended, ErrClosed):
+		return ErrClosed
+	case a.stop != nil || a.ended != nil:
+		return errRanBefore
+	}
+	a.stop = stop
+	return nil
+}
+
+// checkRoles returns an error if no role is named, or one of them twice.
+func checkRoles(roles []Role) error {
+	if len(roles) == 0 {
+		return fmt.Errorf("pipeline: Run needs a role: %v", knownRoles())
+	}
+	for i, role := range roles {
+		if slices.Contains(roles[:i], role) {
+			return fmt.Errorf("pipeline: Run names the role %s twice: name each role once", role)
+		}
+	}
+	return nil
+}
+
+// buildParts builds the roles, and lists in Ready what they wait for.
+func (a *App) buildParts(roles []Role) ([]part, error) {
+	parts := make([]part, len(roles))
+	for i, role := range roles {
+		p, err := a.build(role)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", role, err)
+		}
+		parts[i] = p
+	}
+	for _, need := range needs(parts) {
+		a.ready.wait(need.name, "not checked yet")
+	}
+	if slices.ContainsFunc(roles, a.waitsForBuckets) {
+		a.ready.wait(needBuckets, "not checked yet")
+	}
+	a.ready.done(needRun)
+	return parts, nil
+}
+
+// endRun ends Run with err. It closes the connections if Close has left that to Run.
+func (a *App) endRun(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop = nil
+	if errors.Is(a.ended, ErrClosed) {
+		a.own.Close()
+		return errors.Join(ErrClosed, err)
+	}
+	if a.ended = errReturned; err != nil {
+		a.ended = fmt.Errorf("%w: %w", errReturned, err)
+	}
+	a.ready.wait(appEnded, "Run has returned")
+	return err
+}
+
+// Close closes the connections that New made. Call it after Run has returned. During Run, Close ends
+// Run and does not wait for it: Run closes the connections when everything has stopped, and returns an
+// error that wraps ErrClosed. Until then a pool of the program's own (Servers.DB) must stay open. On a
+// nil App, which New returns with an error, Close does nothing.
+func (a *App) Close() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended == nil {
+		a.ended = ErrClosed
+		a.ready.wait(appEnded, "was closed")
+	}
+	if a.stop != nil {
+		a.stop()
+		return
+	}
+	a.own.Close()
+}
+
+// Ready lists what the App still waits for, with the reasons: the call of Run, servers, topics, and
+// "database writes" while the database refuses the writes of a close. An empty list means that each
+// role of Run has found what it needs, and runs. The list is never empty after Run has returned, and
+// after Close.
+func (a *App) Ready() []string { return a.ready.waitsFor() }
+
+// readyInterval is the time between two looks of WaitReady.
+const readyInterval = 10 * time.Millisecond
+
+// WaitReady waits until Ready is empty, and returns nil. Call it beside Run, or before. If ctx ends
+// first, the error wraps ctx.Err and lists what the App waits for. If Run returns, the error wraps that
+// of Run; after Close it wraps ErrClosed. Consumer groups may need some seconds more to assign their
+// partitions. No record that is appended meanwhile is lost.
+func (a *App) WaitReady(ctx context.Context) error {
+	for {
+		waits := a.Ready()
+		a.mu.Lock()
+		ended := a.ended
+		a.mu.Unlock()
+		if ended != nil || len(waits) == 0 {
+			return ended
+		}
+		if !retry.Sleep(ctx, readyInterval) {
+			return fmt.Errorf("pipeline: not ready: %w; waiting for %s", ctx.Err(), strings.Join(waits, "; "))
+		}
+	}
+}
+
+// Hints lists problems that do not stop the App: topics that do not exist, and services
+// that fail every call.
+func (a *App) Hints() []string { return a.ready.listHints() }

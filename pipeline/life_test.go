@@ -1,0 +1,186 @@
+package pipeline_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/closer/sqlclose"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// inBubble runs a test with an App on embedded servers.
+func inBubble(t *testing.T, test func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer servers.Close()
+		app, err := servers.App(t.Context(), pipeline.Options{Config: shop(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, servers, app)
+	})
+}
+
+func shop(t *testing.T) *pipeline.Config {
+	t.Helper()
+	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// start runs the roles, and returns the channel with the result of Run.
+func start(ctx context.Context, app *pipeline.App, roles ...pipeline.Role) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(ctx, roles...) }()
+	return ended
+}
+
+func says(err error, want string) bool { return err != nil && strings.Contains(err.Error(), want) }
+
+func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
+		if waits := app.Ready(); len(waits) != 1 || waits[0] != "Run: was not called yet" {
+			t.Errorf("before Run: %q", waits)
+		}
+		waiting := make(chan error, 1)
+		go func() { waiting <- app.WaitReady(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := start(ctx, app, pipeline.AllRoles()...)
+		if err := <-waiting; err != nil || len(app.Ready()) > 0 {
+			t.Errorf("%v, and the App waits for %q", err, app.Ready())
+		}
+		if err := app.WaitReady(ctx); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := app.WaitReady(t.Context()); !says(err, "Run has returned") || errors.Is(err, pipeline.ErrClosed) {
+			t.Errorf("after Run: %v", err)
+		}
+		if waits := app.Ready(); len(waits) != 1 || waits[0] != "App: Run has returned" {
+			t.Errorf("after Run: %q", waits)
+		}
+	})
+}
+
+func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
+		servers.Broker.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ended := start(ctx, app, pipeline.Relay)
+		if err := app.WaitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || !says(err, "delay topics: not checked yet; kafka: ") {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestClose_EndsRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
+		ended := start(t.Context(), app, pipeline.AllRoles()...)
+		if err := app.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		app.Close()
+		if waits := app.Ready(); len(waits) == 0 {
+			t.Error("a closed App is ready")
+		}
+		if err := <-ended; !errors.Is(err, pipeline.ErrClosed) {
+			t.Errorf("Run returns %v", err)
+		}
+		app.Close()
+		if err := app.WaitReady(t.Context()); !errors.Is(err, pipeline.ErrClosed) {
+			t.Errorf("WaitReady returns %v", err)
+		}
+	})
+}
+
+func TestClose_BeforeRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
+		app.Close()
+		if err := app.Run(t.Context(), pipeline.Relay); !errors.Is(err, pipeline.ErrClosed) {
+			t.Errorf("Run returns %v", err)
+		}
+		if err := app.WaitReady(t.Context()); !errors.Is(err, pipeline.ErrClosed) {
+			t.Errorf("WaitReady returns %v", err)
+		}
+	})
+}
+
+func TestRun_RefusesARoleTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
+		if err := app.Run(t.Context(), pipeline.Relay, pipeline.Closer, pipeline.Relay); !says(err, "role relay twice") {
+			t.Error(err)
+		}
+	})
+}
+
+// otherDriver is a driver that is not go-sql-driver/mysql.
+type otherDriver struct {
+	driver.Conn
+	refuses error // nil: it connects
+}
+
+func (d otherDriver) Connect(context.Context) (driver.Conn, error) { return d, d.refuses }
+func (otherDriver) Driver() driver.Driver                          { return nil }
+func (otherDriver) Close() error                                   { return nil }
+
+// sweepOn runs a compensator on a pool for five minutes.
+func sweepOn(t *testing.T, d otherDriver) (ran, ready error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(d)
+		defer db.Close()
+		app, err := pipeline.New(pipeline.Options{Config: shop(t), Servers: pipeline.Servers{DB: db}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer app.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		ended := start(ctx, app, pipeline.Compensator)
+		ready = app.WaitReady(ctx)
+		ran = <-ended
+	})
+	return ran, ready
+}
+
+func TestRun_ReturnsWhatCanNeverWork(t *testing.T) {
+	ran, ready := sweepOn(t, otherDriver{})
+	if !errors.Is(ran, sqlclose.ErrPool) || !says(ran, "compensator: ") || !says(ran, "go-sql-driver/mysql") {
+		t.Errorf("Run returns %v", ran)
+	}
+	if !errors.Is(ready, sqlclose.ErrPool) {
+		t.Errorf("WaitReady returns %v", ready)
+	}
+}
+
+// The password of the next minute may be right.
+func TestRun_GoesOnWhileItsPasswordIsRefused(t *testing.T) {
+	ran, ready := sweepOn(t, otherDriver{refuses: &mysql.MySQLError{Number: 1045, Message: "Access denied"}})
+	if ran != nil || !errors.Is(ready, context.DeadlineExceeded) || !says(ready, "database: ") || !says(ready, "Access denied") {
+		t.Errorf("Run returns %v, WaitReady %v", ran, ready)
+	}
+}

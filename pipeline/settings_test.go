@@ -1,0 +1,42 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// A program that embeds the pipeline sets its own secret for the service that closes orders.
+func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
+	cfg, err := Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {kind: http, http: {url: 'https://shop.internal/close'}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for secret, want := range map[string]string{"": "Options.Secrets.HTTP", "short": "at least 16", "a secret of the tests": ""} {
+		o := Options{Config: cfg}
+		if secret != "" {
+			o.Secrets.HTTP = []string{secret}
+		}
+		a, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.closeMethodOnce()
+		if a.Close(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("secret %q: %v, want %q", secret, err, want)
+		}
+	}
+}
+
+func TestSettings_PrintNoSecret(t *testing.T) {
+	for _, v := range []any{Secrets{HTTP: []string{"hunter2"}, Payment: []string{"hunter2"}}, ConsoleSettings{TokensFile: "hunter2", PasswordsFile: "hunter2"}} {
+		if s := fmt.Sprintf("%v %+v %#v", v, v, v); strings.Contains(s, "hunter2") {
+			t.Error(s)
+		}
+	}
+	if got, want := fmt.Sprint(ConsoleSettings{Listen: "127.0.0.1:1"}), fmt.Sprint(config.Console{Listen: "127.0.0.1:1"}); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
