@@ -15,6 +15,8 @@ type Problem struct {
 	What string // what is wrong, and in which table and column
 	Why  string // what harm it would do; empty: What says so
 	Fix  string // how to fix it
+	// Accept is the name under which topics.yaml can accept the problem; empty: it cannot.
+	Accept string
 }
 
 func (p Problem) Error() string {
@@ -22,7 +24,15 @@ func (p Problem) Error() string {
 	if p.At != "" {
 		at = p.At + ": "
 	}
-	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.Fix
+	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.How()
+}
+
+// How returns how to fix the problem, and how to accept it if that is possible.
+func (p Problem) How() string {
+	if p.Accept == "" {
+		return p.Fix
+	}
+	return OrAccept(p.Fix, p.Accept)
 }
 
 // Reason returns what is wrong, and what harm it would do.
@@ -70,7 +80,7 @@ func (m *Mapping) Check() []Problem {
 	if len(m.Event) > 64 || strings.ContainsFunc(m.Event, notEventType) {
 		c.report("event.type", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
 	}
-	return c.problems
+	return m.Unaccepted(c.problems)
 }
 
 func notEventType(r rune) bool {

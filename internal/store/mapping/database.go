@@ -24,7 +24,7 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 		d.stock(m.Stock, schema)
 	}
 	d.distinct(m, schema, orders, items)
-	return d.problems
+	return m.Unaccepted(d.problems)
 }
 
 // databaseChecker checks one table after the other. selectTable selects the table that the other
