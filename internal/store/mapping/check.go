@@ -99,6 +99,11 @@ func (c *checker) reportHarm(path, what, why, do string) {
 	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do})
 }
 
+// reportAcceptable is like reportHarm, for a problem that topics.yaml may accept by name.
+func (c *checker) reportAcceptable(name, path, what, why, do string) {
+	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do, Accept: name})
+}
+
 func (c *checker) name(path, name string) {
 	if err := checkName(name); err != nil {
 		c.report(path, err.Error(), "write the name of the column or index as the database has it")

@@ -184,6 +184,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 	closedAt := func(m *Mapping) {
 		m.ClosedAt = &TimeColumn{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
 	}
+	set := func(column string, v Value) func(*Mapping) {
+		return func(m *Mapping) { m.Set = []ColumnValue{{column, v}} }
+	}
 	for _, c := range []struct {
 		change func(m *Mapping, f Schema)
 		want   string
@@ -230,6 +233,24 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", Numbered: true} }), "items.quantity: numbers its rows"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", RefersTo: "goods"} }), "items.quantity: refers to table goods"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"PRIMARY", true, []string{"num"}}) }), "items.quantity: has a unique index"},
+		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_num", false, []string{"num"}}) }), "items.quantity: leads the index by_num"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "bigint", Numbered: true} }), "items.order: numbers its rows"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "bigint", Numbered: true} }), "items.sku: numbers its rows"},
+		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_goods", false, []string{"free", "x"}}) }), "stock.available: leads the index by_goods"},
+		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_goods", false, []string{"held"}}) }), "stock.reserved: leads the index by_goods"},
+		{func(m *Mapping, f Schema) {
+			m.Version = "user_id"
+			column("user_id", Column{Type: "bigint"})(m, f)
+		}, "version: has the name of an id"},
+		{func(m *Mapping, f Schema) {
+			mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true})(m, f)
+			column("pay_deadline", Column{Type: "datetime", Generated: true, Expression: "`shut` + interval 30 minute"})(m, f)
+		}, "closed_at.column: shop_orders_202611.pay_deadline is generated from shut"},
+		{mapped(set("ended", TextValue("now()")), "ended", Column{Type: "datetime", Definition: "datetime"}), `set.ended: datetime, which cannot hold "now()"`},
+		{mapped(set("ended", TextValue("2026-13-01")), "ended", Column{Type: "date", Definition: "date"}), "set.ended: date, which cannot hold"},
+		{mapped(set("price", TextValue("free")), "price", Column{Type: "decimal", Definition: "decimal(9,2)"}), "set.price: decimal(9,2), which cannot hold"},
+		{mapped(set("why", TextValue("timeout")), "why", Column{Type: "int", Definition: "int"}), "set.why: int, which cannot hold"},
+		{mapped(set("why", IntValue(12345)), "why", Column{Type: "varchar", Definition: "varchar(4)", Length: 4}), "set.why: varchar(4), which cannot hold"},
 		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"uk", true, []string{"free", "x"}}) }), "stock.available: a part of the unique index uk"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
@@ -251,6 +272,41 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		m, f := shop(), fittingSchema()
 		c.change(m, f)
 		wantOne(t, check(m, f), c.want)
+	}
+}
+
+// A constant of the column's type is accepted.
+func TestColumn_TakesConstantsOfItsType(t *testing.T) {
+	for _, c := range []struct {
+		column Column
+		value  Value
+	}{
+		{Column{Type: "datetime"}, TextValue("2026-11-20 10:00:00")}, {Column{Type: "datetime"}, TextValue("2026-11-20 10:00:00.123")},
+		{Column{Type: "timestamp"}, TextValue("2026-11-20")}, {Column{Type: "date"}, TextValue("2026-11-20")}, {Column{Type: "time"}, TextValue("10:00:00")},
+		{Column{Type: "decimal"}, TextValue("0.50")}, {Column{Type: "double"}, IntValue(1)}, {Column{Type: "year"}, IntValue(2026)},
+		{Column{Type: "int"}, TextValue("5")}, {Column{Type: "varchar", Length: 5}, IntValue(12345)}, {Column{Type: "enum", Definition: "enum('a','b')"}, TextValue("b")},
+	} {
+		if !c.column.takes(c.value) {
+			t.Errorf("%s refuses %v", c.column.Type, c.value)
+		}
+	}
+}
+
+// A problem that topics.yaml accepts by name is none.
+func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
+	m, f := shop(), fittingSchema()
+	stock := f["shop_stock"]
+	stock.Indexes = append(stock.Indexes, Index{"by_free", false, []string{"free"}})
+	f["shop_stock"] = stock
+	check := func() []Problem {
+		return m.WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
+	}
+	if got := check(); len(got) != 1 || !strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept") {
+		t.Errorf("%v", got)
+	}
+	m.Accept = []string{IndexedQuantity}
+	if got := check(); len(got) != 0 {
+		t.Errorf("%v", got)
 	}
 }
 
