@@ -281,7 +281,11 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		return passed("schema", "it is the version that this program needs")
 	}))
 	all = append(all, s.checkTables(ctx)...)
-	if checkupsError(all) == nil {
+	fit := checkupsError(all) == nil
+	if fit && s.cfg != nil && s.cfg.Orders != nil {
+		all = append(all, withTimeout(ctx, s.checkOrders))
+	}
+	if fit {
 		all = append(all, withTimeout(ctx, s.checkWritable))
 	} else {
 		all = append(all, skipped(checkOfWrites, "fix schema and tables first"))
@@ -306,8 +310,8 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
 		all := make([]checkup, len(wrong.Problems))
 		for i, p := range wrong.Problems {
-			fix := p.Fix
-			p.Fix = "docs/mapping.md has every key"
+			fix := p.How()
+			p.Accept, p.Fix = "", "docs/mapping.md has every key"
 			all[i] = finding(check, p.Error(), fix)
 		}
 		return all

@@ -310,6 +310,27 @@ func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
 	}
 }
 
+func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
+	number := func(numbers ...int64) (values []Value) {
+		for _, n := range numbers {
+			values = append(values, IntValue(n))
+		}
+		return values
+	}
+	for _, c := range []struct {
+		paid, closed []Value
+		status, want string
+	}{
+		{nil, nil, "101", "unpaid"}, {nil, nil, "103", "closed"}, {nil, number(102), "102", "closed"}, {number(201), nil, "201", "paid"},
+		{nil, nil, "7", "counts as paid"}, {number(201), number(102), "7", "counts as paid"}, {number(201), nil, "7", "counts as closed"},
+	} {
+		s := Status{From: IntValue(101), To: IntValue(103), Paid: c.paid, Closed: c.closed}
+		if got := s.Meaning(c.status); got != c.want {
+			t.Errorf("%+v: %s is %q, want %q", s, c.status, got, c.want)
+		}
+	}
+}
+
 func TestErr_HasALineForEachProblem(t *testing.T) {
 	problems := []Problem{{Path: "due.zone", What: "none is given", Fix: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Fix: "look for it"}}
 	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
