@@ -225,6 +225,8 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Generated: true}), "closed_at.column: generated column"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
 		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "version: is varchar(9)"},
+		{mapped(version, "rev", Column{Type: "tinyint", Definition: "tinyint(1)"}), "version: is tinyint(1), which is a flag"},
+		{mapped(func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixSeconds} }, "made", Column{Type: "tinyint", Definition: "tinyint"}), "created.type: tinyint, and is mapped as unix_s"},
 		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
 		{func(m *Mapping, f Schema) {
 			mapped(version, "rev", Column{Type: "int"})(m, f)

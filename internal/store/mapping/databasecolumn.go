@@ -147,6 +147,8 @@ func (d *databaseChecker) counter(name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
 		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
+	case c.Type == "tinyint":
+		d.reportHarm("version", fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
 	case d.indexLedBy(name) != "":
 		d.reportHarm("version", d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
 	case strings.HasSuffix(strings.ToLower(name), "id"):
@@ -288,7 +290,7 @@ func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	}
 	fits := c.Type == string(m.Type)
 	if m.Type == UnixSeconds || m.Type == UnixMillis {
-		fits = slices.Contains(integerTypes, c.Type)
+		fits = c.Type == "int" || c.Type == "bigint" // no smaller type holds a unix time
 	}
 	switch {
 	case !fits:
