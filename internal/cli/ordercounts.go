@@ -43,7 +43,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 
 // doubt says what is improbable about the due times of orders, and what to do. Pure.
 func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
-	longest := max(cfg.Delays.Default, slices.Max(append(slices.Collect(maps.Values(cfg.Delays.ByCategory)), 0)))
+	longest := slices.Max(append(slices.Collect(maps.Values(cfg.Delays.ByCategory)), cfg.Delays.Default))
 	ahead := c.Farthest.Sub(c.At)
 	switch {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
@@ -58,29 +58,20 @@ func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
 	return "", ""
 }
 
-// lines describes the numbers.
-func (c *orderCounts) lines() []string {
-	waiting, closed := fmt.Sprintf("%d not due yet", c.Waiting), fmt.Sprint(c.To)
-	if c.Waiting > 0 {
-		waiting += fmt.Sprintf(", the farthest in %v", c.Farthest.Sub(c.At).Round(time.Second))
-	}
-	if c.To >= store.CountLimit {
-		closed += " or more"
-	}
-	return []string{
-		fmt.Sprintf("unpaid, status %v (orders.status.from)\t%d: %d overdue, %s, %d excluded", c.status.From, c.From, c.Overdue, waiting, c.Excluded),
-		fmt.Sprintf("closed, status %v (orders.status.to)\t%s", c.status.To, closed),
-	}
-}
-
 // print prints the numbers. A nil c prints nothing.
 func (c *orderCounts) print(w io.Writer) {
 	if c == nil {
 		return
 	}
-	for _, line := range c.lines() {
-		fmt.Fprintln(w, line)
+	fmt.Fprintf(w, "unpaid, status %v\t%d: %d overdue, %d not due yet", c.status.From, c.From, c.Overdue, c.Waiting)
+	if c.Waiting > 0 {
+		fmt.Fprintf(w, ", the farthest in %v", c.Farthest.Sub(c.At).Round(time.Second))
 	}
+	fmt.Fprintf(w, ", %d excluded\nclosed, status %v\t%d", c.Excluded, c.status.To, c.To)
+	if c.To >= store.CountLimit {
+		fmt.Fprint(w, " or more")
+	}
+	fmt.Fprintln(w)
 	if c.Doubt != "" {
 		fmt.Fprintf(w, "FOUND\t%s\n", c.Doubt)
 	}
@@ -96,5 +87,7 @@ func (s *session) checkOrders(ctx context.Context) checkup {
 	case c.Doubt != "" && !s.found.Unknown("delays"):
 		return finding(check, c.Doubt, c.Fix)
 	}
-	return passed(check, "%s; %s", strings.ReplaceAll(c.lines()[0], "\t", ": "), strings.ReplaceAll(c.lines()[1], "\t", ": "))
+	var numbers strings.Builder
+	c.print(&numbers)
+	return passed(check, "%s", strings.NewReplacer("\t", ": ", "\n", "; ").Replace(strings.TrimSpace(numbers.String())))
 }

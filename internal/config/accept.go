@@ -42,56 +42,42 @@ func (s *settings) acceptance(r *reader, path string, n *yaml.Node) {
 	s.accept = append(s.accept, name)
 }
 
-// refuseUnless refuses the value at path, unless the file accepts it by name.
+// refuseUnless refuses the value at path, unless the file accepts it by name. An empty name cannot be
+// accepted.
 func (r *reader) refuseUnless(s *settings, name, path, what, do string) {
 	if !slices.Contains(s.accept, name) && !r.bad[path] {
 		r.refuse(path, r.at[path], what, mapping.OrAccept(do, name))
 	}
 }
 
-const (
-	// maxSmallestBucket bounds the smallest bucket. Every shorter delay goes there too, so a relay must
-	// know each of its records at once: a long one holds more than the memory of a relay.
-	maxSmallestBucket = time.Minute
-	// minDelay bounds delays: an order with a shorter one is closed before the customer has seen it.
-	minDelay = time.Second
+// maxSmallestBucket bounds the smallest bucket. Every shorter delay goes there too, so a relay must
+// know each of its records at once: a long one holds more than the memory of a relay.
+const maxSmallestBucket = time.Minute
 
-	minPeriod    = time.Second      // shorter, sweeps follow each other without a pause
-	maxPeriod    = day              // an order that the pipeline missed waits up to a period
-	maxGrace     = time.Hour        // no sweep closes an order within the grace
-	minExpiry    = time.Second      // a slow answer of Redis ends a shorter lock, and two processes sweep at once
-	maxExpiry    = 10 * time.Minute // after a process was killed, no other sweeps until the lock expires
-	maxCauseTime = 10 * time.Minute // orders stay open while a sweep waits for Kafka
-)
-
-// checkBounds refuses values that are valid and do harm.
+// checkBounds refuses durations that are valid and do harm.
 func (r *reader) checkBounds(s *settings) {
+	const early = "an order would be closed before its customer has seen it"
 	c := s.compensator
-	r.atLeast("delays.default", s.delays.Default, minDelay, "an order would be closed before its customer has seen it")
+	r.atLeast(s, "delays.default", s.delays.Default, time.Second, early)
 	for name, d := range s.delays.ByCategory {
-		r.atLeast("delays.categories."+name, d, minDelay, "an order would be closed before its customer has seen it")
+		r.atLeast(s, "delays.categories."+name, d, time.Second, early)
 	}
-	r.atLeast("compensator.period", c.Period, minPeriod, "sweeps would follow each other without a pause")
-	r.atLeast("compensator.lock.expiry", c.Lock.Expiry, minExpiry, "a slow answer of Redis would end the lock, and two processes would sweep at once")
-	r.atMost("compensator.lock.expiry", c.Lock.Expiry, maxExpiry, "after a sweep was killed, no other process would sweep for so long")
-	r.atMost("compensator.causes.time", c.Causes.Time, maxCauseTime, "a sweep may wait so long for Kafka before it closes the next orders")
-	r.atMostUnless(s, LongGrace, "compensator.grace", c.Grace, maxGrace, "no sweep closes an order that the pipeline missed before then")
-	r.atMostUnless(s, LongPeriod, "compensator.period", c.Period, maxPeriod, "an order that the pipeline missed would stay open for so long")
+	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")
+	r.atLeast(s, "compensator.lock.expiry", c.Lock.Expiry, time.Second, "a slow answer of Redis would end the lock, and two processes would sweep at once")
+	r.atMost(s, "", "compensator.lock.expiry", c.Lock.Expiry, 10*time.Minute, "after a sweep was killed, no other process would sweep for so long")
+	r.atMost(s, "", "compensator.causes.time", c.Causes.Time, 10*time.Minute, "a sweep may wait so long for Kafka before it closes the next orders")
+	r.atMost(s, LongGrace, "compensator.grace", c.Grace, time.Hour, "no sweep closes an order that the pipeline missed before then")
+	r.atMost(s, LongPeriod, "compensator.period", c.Period, day, "an order that the pipeline missed would stay open for so long")
 }
 
-func (r *reader) atLeast(path string, d, least time.Duration, why string) {
-	if d < least && r.at[path] != nil && !r.bad[path] {
-		r.refuse(path, r.at[path], fmt.Sprintf("%s is shorter than %s: %s", r.rawValue(path), FormatDuration(least), why), "write "+FormatDuration(least)+" or more")
-	}
-}
-
-func (r *reader) atMost(path string, d, most time.Duration, why string) {
-	if d > most && !r.bad[path] {
-		r.refuse(path, r.at[path], fmt.Sprintf("%s is longer than %s: %s", r.rawValue(path), FormatDuration(most), why), "write "+FormatDuration(most)+" or less")
+func (r *reader) atLeast(s *settings, path string, d, least time.Duration, why string) {
+	if d < least && r.at[path] != nil {
+		r.refuseUnless(s, "", path, fmt.Sprintf("%s is shorter than %s: %s", r.rawValue(path), FormatDuration(least), why), "write "+FormatDuration(least)+" or more")
 	}
 }
 
-func (r *reader) atMostUnless(s *settings, name, path string, d, most time.Duration, why string) {
+// atMost refuses a longer duration, unless the file accepts it by name.
+func (r *reader) atMost(s *settings, name, path string, d, most time.Duration, why string) {
 	if d > most {
 		r.refuseUnless(s, name, path, fmt.Sprintf("%s is longer than %s: %s", r.rawValue(path), FormatDuration(most), why), "write "+FormatDuration(most)+" or less")
 	}

@@ -17,8 +17,13 @@ func Acceptable() []string {
 	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, FarDue, NothingDueLater, OverwrittenClose}
 }
 
-// OrAccept returns a fix, and that the problem can be accepted by name.
-func OrAccept(fix, name string) string { return fix + ", or add " + name + " to accept" }
+// OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.
+func OrAccept(fix, name string) string {
+	if name == "" {
+		return fix
+	}
+	return fix + ", or add " + name + " to accept"
+}
 
 // Unaccepted removes the problems that the mapping accepts.
 func (m *Mapping) Unaccepted(problems []Problem) []Problem {

@@ -28,12 +28,7 @@ func (p Problem) Error() string {
 }
 
 // How returns how to fix the problem, and how to accept it if that is possible.
-func (p Problem) How() string {
-	if p.Accept == "" {
-		return p.Fix
-	}
-	return OrAccept(p.Fix, p.Accept)
-}
+func (p Problem) How() string { return OrAccept(p.Fix, p.Accept) }
 
 // Reason returns what is wrong, and what harm it would do.
 func (p Problem) Reason() string {
