@@ -123,7 +123,7 @@ func printCheckups(w io.Writer, all []checkup) {
 		case !k.OK:
 			state = "FOUND"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 400))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 2000))
 		if k.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
 		}

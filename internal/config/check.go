@@ -67,7 +67,7 @@ func (r *reader) checkSmallest(s *settings) {
 	}
 	if smallest.length > maxSmallestBucket && !r.anyBad("buckets") {
 		r.refuseUnless(s, LongSmallestBucket, smallest.path,
-			fmt.Sprintf("the smallest bucket is %s, longer than %s: shorter delays go there too, a relay holds all its records in memory, and late ones among them are closed late", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
+			fmt.Sprintf("the smallest bucket is %s, longer than %s: every shorter delay goes there too, so a relay must hold all its records in memory, and orders close late if it cannot", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
 			"add a bucket of 1m or less, such as 10s")
 	}
 }

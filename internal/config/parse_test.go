@@ -136,7 +136,7 @@ var refusals = []struct {
 	}},
 
 	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\ncompensator: {grace: 400d, period: 3650d, lock: {expiry: 30d, extend: 1h}, causes: {time: 10d}}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
-		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: shorter delays go there too, a relay holds all its records in memory, and late ones among them are closed late; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
+		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay must hold all its records in memory, and orders close late if it cannot; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
 		"t:2:19: delays.default: 1ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:2:40: delays.categories.a: 10ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
 		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or add long_grace to accept",
