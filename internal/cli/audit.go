@@ -42,6 +42,7 @@ beginning of the window.
   still_open       due, unpaid, and open for longer than a missed order may be
   no_receipt       closed, without the rows that a close writes
   stray_receipt    the receipt of a close, and the order is not closed
+  overwritten      closed, and another program wrote another closed status over it
   paid_but_closed  both paid and closed
   closed_early     closed before it was due
   ledger_missing   closed, and its stock was never released
@@ -196,7 +197,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 	}
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
-		fmt.Fprintf(w, "  %s\t%d\n", oneLine(status, 40), s.Statuses[status])
+		fmt.Fprintf(w, "  %s\t%d\n", inWords(status, s.Meanings[status]), s.Statuses[status])
 	}
 	for _, status := range slices.Sorted(maps.Keys(s.Unlisted)) {
 		fmt.Fprintf(w, "orders.status does not name %s\tit counts as %s\n", oneLine(status, 40), s.Unlisted[status])
@@ -213,7 +214,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 		{s.Excluded, "unpaid, and excluded by orders.where or orders.not_before"},
 		{s.NoRecord, "closed without a record in the close topic"},
 		{s.DeadLetters, "with a pending dead letter"},
-		{s.EventsUnjudged, "not checked for an event: closed at a time whose events were not read"}, // or the topic of events was not read
+		{s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread"}, // or the topic of events was not read
 	} {
 		if line.n > 0 {
 			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)

@@ -21,7 +21,8 @@ func newCompensate(c *common) *cobra.Command {
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
 hourly sweeps, and print a report. With --dry-run it only counts. Exit 3: the orders'
-tables do not fit the mapping in topics.yaml; 5: another process is sweeping; 6: some
+tables do not fit the mapping in topics.yaml, or with --dry-run, the due times of the
+orders do not fit its delays; 5: another process is sweeping; 6: some
 orders could not be closed.
 
 If Kafka is set, the report has the reason why the pipeline missed each order:
@@ -71,12 +72,22 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	if errors.Is(err, compensator.ErrHeld) {
 		return Exit(Refused, fmt.Errorf("%w; wait for it, or find the process in the logs", err))
 	}
-	if printed := c.print(r, func(w io.Writer) { printReport(w, r) }); err == nil {
+	var counts *orderCounts
+	if err == nil && dryRun {
+		counts, err = s.countOrders(ctx)
+	}
+	shown := struct {
+		compensator.Report
+		Orders *orderCounts `json:"orders,omitempty"`
+	}{r, counts}
+	if printed := c.print(shown, func(w io.Writer) { printReport(w, r); counts.print(w) }); err == nil {
 		err = printed
 	}
 	switch {
 	case err != nil:
 		return err
+	case counts != nil && counts.Doubt != "":
+		return Exit(Findings, errors.New(counts.Doubt+"; "+counts.Fix))
 	case r.Failed > 0:
 		return Exit(Partly, fmt.Errorf("%d orders could not be closed", r.Failed))
 	}

@@ -126,7 +126,7 @@ func printCheckups(w io.Writer, all []checkup) {
 		case !k.OK:
 			state = "FOUND"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 400))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 2000))
 		if k.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
 		}
@@ -284,7 +284,11 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		return passed("schema", "it is the version that this program needs")
 	}))
 	all = append(all, s.checkTables(ctx)...)
-	if checkupsError(all) == nil {
+	fit := checkupsError(all) == nil
+	if fit && s.cfg != nil && s.cfg.Orders != nil {
+		all = append(all, withTimeout(ctx, s.checkOrders))
+	}
+	if fit {
 		all = append(all, withTimeout(ctx, s.checkWritable))
 	} else {
 		all = append(all, skipped(checkOfWrites, "fix schema and tables first"))
@@ -309,8 +313,8 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
 		all := make([]checkup, len(wrong.Problems))
 		for i, p := range wrong.Problems {
-			fix := p.Fix
-			p.Fix = "docs/mapping.md has every key"
+			fix := p.How()
+			p.Accept, p.Fix = "", "docs/mapping.md has every key"
 			all[i] = finding(check, p.Error(), fix)
 		}
 		return all

@@ -75,6 +75,18 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "INSERT INTO t VALUES (1, 0, 1, UTC_TIMESTAMP())"); err != nil {
 		t.Fatal(err)
 	}
+	for _, args := range [][]string{{"doctor"}, {"compensate", "--once", "--dry-run"}} {
+		for accept, want := range map[string]int{"": 3, "accept: [nothing_due_later]\n": 0} {
+			text, err := os.ReadFile(good)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, stderr, code := run(t, env, append(args, "--config", topicsYAML(t, accept+string(text)))...)
+			if code != want || !strings.Contains(out, "1 overdue, 0 not due yet, 0 excluded") && code == 0 || strings.Contains(out, "1 unpaid orders are overdue, and none is due in the future") != (code == 3) {
+				t.Errorf("%v with %q: exit %d\n%s%s", args, accept, code, out, stderr)
+			}
+		}
+	}
 	refused("compensate", "--once")
 	refused("postpone", "--due-before", "now", "--by", "20m", "--plan", filepath.Join(t.TempDir(), "plan.jsonl"))
 	if open := count("SELECT COUNT(*) FROM t WHERE state = 0"); open != 1 {

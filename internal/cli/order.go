@@ -88,12 +88,20 @@ func historyError(s ops.History, all bool) error {
 	return nil
 }
 
+// inWords returns a status of the shop with its meaning, such as 101 (unpaid).
+func inWords(status, meaning string) string {
+	if status = oneLine(status, 40); meaning == "" || meaning == status {
+		return status
+	}
+	return status + " (" + meaning + ")"
+}
+
 // printHistory prints the history. unset are the variables whose servers were not asked.
 func printHistory(w io.Writer, s ops.History, unset []string) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now.String(), 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order
-		fmt.Fprint(w, o.State)
+		fmt.Fprint(w, inWords(o.State, o.Meaning))
 		if o.Version > 0 { // 0: the table has no such column
 			fmt.Fprintf(w, ", version %d", o.Version)
 		}

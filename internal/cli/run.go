@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -64,8 +65,19 @@ rest at the next start; the log says which.`,
 					return err
 				}
 			}
+			c.warnOfUnknownVariables(s.logger)
 			return s.run(cmd.Context(), roles, hangup)
 		},
+	}
+}
+
+// warnOfUnknownVariables logs the variables that have no effect, such as one with a misspelt name.
+func (c *common) warnOfUnknownVariables(logger *slog.Logger) {
+	if c.env.Environ == nil {
+		return
+	}
+	for _, line := range config.UnknownVariables(c.env.Environ()) {
+		logger.Warn("unknown environment variable", "problem", line)
 	}
 }
 

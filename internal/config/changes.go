@@ -108,6 +108,7 @@ func flatten(c *Config) map[string]string {
 			walk(flat, snake(name), all.Field(i))
 		}
 	}
+	delete(flat, "orders.accept") // the same as accept
 	return flat
 }
 

@@ -21,9 +21,13 @@ func (r *reader) check(s *settings) {
 	r.checkBuckets(s)
 	r.checkDelays(s)
 	r.checkNames(s)
+	r.checkBounds(s)
 	r.checkLock(s.compensator.Lock)
+	if s.orders != nil {
+		s.orders.Accept = s.accept
+	}
 	r.checkMapping(s.orders, s.maxDelay)
-	r.checkClosing(s.closer, s.orders)
+	r.checkClosing(s)
 }
 
 func (r *reader) checkBuckets(s *settings) {
@@ -33,6 +37,7 @@ func (r *reader) checkBuckets(s *settings) {
 	if len(s.buckets) > 0 && !r.anyBad("buckets") && !slices.ContainsFunc(s.buckets, func(b bucket) bool { return !b.draining }) {
 		r.refuse("buckets", r.at["buckets"], "every bucket is draining", "leave one that records can be put into")
 	}
+	r.checkSmallest(s)
 	first := map[time.Duration]bucket{}
 	for _, b := range s.buckets {
 		if b.length < minBucket {
@@ -48,6 +53,22 @@ func (r *reader) checkBuckets(s *settings) {
 			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(b.path), FormatDuration(s.maxDelay)),
 				"raise delays.max, or let the bucket drain: {length: "+r.rawValue(b.path)+", draining: true}")
 		}
+	}
+}
+
+// checkSmallest refuses a long smallest bucket. It counts open buckets only: one that drains gets no
+// more records.
+func (r *reader) checkSmallest(s *settings) {
+	var smallest bucket
+	for _, b := range s.buckets {
+		if !b.draining && (smallest.path == "" || b.length < smallest.length) {
+			smallest = b
+		}
+	}
+	if smallest.length > maxSmallestBucket && !r.anyBad("buckets") {
+		r.refuseUnless(s, LongSmallestBucket, smallest.path,
+			fmt.Sprintf("the smallest bucket is %s, longer than %s: every shorter delay goes there too, so a relay reads each of its records at once, and orders close late if its memory is too small for them", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
+			"add a bucket of 1m or less, such as 10s")
 	}
 }
 

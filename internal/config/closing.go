@@ -7,7 +7,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // ClosingKind says how orders are closed.
@@ -54,7 +53,8 @@ func address(to *string) parser {
 	}
 }
 
-func (r *reader) checkClosing(c Closer, orders *mapping.Mapping) {
+func (r *reader) checkClosing(s *settings) {
+	c, orders := s.closer, s.orders
 	const url = "closer.http.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
 		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")
@@ -74,6 +74,10 @@ func (r *reader) checkClosing(c Closer, orders *mapping.Mapping) {
 		const payment = "closer.payment.url"
 		r.refuse(payment, r.at[payment], "with closer.kind http this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
+	}
+	if !private(c.Payment.URL) {
+		r.refuseUnless(s, PaymentWithoutTLS, "closer.payment.url",
+			"its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed", "write https://")
 	}
 }
 

@@ -34,7 +34,7 @@ func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 }
 
 func TestParse_APaymentProviderNeedsThePaidStatus(t *testing.T) {
-	const file = "buckets: [1m]\ncloser: {payment: {url: \"http://a/\"}}\norders:\n  table: t\n  id: {column: id, type: integer}\n" +
+	const file = "buckets: [1m]\ncloser: {payment: {url: \"https://a/\"}}\norders:\n  table: t\n  id: {column: id, type: integer}\n" +
 		"  status: {column: s, from: 1, to: 9%s}\n  due: {column: d, type: datetime, zone: UTC, precision: s}\n  items: none\n  stock: none\n"
 	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(), "t.yaml:6:11: closer.payment.url: a payment provider is set, but orders.status.paid is empty") {
 		t.Errorf("without: %v", err)

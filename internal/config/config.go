@@ -41,6 +41,8 @@ type Config struct {
 	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
+	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
+	Accept []string
 }
 
 // Topics are the topic names, with the prefix applied.
@@ -196,6 +198,7 @@ type settings struct {
 	orders      *mapping.Mapping
 	ordersAt    *Source
 	outbox      Outbox
+	accept      []string
 }
 
 // bucket is an entry of the list of buckets, with its position in the file.
@@ -302,6 +305,7 @@ func (s *settings) config() *Config {
 		Orders:      s.orders,
 		OrdersAt:    s.ordersAt,
 		Outbox:      s.outbox,
+		Accept:      s.accept,
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
 	for _, b := range s.buckets {

@@ -2,8 +2,10 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +89,7 @@ delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s,
 compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}}
 closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
 outbox: {batch: 2, in_flight: 16}
+accept: [long_grace]
 `)
 	want := &config.Config{
 		Delays: orderclose.Delays{
@@ -111,6 +114,7 @@ outbox: {batch: 2, in_flight: 16}
 			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},
 		},
 		Outbox: config.Outbox{Batch: 2, InFlight: 16},
+		Accept: []string{config.LongGrace},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -131,9 +135,27 @@ topics:
 }
 
 func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.T) {
-	c := parse(t, "buckets: [1m]\r\ndelays:\r\n  default: 50ms\r\n\r\n")
-	if c.Delays.Default != 50*time.Millisecond {
+	c := parse(t, "buckets: [1m]\r\ndelays:\r\n  default: 5s\r\n\r\n")
+	if c.Delays.Default != 5*time.Second {
 		t.Errorf("default delay is %v", c.Delays.Default)
+	}
+}
+
+func TestAccepts_LiftsExactlyTheNamedRefusals(t *testing.T) {
+	const file = "buckets: [5m]\ncompensator: {grace: 2h, period: 2d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\naccept: [%s]\n"
+	lifted := []string{config.LongSmallestBucket, config.LongGrace, config.LongPeriod, config.PaymentWithoutTLS}
+	for i, name := range lifted {
+		_, err := config.Parse("t", fmt.Appendf(nil, file, strings.Join(slices.Delete(slices.Clone(lifted), i, i+1), ", ")))
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), ", or add "+name+" to accept") {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+	c := parse(t, fmt.Sprintf(file, strings.Join(lifted, ", ")))
+	if !c.Accepts(config.LongGrace) || c.Accepts("far_due") {
+		t.Errorf("it accepts %v", c.Accept)
+	}
+	for _, host := range []string{"127.0.0.1:80", "localhost", "[::1]:8080"} {
+		parse(t, "buckets: [1m]\ncloser: {payment: {url: \"http://"+host+"/x\"}}\n")
 	}
 }
 

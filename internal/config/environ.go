@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,44 @@ func (r Release) GoString() string { return r.String() }
 
 // ErrNotSet is wrapped by the errors of Require.
 var ErrNotSet = errors.New("not set")
+
+// orFiles are the variables whose value a file may hold, which the variable with _FILE appended
+// names. others are all other variables.
+var (
+	orFiles = []string{EnvBrokers, EnvDSN, EnvRedis, EnvReleaseURL, EnvReleaseToken, EnvHTTPSecret, EnvPaymentSecret, EnvSASLUser, EnvSASLPassword}
+	others  = []string{
+		EnvListen, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
+		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
+		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleTLSCert, EnvConsoleTLSKey, EnvConsoleProxies,
+		EnvConsoleTokens, EnvConsolePasswords, EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators,
+	}
+)
+
+// ofKubernetes matches variables that Kubernetes sets for a Service whose name begins with orderclose.
+var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_\d+_|$)`)
+
+// UnknownVariables returns a line for each variable of environ that begins with ORDERCLOSE_ and that no
+// part of the program reads, with the variable that was probably meant. environ has the form of
+// os.Environ. The lines hold no values.
+func UnknownVariables(environ []string) (lines []string) {
+	known := slices.Concat(orFiles, others)
+	for _, name := range orFiles {
+		known = append(known, name+"_FILE")
+	}
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {
+			continue
+		}
+		line := name + " is not a variable of this program and has no effect"
+		if meant := nearest(name, known); meant != "" {
+			line += "; did you mean " + meant + "?"
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
 
 var examples = map[string]string{
 	EnvBrokers: "127.0.0.1:9092,127.0.0.1:9093",

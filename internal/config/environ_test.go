@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,6 +43,37 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
+	got := config.UnknownVariables([]string{
+		"ORDERCLOSE_RELEASE_URI=https://u:secret@x", "ORDERCLOSE_KAFKA_BROKER=b:1", "ORDERCLOSE_LISTEN_FILE=f", "ORDERCLOSE_COLOUR=red",
+		"ORDERCLOSE_DB_DSN_FILE=f", "ORDERCLOSE_LISTEN=:1", "PATH=/bin", "ORDERCLOSE_RELAY_SERVICE_HOST=10.0.0.1", "ORDERCLOSE_RELAY_PORT_9464_TCP_ADDR=10.0.0.1", "ORDERCLOSE_RELAY_SERVICE_PORT_METRICS=1",
+	})
+	want := []string{
+		"ORDERCLOSE_COLOUR is not a variable of this program and has no effect",
+		"ORDERCLOSE_KAFKA_BROKER is not a variable of this program and has no effect; did you mean ORDERCLOSE_KAFKA_BROKERS?",
+		"ORDERCLOSE_LISTEN_FILE is not a variable of this program and has no effect",
+		"ORDERCLOSE_RELEASE_URI is not a variable of this program and has no effect; did you mean ORDERCLOSE_RELEASE_URL?",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`Env\w+ += "(ORDERCLOSE_\w+)"`).FindAllStringSubmatch(string(text), -1) {
+			if unknown := config.UnknownVariables([]string{found[1] + "=x"}); len(unknown) > 0 {
+				t.Errorf("%s: %v", source, unknown)
+			}
+		}
 	}
 }
 

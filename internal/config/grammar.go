@@ -49,6 +49,7 @@ func (s *settings) grammar() parser {
 			}),
 		}),
 		"orders": s.mapping,
+		"accept": list("[long_smallest_bucket]", s.acceptance),
 		"closer": section(fields{
 			"batch":          integer(&s.closer.Batch, 1, MaxBatch),
 			"target_latency": duration(&s.closer.TargetLatency),

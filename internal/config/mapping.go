@@ -95,7 +95,7 @@ func (r *reader) checkMapping(m *mapping.Mapping, maxDelay time.Duration) {
 	for _, p := range problems {
 		wanted := path + "." + p.Path
 		if found := r.nearest(wanted); !r.anyBad(found) {
-			r.refuse(wanted, r.at[found], strings.TrimSpace(p.Reason()), p.Fix)
+			r.refuse(wanted, r.at[found], strings.TrimSpace(p.Reason()), p.How())
 		}
 	}
 }

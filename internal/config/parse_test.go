@@ -71,13 +71,13 @@ var refusals = []struct {
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
 		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed`,
-		`t:5:1: unknown key "zzz"; known here: buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
+		`t:5:1: unknown key "zzz"; known here: accept, buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
 	{"the length of a bucket, misspelt", "buckets: [1m, {lenght: 10s}]\n", []string{`t:1:16: buckets[1]: unknown key "lenght"; did you mean length?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
 	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
-		`t:1:1: unknown key "zzz"; known here: buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
+		`t:1:1: unknown key "zzz"; known here: accept, buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
 		"t:1:1: no bucket; " + hintNoBucket,
 	}},
 	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{
@@ -135,6 +135,26 @@ var refusals = []struct {
 		"t:2:39: compensator.lock.extend: 20s is more than half of compensator.lock.expiry, 10s; " + hintExtend,
 	}},
 
+	{"values that do harm", "buckets: [2h, {length: 1m, draining: true}, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\ncompensator: {grace: 400d, period: 3650d, lock: {expiry: 30d, extend: 1h}, causes: {time: 10d}}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{
+		"t:1:45: buckets[2]: the smallest bucket is 5m, longer than 1m: every shorter delay goes there too, so a relay reads each of its records at once, and orders close late if its memory is too small for them; add a bucket of 1m or less, such as 10s, or add long_smallest_bucket to accept",
+		"t:2:19: delays.default: 1ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
+		"t:2:40: delays.categories.a: 10ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
+		"t:3:22: compensator.grace: 400d is longer than 1h: no sweep closes an order that the pipeline missed before then; write 1h or less, or add long_grace to accept",
+		"t:3:36: compensator.period: 3650d is longer than 1d: an order that the pipeline missed would stay open for so long; write 1d or less, or add long_period to accept",
+		"t:3:58: compensator.lock.expiry: 30d is longer than 10m: after a sweep was killed, no other process would sweep for so long; write 10m or less",
+		"t:3:91: compensator.causes.time: 10d is longer than 10m: a sweep may wait so long for Kafka before it closes the next orders; write 10m or less",
+		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add payment_without_tls to accept",
+	}},
+	{"values that are too short", "buckets: [1m]\ncompensator: {period: 1ms, lock: {expiry: 2ms, extend: 1ms}}\n", []string{
+		"t:2:23: compensator.period: 1ms is shorter than 1s: sweeps would follow each other without a pause; write 1s or more",
+		"t:2:43: compensator.lock.expiry: 2ms is shorter than 1s: a slow answer of Redis would end the lock, and two processes would sweep at once; write 1s or more",
+	}},
+	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
+		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,
+		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_grace, long_period, payment_without_tls, future_not_before, indexed_quantity, version_like_id, far_due, nothing_due_later, overwritten_close`,
+		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
+	}},
+
 	{"letters of names", "buckets: [1m]\ntopics: {prefix: ä, close: 'a b', dead_letter: 2024, delay: ~}\n", []string{
 		`t:2:18: topics.prefix: "ä" has the letter 'ä', which Kafka refuses; ` + hintLetters,
 		`t:2:28: topics.close: "a b" has the letter ' ', which Kafka refuses; ` + hintLetters,
@@ -146,9 +166,9 @@ var refusals = []struct {
 		"t:2:34: topics.dead_letter: the name is empty; write one, or remove the key for the default",
 		`t:2:45: topics.delay: "delay" has {bucket} 0 times, want once; put it where the bucket's length belongs, such as delay_{bucket}`,
 	}},
-	{"names that are too long", "buckets: [90m]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", control: c, dead_letter: n23456789012, delay: '12345{bucket}789', replay: r, events: e}\n", []string{
-		"t:2:283: topics.dead_letter: the name has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
-		"t:2:304: topics.delay: the name has 251 letters with the prefix, and Kafka takes 249; shorten one of them",
+	{"names that are too long", "buckets: [90s]\naccept: [long_smallest_bucket]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", control: c, dead_letter: n23456789012, delay: '12345{bucket}789', replay: r, events: e}\n", []string{
+		"t:3:283: topics.dead_letter: the name has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
+		"t:3:304: topics.delay: the name has 251 letters with the prefix, and Kafka takes 249; shorten one of them",
 	}},
 	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {close: delay_5m, dead_letter: delay_5m}\n", []string{
 		"t:1:15: buckets[1]: topic delay_5m is already used by topics.close; give each topic a name of its own",

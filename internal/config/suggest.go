@@ -12,10 +12,13 @@ func suggest(name string, known []string) string {
 }
 
 // closest returns the known key that differs from name by at most two letters, or "".
-func closest(name string, known []string) string {
+func closest(name string, known []string) string { return nearest(strings.ToLower(name), known) }
+
+// nearest is closest for names that are not in lower case.
+func nearest(name string, known []string) string {
 	best, least := "", 3 // a key that differs by 3 or more is a guess
 	for _, k := range known {
-		if d := distance(strings.ToLower(name), k); d < least && d < len(k) {
+		if d := distance(name, k); d < least && d < len(k) {
 			best, least = k, d
 		}
 	}

@@ -18,6 +18,7 @@ const (
 	StillOpen     FindingKind = "still_open"      // due, unpaid, and open beyond the bound
 	NoReceipt     FindingKind = "no_receipt"      // closed without a receipt
 	StrayReceipt  FindingKind = "stray_receipt"   // not closed, with a receipt
+	Overwritten   FindingKind = "overwritten"     // closed, and the shop wrote another closed status over it
 	PaidButClosed FindingKind = "paid_but_closed" // paid and closed
 	ClosedEarly   FindingKind = "closed_early"    // closed before it was due
 	LedgerMissing FindingKind = "ledger_missing"  // closed, and its stock was not released
@@ -63,7 +64,9 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	if !f.receipts {
 		return found
 	}
-	if k, what := judgeReceipt(r, f.rules.Exclusive); k != "" {
+	if k, what := judgeReceipt(r, f.rules); k == Overwritten {
+		add(k, "see whether its stock was returned twice, and let the program compare the status before it writes; if that is its task, add overwritten_close to accept", "%s", what)
+	} else if k != "" {
 		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+ShellQuote(r.ID), "%s", what)
 	}
 	receipt := r.Receipt
@@ -95,11 +98,11 @@ func (f facts) eventKnown(at time.Time) bool {
 }
 
 // judgeReceipt checks that an order has a receipt if it was closed, and only then.
-func judgeReceipt(r store.AuditRow, exclusive bool) (k FindingKind, what string) {
+func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what string) {
 	has := r.Receipt != nil
 	switch r.Part.State {
 	case store.AuditClosed:
-		if !has && exclusive {
+		if !has && rules.Exclusive {
 			return NoReceipt, "the order is closed without a receipt, so the other rows of a close are missing too"
 		}
 		if r.PaidAt {
@@ -113,8 +116,11 @@ func judgeReceipt(r store.AuditRow, exclusive bool) (k FindingKind, what string)
 			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 		}
 	case store.AuditOther:
-		if has && exclusive {
+		if has && rules.Exclusive {
 			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part.Status, stamp(r.Receipt.ClosedAt))
+		}
+		if has && rules.Overwritten {
+			return Overwritten, fmt.Sprintf("the order was closed at %s by %s, and another program wrote the status %s over it", stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part.Status)
 		}
 	default:
 		if has {
@@ -187,6 +193,9 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z
 func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	s.Orders++
 	s.Statuses[r.Part.Status]++
+	if s.Meanings != nil && r.Part.Meaning != "" {
+		s.Meanings[r.Part.Status] = r.Part.Meaning
+	}
 	switch {
 	case r.Part.State == store.AuditOpen && f.now.Sub(r.Due) <= f.bound:
 		s.OpenWithinBound++

@@ -42,7 +42,7 @@ func factsWith(change func(f *facts)) facts {
 
 func TestJudge_EachDifferenceIsFound(t *testing.T) {
 	receipt := func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} }
-	mapped := factsWith(func(f *facts) { f.rules.Exclusive = false })
+	mapped := factsWith(func(f *facts) { f.rules.Exclusive, f.rules.Overwritten = false, true })
 	for what, c := range map[string]struct {
 		r    store.AuditRow
 		f    facts
@@ -60,7 +60,8 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		"no receipt, by the shop":       {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), mapped, ""},
 		"a receipt, and open":           {row(store.AuditOpen, receipt), factsWith(func(f *facts) { f.now = due }), "stray_receipt"},
 		"a receipt, and cancelled":      {row(store.AuditOther, receipt), factsWith(nil), "stray_receipt"},
-		"a receipt, and another status": {row(store.AuditOther, receipt), mapped, ""},
+		"a receipt, and another status": {row(store.AuditOther, receipt), mapped, "overwritten"},
+		"the same, and accepted":        {row(store.AuditOther, receipt), factsWith(func(f *facts) { f.rules.Exclusive = false }), ""},
 		"a receipt, and paid":           {row(store.AuditPaid, receipt), factsWith(nil), "paid_but_closed"},
 		"closed, and paid before":       {row(store.AuditClosed, func(r *store.AuditRow) { r.PaidAt = true }), factsWith(nil), "paid_but_closed"},
 		"early":                         {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt.ClosedAt = due.Add(-time.Millisecond) }), factsWith(nil), "closed_early"},

@@ -215,3 +215,18 @@ func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 		}
 	}
 }
+
+// A shop may write the column of closed_at for other reasons, such as each change of the row.
+func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for meaning, want := range map[string]bool{"": true, "closed": true, "counts as closed": true, "unpaid": false, "paid": false, "counts as paid": false} {
+		db := &store.OrderHistory{Order: &store.OrderRow{ID: "a", State: "101", Meaning: meaning, Due: at, ClosedAt: &at}}
+		said := false
+		for _, e := range timeline(db, nil) {
+			said = said || e.What.String() == "closed, without a receipt"
+		}
+		if said != want {
+			t.Errorf("an order that is %q: %v", meaning, said)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package ops
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
@@ -60,7 +61,8 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 		if o.PaidAt != nil {
 			add(*o.PaidAt, database, say("paid"))
 		}
-		if o.ClosedAt != nil && db.Receipt == nil {
+		// A shop may fill the column for other reasons, so its time is no close of an unpaid or paid order.
+		if closed := o.Meaning == "" || strings.HasSuffix(o.Meaning, "closed"); o.ClosedAt != nil && db.Receipt == nil && closed {
 			add(*o.ClosedAt, database, say("closed, without a receipt"))
 		}
 	}

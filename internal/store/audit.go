@@ -32,7 +32,9 @@ const (
 type AuditPart struct {
 	Table  string
 	Status string // as the database stores it
-	State  AuditState
+	// Meaning is what the shop's own status means, such as unpaid; empty in the reference schema.
+	Meaning string
+	State   AuditState
 	// Unlisted says that the mapping does not name the status. State is what a close
 	// takes the status for.
 	Unlisted bool
@@ -67,11 +69,15 @@ type AuditRules struct {
 	ClosedAt bool
 	// Event is the type of the event of a close.
 	Event string
+	// Overwritten says that an order with a receipt should have the status Status.To, and no other
+	// closed status.
+	Overwritten bool
 }
 
 // AuditRules returns what an audit can check.
 func (s *Store) AuditRules() AuditRules {
-	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, ClosedAt: s.q.m.ClosedAt != nil, Event: s.q.m.Event}
+	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, ClosedAt: s.q.m.ClosedAt != nil, Event: s.q.m.Event,
+		Overwritten: s.mapped && !slices.Contains(s.q.m.Accept, mapping.OverwrittenClose)}
 }
 
 // AuditParts returns all parts of an audit: the statuses that the mapping names, and the other
@@ -88,6 +94,8 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 				p := AuditPart{Table: t.name, Status: v.Text, State: state, table: t, value: v}
 				if !s.mapped {
 					p.Status = statusOf(v).String()
+				} else {
+					p.Meaning = s.q.m.Status.Meaning(v.Text)
 				}
 				parts = append(parts, p)
 			}

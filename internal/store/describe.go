@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -87,7 +88,25 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.q.m.CheckDatabase(schema, orders, items), nil
+	problems := s.q.m.CheckDatabase(schema, orders, items)
+	future, err := s.futureNotBefore(ctx)
+	return append(problems, s.q.m.Unaccepted(future)...), err
+}
+
+// futureNotBefore reports a Mapping.NotBefore that the database's clock has not reached.
+func (s *Store) futureNotBefore(ctx context.Context) ([]mapping.Problem, error) {
+	first := s.q.m.NotBefore
+	if first.IsZero() {
+		return nil, nil
+	}
+	now, err := s.Now(ctx)
+	if err != nil || !first.After(now) {
+		return nil, err
+	}
+	return []mapping.Problem{{
+		Path: "not_before", What: first.Format(time.RFC3339) + " is in the future", Why: "no order that is due before then is ever closed",
+		Fix: "correct the year or the time zone, or start after that moment", Accept: mapping.FutureNotBefore,
+	}}, nil
 }
 
 // describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
@@ -134,8 +153,20 @@ func describeTable(ctx context.Context, db *sql.DB, name string) (t mapping.Tabl
 			t.Triggers = append(t.Triggers, trigger)
 			return err
 		})
+	if err == nil && len(t.Triggers) == 0 {
+		err = db.QueryRowContext(ctx, triggersUnread, t.Schema, t.Schema, t.Name).Scan(&t.TriggersUnread)
+	}
 	return t, err == nil, err
 }
+
+// triggersUnread asks whether no grant lets this user see the triggers of a table: TRIGGER, or on
+// MariaDB also UPDATE. It does not know grants through a role.
+const triggersUnread = "SELECT COUNT(*) = 0 FROM (" +
+	"SELECT grantee, privilege_type FROM information_schema.user_privileges" +
+	" UNION ALL SELECT grantee, privilege_type FROM information_schema.schema_privileges WHERE ? LIKE table_schema" +
+	" UNION ALL SELECT grantee, privilege_type FROM information_schema.table_privileges WHERE table_schema = ? AND table_name = ?" +
+	") AS oc_all WHERE REPLACE(grantee, CHAR(39), '') = CURRENT_USER()" +
+	" AND (privilege_type = 'TRIGGER' OR privilege_type = 'UPDATE' AND VERSION() LIKE '%MariaDB%')"
 
 // presentMoment matches a default that is the time of the INSERT, as MySQL and MariaDB write
 // it.

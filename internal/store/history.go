@@ -32,10 +32,13 @@ func (s OrderHistory) Known() bool {
 
 // OrderRow is a row of the table orders.
 type OrderRow struct {
-	ID        string     `json:"order_id"`
-	Category  string     `json:"category"`
-	Status    Status     `json:"status"`
-	State     string     `json:"state"` // the name of the status
+	ID       string `json:"order_id"`
+	Category string `json:"category"`
+	Status   Status `json:"status"`
+	State    string `json:"state"` // the name of the status
+	// Meaning is what the shop's own status means, such as unpaid; empty in the reference schema,
+	// where State says it.
+	Meaning   string     `json:"meaning,omitempty"`
 	CreatedAt time.Time  `json:"created_at"`
 	Due       time.Time  `json:"due_at"`
 	PaidAt    *time.Time `json:"paid_at,omitempty"`

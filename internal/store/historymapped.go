@@ -57,6 +57,7 @@ func (q *statements) scanHistory(rows *sql.Rows, id string, history *OrderHistor
 	if err := rows.Scan(nullable(&o.Category), nullable(&o.State), &created, &due, &closed, &o.Version); err != nil {
 		return err
 	}
+	o.Meaning = q.m.Status.Meaning(o.State)
 	var err error
 	if o.Due, _, err = q.due.Decode(due); err != nil {
 		return err

@@ -7,18 +7,20 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// MappingHints returns hints on the shop's own tables: triggers that each close fires, statuses
-// that the mapping does not name, orders without an id, and that no order has the status
-// Status.From. None of these stops the pipeline, so they are no errors of CheckMapping. It only
+// MappingHints returns hints on the shop's own tables: triggers that each close fires, a column that
+// looks like an optimistic lock and that no close changes, statuses that the mapping does not name,
+// orders without an id, that no order has the status Status.From, and that all unpaid orders are
+// excluded. None of these stops the pipeline, so they are no errors of CheckMapping. It only
 // reads. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 	if !s.mapped || s.dialect.describe == nil {
 		return nil, nil
 	}
-	notes, err := s.triggerNotes(ctx)
+	notes, err := s.tableNotes(ctx)
 	if err == nil {
 		var more []string
 		more, err = s.statusNotes(ctx)
@@ -30,7 +32,8 @@ func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 	return notes, nil
 }
 
-func (s *Store) triggerNotes(ctx context.Context) (notes []string, err error) {
+// tableNotes returns the hints that the definitions of the tables give.
+func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	in, err := s.allTables(ctx)
 	if err != nil {
 		return nil, err
@@ -39,14 +42,29 @@ func (s *Store) triggerNotes(ctx context.Context) (notes []string, err error) {
 	for _, t := range in {
 		names = append(names, t.name)
 	}
+	orders := len(names)
 	if s.q.m.Stock != nil {
 		names = append(names, s.q.m.Stock.Table)
 	}
 	schema, err := s.dialect.describe(ctx, s.DB(), names)
-	for _, name := range names {
+	var unread, locks []string
+	for i, name := range names {
 		if triggers := schema[name].Triggers; len(triggers) > 0 {
 			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too", name, strings.Join(triggers, ", ")))
 		}
+		if schema[name].TriggersUnread {
+			unread = append(unread, name)
+		}
+		if i < orders {
+			locks = append(locks, s.q.m.UnchangedLocks(schema[name])...)
+		}
+	}
+	if len(unread) > 0 {
+		notes = append(notes, fmt.Sprintf("the triggers of %s could not be read: check them as a user with the privilege TRIGGER, because a trigger that releases stock releases it twice", strings.Join(unread, ", ")))
+	}
+	slices.Sort(locks)
+	for _, column := range slices.Compact(locks) {
+		notes = append(notes, fmt.Sprintf("no close changes the column %s: if the shop's code compares it before it writes a row (an optimistic lock), map it as version or closed_at, or that code overwrites a close", column))
 	}
 	return notes, err
 }
@@ -57,7 +75,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		return nil, err
 	}
 	var unlisted []string
-	open := false
+	open, included := false, false
 	for _, t := range in {
 		values, err := s.unlisted(ctx, t)
 		if err != nil {
@@ -80,6 +98,14 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 				return nil, err
 			}
 		}
+		if t.excluded != "" && !included {
+			if included, err = s.anyIncluded(ctx, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if open && !included && s.q.excluded() != "" {
+		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, also their upper and lower case")
 	}
 	if !open {
 		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): check that it is spelled as the shop writes it", s.q.m.Status.From))
@@ -141,6 +167,12 @@ func (s *Store) anyOpen(ctx context.Context, t *table) (open bool, err error) {
 	query := "SELECT 1 FROM " + mapping.Quote(t.name) + s.dueHint() + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
 	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.q.m.Status.From.Arg()}, func(*sql.Rows) error { open = true; return nil })
 	return open, err
+}
+
+// anyIncluded reports whether a table has an unpaid order that the mapping does not exclude.
+func (s *Store) anyIncluded(ctx context.Context, t *table) (included bool, err error) {
+	err = eachRow(s.gorm.WithContext(ctx), t.page, s.q.pageArgs(s.q.latest(), orderclose.Order{}, 1), func(*sql.Rows) error { included = true; return nil })
+	return included, err
 }
 
 // dueHint returns the SQL that forces the index on status and due time; empty: none is mapped.

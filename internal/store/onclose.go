@@ -43,7 +43,7 @@ func (c *closing) onClose() error {
 func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, err error) {
 	for i, statement := range s.q.m.OnClose {
 		path := fmt.Sprintf("on_close[%d]", i)
-		scanned, err := s.scannedTable(ctx, onCloseSQL(statement, sampleIDs))
+		scanned, err := s.scannedTable(ctx, onCloseSQL(statement, s.q.sampleIDs()))
 		_, refused := errors.AsType[*mysql.MySQLError](err)
 		switch {
 		case err != nil && !refused:
@@ -58,15 +58,21 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 	return problems, nil
 }
 
-// sampleIDs stands for ids in an EXPLAIN, of any type. With one id the databases look for its row
+// sampleIDs returns what stands for ids in an EXPLAIN. The ids have the type of the id column: a
+// number finds no row of a column of text through an index. With one id the databases look for its row
 // already, and end the plan there if no order has it.
-const sampleIDs = "'1', '2'"
+func (q *statements) sampleIDs() string {
+	if q.m.ID.Type == mapping.Integer {
+		return "1, 2"
+	}
+	return "'1', '2'"
+}
 
 // scannedTable asks the database how it would execute a statement. It returns the name or alias of a
 // table that has no index for the statement; empty: there is none. The error is the database's
 // refusal.
 func (s *Store) scannedTable(ctx context.Context, query string) (scanned string, err error) {
-	rows, err := s.DB().QueryContext(ctx, "EXPLAIN "+query)
+	rows, err := s.DB().QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+query)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,8 @@ type Problem struct {
 	What string // what is wrong, and in which table and column
 	Why  string // what harm it would do; empty: What says so
 	Fix  string // how to fix it
+	// Accept is the name under which topics.yaml can accept the problem; empty: it cannot.
+	Accept string
 }
 
 func (p Problem) Error() string {
@@ -22,8 +24,11 @@ func (p Problem) Error() string {
 	if p.At != "" {
 		at = p.At + ": "
 	}
-	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.Fix
+	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.How()
 }
+
+// How returns how to fix the problem, and how to accept it if that is possible.
+func (p Problem) How() string { return OrAccept(p.Fix, p.Accept) }
 
 // Reason returns what is wrong, and what harm it would do.
 func (p Problem) Reason() string {
@@ -70,7 +75,7 @@ func (m *Mapping) Check() []Problem {
 	if len(m.Event) > 64 || strings.ContainsFunc(m.Event, notEventType) {
 		c.report("event.type", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
 	}
-	return c.problems
+	return m.Unaccepted(c.problems)
 }
 
 func notEventType(r rune) bool {
@@ -87,6 +92,11 @@ func (c *checker) report(path, what, do string) {
 // reportHarm is like report, and also says why: the harm that the mistake would do.
 func (c *checker) reportHarm(path, what, why, do string) {
 	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do})
+}
+
+// reportAcceptable is like reportHarm, for a problem that topics.yaml may accept by name.
+func (c *checker) reportAcceptable(name, path, what, why, do string) {
+	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do, Accept: name})
 }
 
 func (c *checker) name(path, name string) {

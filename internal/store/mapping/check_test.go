@@ -184,6 +184,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 	closedAt := func(m *Mapping) {
 		m.ClosedAt = &TimeColumn{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
 	}
+	set := func(column string, v Value) func(*Mapping) {
+		return func(m *Mapping) { m.Set = []ColumnValue{{column, v}} }
+	}
 	for _, c := range []struct {
 		change func(m *Mapping, f Schema)
 		want   string
@@ -222,6 +225,8 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Generated: true}), "closed_at.column: generated column"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
 		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "version: is varchar(9)"},
+		{mapped(version, "rev", Column{Type: "tinyint", Definition: "tinyint(1)"}), "version: is tinyint(1), which is a flag"},
+		{mapped(func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixSeconds} }, "made", Column{Type: "tinyint", Definition: "tinyint"}), "created.type: tinyint, and is mapped as unix_s"},
 		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
 		{func(m *Mapping, f Schema) {
 			mapped(version, "rev", Column{Type: "int"})(m, f)
@@ -230,6 +235,24 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", Numbered: true} }), "items.quantity: numbers its rows"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", RefersTo: "goods"} }), "items.quantity: refers to table goods"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"PRIMARY", true, []string{"num"}}) }), "items.quantity: has a unique index"},
+		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_num", false, []string{"num"}}) }), "items.quantity: leads the index by_num"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "bigint", Numbered: true} }), "items.order: numbers its rows"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "bigint", Numbered: true} }), "items.sku: numbers its rows"},
+		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_goods", false, []string{"free", "x"}}) }), "stock.available: leads the index by_goods"},
+		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_goods", false, []string{"held"}}) }), "stock.reserved: leads the index by_goods"},
+		{func(m *Mapping, f Schema) {
+			m.Version = "user_id"
+			column("user_id", Column{Type: "bigint"})(m, f)
+		}, "version: has the name of an id"},
+		{func(m *Mapping, f Schema) {
+			mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true})(m, f)
+			column("pay_deadline", Column{Type: "datetime", Generated: true, Expression: "`shut` + interval 30 minute"})(m, f)
+		}, "closed_at.column: shop_orders_202611.pay_deadline is generated from shut"},
+		{mapped(set("ended", TextValue("now()")), "ended", Column{Type: "datetime", Definition: "datetime"}), `set.ended: datetime, which cannot hold "now()"`},
+		{mapped(set("ended", TextValue("2026-13-01")), "ended", Column{Type: "date", Definition: "date"}), "set.ended: date, which cannot hold"},
+		{mapped(set("price", TextValue("free")), "price", Column{Type: "decimal", Definition: "decimal(9,2)"}), "set.price: decimal(9,2), which cannot hold"},
+		{mapped(set("why", TextValue("timeout")), "why", Column{Type: "int", Definition: "int"}), "set.why: int, which cannot hold"},
+		{mapped(set("why", IntValue(12345)), "why", Column{Type: "varchar", Definition: "varchar(4)", Length: 4}), "set.why: varchar(4), which cannot hold"},
 		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"uk", true, []string{"free", "x"}}) }), "stock.available: a part of the unique index uk"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
@@ -251,6 +274,62 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		m, f := shop(), fittingSchema()
 		c.change(m, f)
 		wantOne(t, check(m, f), c.want)
+	}
+}
+
+// A constant of the column's type is accepted.
+func TestColumn_TakesConstantsOfItsType(t *testing.T) {
+	for _, c := range []struct {
+		column Column
+		value  Value
+	}{
+		{Column{Type: "datetime"}, TextValue("2026-11-20 10:00:00")}, {Column{Type: "datetime"}, TextValue("2026-11-20 10:00:00.123")},
+		{Column{Type: "timestamp"}, TextValue("2026-11-20")}, {Column{Type: "date"}, TextValue("2026-11-20")}, {Column{Type: "time"}, TextValue("10:00:00")},
+		{Column{Type: "decimal"}, TextValue("0.50")}, {Column{Type: "double"}, IntValue(1)}, {Column{Type: "year"}, IntValue(2026)},
+		{Column{Type: "int"}, TextValue("5")}, {Column{Type: "varchar", Length: 5}, IntValue(12345)}, {Column{Type: "enum", Definition: "enum('a','b')"}, TextValue("b")},
+	} {
+		if !c.column.takes(c.value) {
+			t.Errorf("%s refuses %v", c.column.Type, c.value)
+		}
+	}
+}
+
+// A problem that topics.yaml accepts by name is none.
+func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
+	m, f := shop(), fittingSchema()
+	stock := f["shop_stock"]
+	stock.Indexes = append(stock.Indexes, Index{"by_free", false, []string{"free"}})
+	f["shop_stock"] = stock
+	check := func() []Problem {
+		return m.WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
+	}
+	if got := check(); len(got) != 1 || !strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept") {
+		t.Errorf("%v", got)
+	}
+	m.Accept = []string{IndexedQuantity}
+	if got := check(); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
+	number := func(numbers ...int64) (values []Value) {
+		for _, n := range numbers {
+			values = append(values, IntValue(n))
+		}
+		return values
+	}
+	for _, c := range []struct {
+		paid, closed []Value
+		status, want string
+	}{
+		{nil, nil, "101", "unpaid"}, {nil, nil, "103", "closed"}, {nil, number(102), "102", "closed"}, {number(201), nil, "201", "paid"},
+		{nil, nil, "7", "counts as paid"}, {number(201), number(102), "7", "counts as paid"}, {number(201), nil, "7", "counts as closed"},
+	} {
+		s := Status{From: IntValue(101), To: IntValue(103), Paid: c.paid, Closed: c.closed}
+		if got := s.Meaning(c.status); got != c.want {
+			t.Errorf("%+v: %s is %q, want %q", s, c.status, got, c.want)
+		}
 	}
 }
 

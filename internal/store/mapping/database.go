@@ -24,7 +24,7 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 		d.stock(m.Stock, schema)
 	}
 	d.distinct(m, schema, orders, items)
-	return d.problems
+	return m.Unaccepted(d.problems)
 }
 
 // databaseChecker checks one table after the other. selectTable selects the table that the other
@@ -51,6 +51,7 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
 		d.counter(m.Version, c)
 	}
+	d.apartFromDue(m)
 	for _, a := range m.Set {
 		d.assignment("set."+a.Column, a, m.ID.Column)
 	}
@@ -74,8 +75,12 @@ func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {
 	if c, ok := d.column("items.sku", m.Items.SKU); ok {
 		d.readable("items.sku", m.Items.SKU, c)
 	}
-	if d.wholeNumbers("items.quantity", m.Items.Quantity) {
-		d.pieces("items.quantity", m.Items.Quantity)
+	if d.wholeNumbers("items.quantity", m.Items.Quantity) && d.pieces("items.quantity", m.Items.Quantity) {
+		d.notLookedUp("items.quantity", m.Items.Quantity)
+	}
+	if !strings.EqualFold(m.Items.Table, m.Orders) { // else a row is an order and its only line
+		d.notNumbered("items.order", m.Items.Order, "the order's id")
+		d.notNumbered("items.sku", m.Items.SKU, "the SKU")
 	}
 	d.needIndexOn("items.order", m.Items.Order, "items_by_order")
 }
@@ -87,8 +92,8 @@ func (d *databaseChecker) stock(s *Stock, schema Schema) {
 	d.key("stock.sku.column", s.SKU.Column, s.SKU.Type)
 	d.needUniqueIndex("stock.sku.index", s.SKU)
 	for _, c := range []struct{ path, column, remove string }{{"stock.available", s.Available, ""}, {"stock.reserved", s.Reserved, "reserved"}} {
-		if c.column != "" && d.wholeNumbers(c.path, c.column) {
-			d.writable(c.path, c.column, s.SKU.Column, c.remove)
+		if c.column != "" && d.wholeNumbers(c.path, c.column) && d.writable(c.path, c.column, s.SKU.Column, c.remove) {
+			d.notLookedUp(c.path, c.column)
 		}
 	}
 }

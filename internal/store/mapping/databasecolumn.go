@@ -3,7 +3,6 @@ package mapping
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -58,7 +57,7 @@ func (d *databaseChecker) wholeNumbers(path, name string) bool {
 }
 
 // pieces checks that a column counts pieces, and does not number rows.
-func (d *databaseChecker) pieces(path, name string) {
+func (d *databaseChecker) pieces(path, name string) bool {
 	c, _ := d.table.column(name)
 	what := ""
 	switch {
@@ -69,9 +68,10 @@ func (d *databaseChecker) pieces(path, name string) {
 	case d.identifies(name):
 		what = "has a unique index of its own"
 	default:
-		return
+		return true
 	}
 	d.reportHarm(path, d.where(name)+" "+what, "a close would release as many pieces as its number", "map the column that holds the quantity of a line")
+	return false
 }
 
 // writable checks that a close may write to the column. key is the column that identifies the
@@ -106,8 +106,8 @@ func (d *databaseChecker) writable(path, name, key, remove string) bool {
 // assignment checks that a constant can be written to a column.
 func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 	c, ok := d.column(path, a.Column)
-	if ok && d.writable(path, a.Column, key, path) && !c.holds(a.Value) {
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value), "the database refuses to write it, and each close fails", "correct the value, or remove "+path)
+	if ok && d.writable(path, a.Column, key, path) && !c.takes(a.Value) {
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value), "the database refuses to write it, and each close fails", "write a constant of the column's type, or remove "+path+"; closed_at writes the time of the close")
 	}
 }
 
@@ -121,7 +121,7 @@ func (d *databaseChecker) condition(path string, w ColumnValue) {
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
 	case null:
 	case number != w.Value.Number || !number && !slices.Contains(statusTypes, c.Type):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "write a number without quotes or text in quotes, as in the column; a column of another kind can only be compared with null")
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers write one without quotes, for a column of text one in quotes; a column of another kind, such as a DECIMAL, can only be compared with null: add a generated column of whole numbers or text for it")
 	case !c.holds(w.Value):
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
 	}
@@ -147,8 +147,37 @@ func (d *databaseChecker) counter(name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
 		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
+	case c.Type == "tinyint":
+		d.reportHarm("version", fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
 	case d.indexLedBy(name) != "":
 		d.reportHarm("version", d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
+	case strings.HasSuffix(strings.ToLower(name), "id"):
+		d.reportAcceptable(VersionLikeID, "version", d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another", "map the column that counts changes, or remove version")
+	}
+}
+
+// apartFromDue checks that a close does not write to a column from which the due time is generated.
+func (d *databaseChecker) apartFromDue(m *Mapping) {
+	due, _ := d.table.column(m.Due.Column)
+	for _, p := range m.purposes(d.name, "", "") {
+		written := p.table == d.name && p.effect != "" && p.path != "status.column" // the status may decide whether there is a due time
+		if written && strings.Contains(due.Expression, "`"+strings.ToLower(p.column)+"`") {
+			d.reportHarm(p.path, fmt.Sprintf("%s is generated from %s", d.where(m.Due.Column), p.column), p.effect+", and the due time changes with it", p.fix())
+		}
+	}
+}
+
+// notLookedUp checks that rows are not looked up by a column of quantities: such a column is an id.
+func (d *databaseChecker) notLookedUp(path, name string) {
+	if index := d.indexLedBy(name); index != "" {
+		d.reportAcceptable(IndexedQuantity, path, d.where(name)+" leads the index "+index, "rows are looked up by it, so it is probably an id and no quantity", "map the column of the quantity")
+	}
+}
+
+// notNumbered checks that a column of lines is not the number of the line itself.
+func (d *databaseChecker) notNumbered(path, name, is string) {
+	if c, _ := d.table.column(name); c.Numbered {
+		d.reportHarm(path, d.where(name)+" numbers its rows (AUTO_INCREMENT)", "a close would return the stock of lines of other orders", "map the column with "+is)
 	}
 }
 
@@ -237,25 +266,6 @@ func (d *databaseChecker) statusValues(s Status, c Column) {
 	}
 }
 
-// holds reports whether the column can hold a status.
-func (c Column) holds(v Value) bool {
-	definition := strings.ToLower(c.Definition)
-	switch {
-	case c.Type == "enum":
-		return strings.Contains(definition, "'"+strings.ToLower(strings.ReplaceAll(v.Text, "'", "''"))+"'")
-	case !v.Number:
-		return c.Length == 0 || int64(len([]rune(v.Text))) <= c.Length
-	}
-	bits := map[string]int{"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}[c.Type]
-	var err error
-	if strings.Contains(definition, "unsigned") {
-		_, err = strconv.ParseUint(v.Text, 10, bits)
-	} else {
-		_, err = strconv.ParseInt(v.Text, 10, bits)
-	}
-	return err == nil
-}
-
 // same reports whether the column's collation treats two values as equal, as far as case and
 // trailing spaces matter.
 func (c Column) same(a, b Value) bool {
@@ -280,7 +290,7 @@ func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	}
 	fits := c.Type == string(m.Type)
 	if m.Type == UnixSeconds || m.Type == UnixMillis {
-		fits = slices.Contains(integerTypes, c.Type)
+		fits = c.Type == "int" || c.Type == "bigint" // no smaller type holds a unix time
 	}
 	switch {
 	case !fits:

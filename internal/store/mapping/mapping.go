@@ -51,6 +51,8 @@ type Mapping struct {
 	Event string
 	// EventColumns lists columns of the order that its event contains, as they were before the close.
 	EventColumns []string
+	// Accept holds the names of problems that are no problems here; see Acceptable.
+	Accept []string
 }
 
 // ColumnValue is a column of orders and a constant.

@@ -25,10 +25,17 @@ func (c *checker) onClose(m *Mapping) {
 			c.report(path, "the statement must contain "+IDs+" once, outside of quotes", "write the condition as order_id IN ("+IDs+"): it stands for the ids of the closed orders")
 			continue
 		}
-		tokens, err := scanSQL(strings.Replace(statement, IDs, "0", 1))
+		tokens, err := scanSQL(strings.Replace(statement, IDs, idsToken, 1))
 		var written []tableName
 		if err == nil {
 			written, err = writtenTables(tokens)
+		}
+		if at := slices.IndexFunc(tokens, func(t token) bool { return t.is(idsToken) }); err == nil && at < 0 {
+			c.report(path, "the statement has "+IDs+" inside quotes or a word, so no row would match", "write it without quotes: order_id IN ("+IDs+")")
+			continue
+		} else if err == nil && negated(tokens, at) {
+			c.reportHarm(path, "the statement has NOT before "+IDs, "it would change the rows of all other orders", "write the condition as order_id IN ("+IDs+"), and NOT of other columns behind it")
+			continue
 		}
 		if err != nil {
 			c.report(path, err.Error(), "write one INSERT, UPDATE or DELETE of one table of yours")
@@ -42,9 +49,43 @@ func (c *checker) onClose(m *Mapping) {
 	}
 }
 
+// idsToken stands for the ids while a statement is read.
+const idsToken = "ORDERCLOSE_IDS"
+
+// negated reports whether a NOT applies to the token at a position: it is before the token, and its
+// operand has not ended there. ALL in place of IN is negated too, since it is useful with <> only.
+func negated(tokens []token, at int) bool {
+	if at > 1 && tokens[at-2].is("ALL") {
+		return true
+	}
+	for i, t := range tokens[:at] {
+		if (t.is("NOT") || t.is("!") && !tokens[i+1].is("=")) && !operandEnds(tokens[i+1:at]) {
+			return true
+		}
+	}
+	return false
+}
+
+// operandEnds reports whether the operand with which tokens begin ends within them.
+func operandEnds(tokens []token) bool {
+	depth := 0
+	for _, t := range tokens {
+		switch {
+		case t.is("("):
+			depth++
+		case t.is(")"):
+			depth--
+		}
+		if depth < 0 || depth == 0 && t.is("AND", "OR", "XOR", "WHERE", "ON", "SET", ",") {
+			return true
+		}
+	}
+	return false
+}
+
 // uses reports whether a table is mapped, or is one of orderclose's own.
 func (m *Mapping) uses(t tableName) bool {
-	if slices.Contains(ownTables, t.name) {
+	if isOwnTable(t.name) {
 		return true
 	}
 	mapped := []string{m.Orders}

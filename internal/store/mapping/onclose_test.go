@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -53,18 +54,47 @@ func TestWrittenTables(t *testing.T) {
 
 func TestCheck_OnCloseWritesNoMappedTable(t *testing.T) {
 	for statement, refused := range map[string]bool{
-		"UPDATE ORDERS_202611 SET a = 1 WHERE id IN ({ids})":        false, // names of tables are case-sensitive on most servers
-		"UPDATE orders_202611 SET a = 1 WHERE id IN ({ids})":        true,
-		"UPDATE orders_archive SET a = 1 WHERE id IN ({ids})":       false,
-		"DELETE FROM lines_202611 WHERE order_id IN ({ids})":        true,
-		"INSERT INTO goods (sku) SELECT 'a' FROM t WHERE {ids} = 1": true,
-		"DELETE FROM stock_ledger WHERE order_id IN ({ids})":        true,
+		"UPDATE ORDERS_202611 SET a = 1 WHERE id IN ({ids})":         false, // names of tables are case-sensitive on most servers
+		"UPDATE orders_202611 SET a = 1 WHERE id IN ({ids})":         true,
+		"UPDATE orders_archive SET a = 1 WHERE id IN ({ids})":        false,
+		"DELETE FROM lines_202611 WHERE order_id IN ({ids})":         true,
+		"INSERT INTO goods (sku) SELECT 'a' FROM t WHERE {ids} = 1":  true,
+		"DELETE FROM stock_ledger WHERE order_id IN ({ids})":         true,
+		"UPDATE `RECEIPTS` SET path = 'x' WHERE order_id IN ({ids})": true, // some servers ignore the case
 	} {
 		m := shop()
 		m.Orders, m.Items.Table, m.Stock.Table = "orders_{yyyyMM}", "lines_{yyyyMM}", "goods"
 		m.OnClose = []string{statement}
 		if problems := m.Check(); (len(problems) > 0) != refused {
 			t.Errorf("%s: %v", statement, problems)
+		}
+	}
+}
+
+func TestCheck_OnCloseChangesTheRowsOfItsOrdersOnly(t *testing.T) {
+	for condition, want := range map[string]string{
+		`order_id IN ("{ids}")`:                                           "{ids} inside quotes",
+		`order_id = '{ids}'`:                                              "{ids} inside quotes",
+		"order_id IN (`{ids}`)":                                           "{ids} inside quotes",
+		"order_id = x{ids}":                                               "{ids} inside quotes",
+		"order_id NOT IN ({ids})":                                         "NOT before",
+		"NOT order_id IN ({ids})":                                         "NOT before",
+		"used = 1 and not (used = 1 and order_id IN ({ids}))":             "NOT before",
+		"! (order_id IN ({ids}))":                                         "NOT before",
+		"order_id <> ALL ({ids})":                                         "NOT before",
+		"NOT EXISTS (SELECT 1 FROM o WHERE o.id IN ({ids}))":              "NOT before",
+		"used IS NOT NULL AND order_id IN ({ids})":                        "",
+		"NOT used AND order_id IN ({ids})":                                "",
+		"kind != 3 AND kind NOT IN (1, 2) AND order_id IN ({ids})":        "",
+		"order_id IN ({ids}) AND NOT used":                                "",
+		"note = 'not' AND order_id IN ({ids})":                            "",
+		"order_id IN (SELECT id FROM o WHERE NOT gone AND id IN ({ids}))": "",
+	} {
+		m := shop()
+		m.OnClose = []string{"UPDATE coupons SET used = 0 WHERE " + condition}
+		problems := m.Check()
+		if (len(problems) > 0) != (want != "") || want != "" && !strings.Contains(problems[0].What, want) {
+			t.Errorf("%s: %v; want %q", condition, problems, want)
 		}
 	}
 }

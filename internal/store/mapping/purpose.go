@@ -116,9 +116,12 @@ func (p purpose) fix() string {
 // itself.
 var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses", "orderclose_schema"}
 
+// isOwnTable reports whether a table is one of orderclose's own, in any case: some servers ignore it.
+func isOwnTable(table string) bool { return slices.Contains(ownTables, strings.ToLower(table)) }
+
 // refuseOwnTable reports a table that is one of orderclose's own tables.
 func (c *checker) refuseOwnTable(path, table string) {
-	if slices.Contains(ownTables, table) {
+	if isOwnTable(table) {
 		c.reportHarm(path, "table "+table+" is one of orderclose's own tables", "orderclose and the shop would both write to it", "name the shop's own table")
 	}
 }

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,8 @@ type Table struct {
 	Columns      map[string]Column
 	Indexes      []Index
 	Triggers     []string // the triggers that an UPDATE fires
+	// TriggersUnread says that Triggers is empty because the user may not see triggers.
+	TriggersUnread bool
 }
 
 // Column describes one column of a database.
@@ -79,4 +82,20 @@ func (t Table) zoneDependence(c Column) string {
 		return "FROM_UNIXTIME"
 	}
 	return ""
+}
+
+// lockNames matches names of columns by which code often locks rows optimistically.
+var lockNames = regexp.MustCompile(`^(version|revision|(row|lock)_?version|(last_?|gmt_?)?(update|updated|modify|modified)(_?(at|time|date|on))?)$`)
+
+// UnchangedLocks returns the columns of a table of orders that look like an optimistic lock, such as
+// update_time, and that neither a close nor the database changes.
+func (m *Mapping) UnchangedLocks(t Table) (columns []string) {
+	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
+		c := t.Columns[name]
+		written := slices.ContainsFunc(m.purposes("", "", ""), func(p purpose) bool { return p.effect != "" && strings.EqualFold(p.column, name) })
+		if lockNames.MatchString(name) && !c.OnUpdate && !c.Generated && !written {
+			columns = append(columns, name)
+		}
+	}
+	return columns
 }

@@ -51,8 +51,8 @@ func Precisions() []Precision { return []Precision{Seconds, Millis, Micros} }
 // digits returns how many digits of a fraction of a second a column has.
 func (p Precision) digits() int { return map[Precision]int{Millis: 3, Micros: 6}[p] }
 
-// step returns the smallest difference of two values of the column.
-func (m TimeColumn) step() time.Duration {
+// Step returns the smallest difference of two values of the column; 0: a second.
+func (m TimeColumn) Step() time.Duration {
 	switch {
 	case m.Type == UnixMillis:
 		return time.Millisecond
@@ -97,7 +97,7 @@ type Codec struct {
 
 // Codec returns the codec of a column in which Check finds no problem.
 func (m TimeColumn) Codec() (Codec, error) {
-	c := Codec{column: m, loc: time.UTC, step: m.step()}
+	c := Codec{column: m, loc: time.UTC, step: m.Step()}
 	c.step = cmp.Or(c.step, time.Second)
 	var err error
 	if m.Type == DateTime {

@@ -2,7 +2,9 @@ package mapping
 
 import (
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Value is a value of a status column: a number or text.
@@ -31,6 +33,23 @@ func (v Value) String() string {
 		return v.Text
 	}
 	return strconv.Quote(v.Text)
+}
+
+// Meaning returns in words what a status means for a close: unpaid, paid or closed, or for a status that
+// the mapping does not name, as what it counts. value is the status as the database writes it.
+func (s Status) Meaning(value string) string {
+	is := func(v Value) bool { return strings.EqualFold(v.Text, value) }
+	switch {
+	case is(s.From):
+		return "unpaid"
+	case is(s.To) || slices.ContainsFunc(s.Closed, is):
+		return "closed"
+	case slices.ContainsFunc(s.Paid, is):
+		return "paid"
+	case len(s.Paid) > 0 && len(s.Closed) == 0:
+		return "counts as closed"
+	}
+	return "counts as paid"
 }
 
 // Arg returns the value of a key as an argument of a statement. It returns false if no row

@@ -25,6 +25,21 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTables/OwnTables/ExcludedOrdersStayAsTheyAre", says: "verdicts of a preview",
 	},
 	{
+		name:  "a mapping may name an id as a quantity of the stock",
+		edits: []edit{{"internal/store/mapping/databasecolumn.go", `if index := d.indexLedBy(name); index != "" {`, `if index := d.indexLedBy(name); index == "PRIMARY" {`}},
+		pkg:   "internal/store/sqlite", run: "TestMappings_AnAcceptedOneDoesNoHarm", says: "the checks accept",
+	},
+	{
+		name:  "a statement of a close may change the rows of all other orders",
+		edits: []edit{{"internal/store/mapping/onclose.go", "err == nil && negated(tokens, at)", "err == nil && at < 0 && negated(tokens, at)"}},
+		pkg:   "internal/store/sqlite", run: "TestMappings_AnAcceptedOneDoesNoHarm", says: "of an order that was not closed",
+	},
+	{
+		name:  "a long smallest bucket is accepted",
+		edits: []edit{{"internal/config/check.go", "if smallest.length > maxSmallestBucket", "if smallest.length > 1000*maxSmallestBucket"}},
+		pkg:   "internal/config", run: "TestParse_ReportsEveryProblemWithItsPosition", says: "long_smallest_bucket",
+	},
+	{
 		name:  "a close ignores a pause of all orders",
 		edits: []edit{{"internal/store/pauses.go", `if p.Category == "" {`, `if p.Path == "" {`}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/APausedPathClosesNothing", says: "want closing is paused",

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// The names of refusals that the list accept of topics.yaml lifts, besides those of
+// mapping.Acceptable.
+const (
+	LongSmallestBucket = "long_smallest_bucket" // the smallest bucket is longer than maxSmallestBucket
+	LongGrace          = "long_grace"           // compensator.grace is longer than maxGrace
+	LongPeriod         = "long_period"          // compensator.period is longer than maxPeriod
+	PaymentWithoutTLS  = "payment_without_tls"  // closer.payment.url is http:// of another machine
+)
+
+// Acceptable returns every name that the list accept may contain.
+func Acceptable() []string {
+	return append([]string{LongSmallestBucket, LongGrace, LongPeriod, PaymentWithoutTLS}, mapping.Acceptable()...)
+}
+
+// Accepts reports whether the file accepts by name what is refused, or found fault with, otherwise.
+func (c *Config) Accepts(name string) bool { return slices.Contains(c.Accept, name) }
+
+// acceptance reads one name of the list accept.
+func (s *settings) acceptance(r *reader, path string, n *yaml.Node) {
+	var name string
+	if text(&name)(r, path, n); r.bad[path] {
+		return
+	}
+	if known := Acceptable(); !slices.Contains(known, name) {
+		r.refuse(path, n, fmt.Sprintf("%s is no name of a refusal", quote(name)), suggest(name, known))
+		return
+	}
+	s.accept = append(s.accept, name)
+}
+
+// refuseUnless refuses the value at path, unless the file accepts it by name. An empty name cannot be
+// accepted.
+func (r *reader) refuseUnless(s *settings, name, path, what, do string) {
+	if !slices.Contains(s.accept, name) && !r.bad[path] {
+		r.refuse(path, r.at[path], what, mapping.OrAccept(do, name))
+	}
+}
+
+// maxSmallestBucket bounds the smallest bucket. Every shorter delay goes there too, so a relay must
+// know each of its records at once: a long one holds more than the memory of a relay.
+const maxSmallestBucket = time.Minute
+
+// checkBounds refuses durations that are valid and do harm.
+func (r *reader) checkBounds(s *settings) {
+	const early = "an order would be closed before its customer has seen it"
+	c := s.compensator
+	r.atLeast(s, "delays.default", s.delays.Default, time.Second, early)
+	for name, d := range s.delays.ByCategory {
+		r.atLeast(s, "delays.categories."+name, d, time.Second, early)
+	}
+	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")
+	r.atLeast(s, "compensator.lock.expiry", c.Lock.Expiry, time.Second, "a slow answer of Redis would end the lock, and two processes would sweep at once")
+	r.atMost(s, "", "compensator.lock.expiry", c.Lock.Expiry, 10*time.Minute, "after a sweep was killed, no other process would sweep for so long")
+	r.atMost(s, "", "compensator.causes.time", c.Causes.Time, 10*time.Minute, "a sweep may wait so long for Kafka before it closes the next orders")
+	r.atMost(s, LongGrace, "compensator.grace", c.Grace, time.Hour, "no sweep closes an order that the pipeline missed before then")
+	r.atMost(s, LongPeriod, "compensator.period", c.Period, day, "an order that the pipeline missed would stay open for so long")
+}
+
+func (r *reader) atLeast(s *settings, path string, d, least time.Duration, why string) {
+	if d < least && r.at[path] != nil {
+		r.refuseUnless(s, "", path, fmt.Sprintf("%s is shorter than %s: %s", r.rawValue(path), FormatDuration(least), why), "write "+FormatDuration(least)+" or more")
+	}
+}
+
+// atMost refuses a longer duration, unless the file accepts it by name.
+func (r *reader) atMost(s *settings, name, path string, d, most time.Duration, why string) {
+	if d > most {
+		r.refuseUnless(s, name, path, fmt.Sprintf("%s is longer than %s: %s", r.rawValue(path), FormatDuration(most), why), "write "+FormatDuration(most)+" or less")
+	}
+}
+
+// private reports whether nobody else can read or change what is sent to a URL: it uses TLS, or its
+// host is this machine. No URL is private too.
+func private(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" {
+		return true
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// CountLimit bounds how many closed orders of a table CountOrders counts: a shop may have a hundred
+// million of them.
+const CountLimit = 1_000_000
+
+// OrderCounts says how many orders have which state. An operator who sees the numbers notices a
+// mapping that is wrong.
+type OrderCounts struct {
+	At       time.Time `json:"at"`       // the database's clock
+	From     int64     `json:"from"`     // orders with the status Status.From, also those without a due time
+	To       int64     `json:"to"`       // orders with the status Status.To, at most CountLimit of each table
+	Excluded int64     `json:"excluded"` // unpaid orders that Mapping.Where or Mapping.NotBefore excludes
+	// Overdue and Waiting are the other unpaid orders: due for longer than the grace, and not due
+	// yet. Those that have been due for less are in neither.
+	Overdue int64 `json:"overdue"`
+	Waiting int64 `json:"waiting"`
+	// Farthest is the latest due time of the waiting orders; the zero time: none waits.
+	Farthest time.Time `json:"farthest"`
+}
+
+// CountOrders counts the orders of all tables. It reads an entry of the index on status and due time
+// for each unpaid order, and for up to CountLimit closed orders of each table. The error wraps
+// orderclose.ErrUnavailable if the database failed.
+func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCounts, err error) {
+	if c.At, err = s.Now(ctx); err != nil {
+		return c, err
+	}
+	in, err := s.allTables(ctx)
+	for _, t := range in {
+		if err == nil {
+			err = s.countTable(ctx, t, grace, &c)
+		}
+	}
+	if err != nil {
+		return c, fmt.Errorf("count the orders: %w", s.explain(ctx, err))
+	}
+	return c, nil
+}
+
+func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c *OrderCounts) error {
+	m := s.q.m
+	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.dueHint() + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
+	for _, part := range []struct {
+		to    *int64
+		query string // empty: the table has no such orders
+		args  []any
+	}{
+		{&c.From, withStatus, []any{m.Status.From.Arg(), math.MaxInt32}},
+		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
+		{&c.Overdue, t.page, s.q.pageArgs(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32)},
+		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excludedArgs())},
+	} {
+		if part.query == "" {
+			continue
+		}
+		var n int64
+		if err := s.gorm.WithContext(ctx).Raw("SELECT COUNT(*) FROM ("+part.query+") AS oc_all", part.args...).Scan(&n).Error; err != nil {
+			return err
+		}
+		*part.to += n
+	}
+	return s.countWaiting(ctx, t, c)
+}
+
+func (s *Store) countWaiting(ctx context.Context, t *table, c *OrderCounts) error {
+	next := orderclose.Order{Due: c.At.Add(cmp.Or(s.q.m.Due.Step(), time.Second))} // the column's next value, since Arg rounds down
+	query, args := "SELECT COUNT(*), MAX(oc_due) FROM ("+t.page+") AS oc_all", s.q.pageArgs(s.q.latest(), next, math.MaxInt32)
+	return eachRow(s.gorm.WithContext(ctx), query, args, func(rows *sql.Rows) error {
+		var n int64
+		var farthest any
+		if err := rows.Scan(&n, &farthest); err != nil {
+			return err
+		}
+		at, ok, err := s.q.due.Decode(farthest)
+		if c.Waiting += n; ok && at.After(c.Farthest) {
+			c.Farthest = at
+		}
+		return err
+	})
+}
+
+// latest returns a time after which no order is due.
+func (q *statements) latest() time.Time {
+	if q.m.Due.Type == mapping.Timestamp {
+		return time.Date(2038, 1, 19, 3, 14, 7, 0, time.UTC) // the last value of the type
+	}
+	return time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC)
+}

@@ -1,0 +1,156 @@
+package store_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// hiddenShop returns a mapping of the table that openHidden creates.
+func hiddenShop(where ...mapping.ColumnValue) *mapping.Mapping {
+	return &mapping.Mapping{
+		Orders: "t_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
+		Status: mapping.Status{Column: "state", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
+		Due:    mapping.TimeColumn{Column: "pay_deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
+		Where:  where,
+	}
+}
+
+// openHidden creates a table with three overdue orders, two that are due in half an hour and in an hour, one
+// without a due time, and two closed ones. The overdue orders have the tenant Main.
+func openHidden(t *testing.T, dsn string) *store.Store {
+	t.Helper()
+	s := open(t, store.Options{DSN: dsn, Orders: hiddenShop()})
+	exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, state INT NOT NULL, pay_deadline DATETIME NULL, tenant VARCHAR(9) COLLATE utf8mb4_bin NOT NULL DEFAULT 'Main', update_time DATETIME NULL, KEY k (state, pay_deadline)) ENGINE=InnoDB")
+	for _, row := range []string{"0, -10", "0, -20", "0, -2000", "0, 30", "0, 60", "0, NULL", "2, -90", "2, 5"} {
+		exec(t, s.DB(), "INSERT INTO t_order (state, pay_deadline) SELECT a, UTC_TIMESTAMP() + INTERVAL 8 HOUR + INTERVAL b MINUTE FROM (SELECT "+strings.Replace(row, ",", " AS a,", 1)+" AS b) AS r")
+	}
+	must(t, s.Migrate(t.Context()))
+	return s
+}
+
+func TestMySQL_CountOrders(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		openHidden(t, dsn)
+		for _, c := range []struct {
+			where []mapping.ColumnValue
+			first time.Duration // Mapping.NotBefore, from now
+			want  store.OrderCounts
+		}{
+			{nil, 0, store.OrderCounts{From: 6, To: 2, Overdue: 2, Waiting: 2}}, // 10 minutes are within the grace
+			{nil, -time.Hour, store.OrderCounts{From: 6, To: 2, Overdue: 1, Waiting: 2, Excluded: 1}},
+			{[]mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("main")}}, 0, store.OrderCounts{From: 6, To: 2, Excluded: 5}},
+		} {
+			m := hiddenShop(c.where...)
+			if c.first != 0 {
+				m.NotBefore = time.Now().Add(c.first).Truncate(time.Second)
+			}
+			got, err := open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context(), 15*time.Minute)
+			must(t, err)
+			if c.want.Waiting > 0 && (got.Farthest.Sub(got.At) < 58*time.Minute || got.Farthest.Sub(got.At) > time.Hour) {
+				t.Errorf("the farthest is due at %v, and it is %v", got.Farthest, got.At)
+			}
+			if got.At, got.Farthest = (time.Time{}), (time.Time{}); got != c.want {
+				t.Errorf("%+v: %+v, want %+v", c, got, c.want)
+			}
+		}
+	})
+}
+
+func TestMySQL_HintsSayThatEveryOrderIsExcluded(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		admin := openHidden(t, dsn)
+		hints := func(m *mapping.Mapping) string {
+			notes, err := open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context())
+			must(t, err)
+			return strings.Join(notes, "; ")
+		}
+		const excluded = "orders.where or orders.not_before excludes every unpaid order"
+		for tenant, want := range map[string]bool{"Main": false, "main": true} {
+			if got := hints(hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue(tenant)})); strings.Contains(got, excluded) != want {
+				t.Errorf("where tenant = %s: %s", tenant, got)
+			}
+		}
+		exec(t, admin.DB(), "DELETE FROM t_order WHERE state = 0")
+		if got := hints(hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue("main")})); strings.Contains(got, excluded) {
+			t.Errorf("without unpaid orders: %s", got)
+		}
+	})
+}
+
+func TestMySQL_ANotBeforeInTheFutureIsRefused(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		openHidden(t, dsn)
+		m := hiddenShop()
+		m.NotBefore = time.Date(2126, 11, 20, 0, 0, 0, 0, time.UTC)
+		wrong, ok := errors.AsType[*store.MappingError](open(t, store.Options{DSN: dsn, Orders: m}).CheckMapping(t.Context()))
+		if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != "not_before" || !strings.HasSuffix(wrong.Error(), "or add future_not_before to accept") {
+			t.Errorf("%v", wrong)
+		}
+		m.Accept = []string{mapping.FutureNotBefore}
+		must(t, open(t, store.Options{DSN: dsn, Orders: m}).CheckMapping(t.Context()))
+	})
+}
+
+// A column that the shop may compare before it writes a row should be changed by a close.
+func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		openHidden(t, dsn)
+		for _, closedAt := range []*mapping.TimeColumn{nil, {Column: "update_time", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}} {
+			m := hiddenShop()
+			m.ClosedAt = closedAt
+			notes, err := open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context())
+			must(t, err)
+			if said := strings.Contains(strings.Join(notes, "; "), "no close changes the column update_time"); said != (closedAt == nil) {
+				t.Errorf("closed_at is %v: %q", closedAt, notes)
+			}
+		}
+	})
+}
+
+// The servers show triggers only to a user with the privilege TRIGGER, MariaDB also to one with UPDATE.
+func TestMySQL_TriggersThatCannotBeReadAreSaidToBeUnread(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		admin := openHidden(t, dsn)
+		exec(t, admin.DB(), "CREATE TRIGGER gives_back BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.tenant = 'x'")
+		cfg, err := mysql.ParseDSN(dsn)
+		must(t, err)
+		cfg.User, cfg.Passwd = "u"+strings.ToLower(rand.Text()[:12]), ""
+		exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%' IDENTIFIED BY ''")
+		defer exec(t, admin.DB(), "DROP USER "+cfg.User+"@'%'")
+		exec(t, admin.DB(), "GRANT SELECT ON `"+cfg.DBName+"`.t_order TO "+cfg.User+"@'%'")
+		hints := func(dsn string) string {
+			notes, err := open(t, store.Options{DSN: dsn, Orders: hiddenShop()}).MappingHints(t.Context())
+			must(t, err)
+			return strings.Join(notes, "; ")
+		}
+		const unread, fires = "the triggers of t_order could not be read", "each close fires the triggers of table t_order: gives_back"
+		if got := hints(cfg.FormatDSN()); !strings.Contains(got, unread) || strings.Contains(got, fires) {
+			t.Errorf("without the privilege: %s", got)
+		}
+		for _, grant := range []string{"t_order", "*"} {
+			exec(t, admin.DB(), "GRANT TRIGGER ON `"+cfg.DBName+"`."+grant+" TO "+cfg.User+"@'%'")
+			if got := hints(cfg.FormatDSN()); strings.Contains(got, unread) || !strings.Contains(got, fires) {
+				t.Errorf("with TRIGGER on %s: %s", grant, got)
+			}
+			exec(t, admin.DB(), "DROP TRIGGER IF EXISTS gives_back")
+			if got := hints(cfg.FormatDSN()); strings.Contains(got, unread) {
+				t.Errorf("without a trigger, with TRIGGER on %s: %s", grant, got)
+			}
+			exec(t, admin.DB(), "CREATE TRIGGER gives_back BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.tenant = 'x'")
+			exec(t, admin.DB(), "REVOKE TRIGGER ON `"+cfg.DBName+"`."+grant+" FROM "+cfg.User+"@'%'")
+		}
+	})
+}

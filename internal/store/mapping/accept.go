@@ -1,0 +1,31 @@
+package mapping
+
+import "slices"
+
+// The names of problems that topics.yaml can accept.
+const (
+	FutureNotBefore  = "future_not_before" // not_before is in the future
+	IndexedQuantity  = "indexed_quantity"  // a quantity has an index of its own
+	VersionLikeID    = "version_like_id"   // the version looks like an id
+	FarDue           = "far_due"           // an unpaid order is due later than the longest delay
+	NothingDueLater  = "nothing_due_later" // unpaid orders exist, and none is due in the future
+	OverwrittenClose = "overwritten_close" // the shop writes another closed status to orders that were closed
+)
+
+// Acceptable returns all names of problems that topics.yaml can accept.
+func Acceptable() []string {
+	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, FarDue, NothingDueLater, OverwrittenClose}
+}
+
+// OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.
+func OrAccept(fix, name string) string {
+	if name == "" {
+		return fix
+	}
+	return fix + ", or add " + name + " to accept"
+}
+
+// Unaccepted removes the problems that the mapping accepts.
+func (m *Mapping) Unaccepted(problems []Problem) []Problem {
+	return slices.DeleteFunc(problems, func(p Problem) bool { return p.Accept != "" && slices.Contains(m.Accept, p.Accept) })
+}
