@@ -41,14 +41,16 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	case giveUp:
 		h.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
+		record := d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset})
+		m, err := e.encode(record)
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
 			h.DeadLetter(e.message, "unreadable", err.Error())
 			return
 		}
 		m.Offset, m.Generation = e.message.Offset, e.message.Generation
-		topic := h.buckets.Load().Pick(d.wait).Topic
-		h.retries.add(topic, m.Raw())
+		raw := m.Raw()
+		raw.DueAt = orderclose.CeilMilli(record.Release).UnixMilli()
+		h.retry(raw)
 	}
 }
 

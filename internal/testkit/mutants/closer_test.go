@@ -53,6 +53,11 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
+		name:  "a retry of the closer keeps the bucket of its first append",
+		edits: []edit{{"closer/retries.go", "	for _, record := range sent.Left {\n		h.retry(record)\n", "	for _, record := range sent.Left {\n		h.retries.add(sent.Topic, record)\n"}, {"closer/retries.go", "	h.repick(now)\n", ""}},
+		pkg:   "closer", run: "ARetryPicksItsBucketAgain", says: "left, want it in",
+	},
+	{
 		name:  "a closer reads on while no bucket accepts its retries",
 		edits: []edit{{"closer/handler.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
