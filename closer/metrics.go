@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // closerMetrics are the metrics of a Closer.
@@ -37,6 +39,21 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 		m.retries.WithLabelValues(cause) // a series must exist at 0, or its first increase is not seen
 	}
 	return m, f.Err()
+}
+
+// withoutPanics returns category with OtherCategories in place of a panic; nil stays nil.
+func withoutPanics(category func(string) string, logger *slog.Logger) func(string) string {
+	if category == nil {
+		return nil
+	}
+	return func(name string) (label string) {
+		err := retry.Catch(func() error { label = category(name); return nil })
+		if err != nil {
+			logger.Error("Options.Category panicked", "category", name, "err", err, retry.Stack(err))
+			label = metrics.OtherCategories
+		}
+		return label
+	}
 }
 
 // Batch observes how long closing one batch took.

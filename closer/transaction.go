@@ -62,12 +62,12 @@ type measuredStore struct {
 // of the store.
 func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
+	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
+		defer pulse.Beat() // after a panic, too
+	}
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)
-	}
-	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
-		pulse.Beat()
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
 		s.batcher.updateLimit(func(l *limiter, inFlight int) { l.observe(sample{len(requests), inFlight, began, time.Since(began)}) })

@@ -58,6 +58,21 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "ARetryPicksItsBucketAgain", says: "left, want it in",
 	},
 	{
+		name:  "a store that panics on an order ends the process",
+		edits: []edit{{"internal/bisect/bisect.go", "	err := retry.Catch(func() (err error) {", "	err := func(f func() error) error { return f() }(func() (err error) {"}},
+		pkg:   "closer", run: "APanicOfTheStore", says: "index out of range",
+	},
+	{
+		name:  "calls of the store that ignore their context end all closing in silence",
+		edits: []edit{{"closer/batcher.go", "func() { b.onHang() }", "func() {}"}},
+		pkg:   "closer", run: "ACallThatIgnoresItsContext", says: "the first call of OnHang",
+	},
+	{
+		name:  "calls of the stock service that ignore their context end all releases in silence",
+		edits: []edit{{"release/worker.go", "			w.o.OnHang(\"a call", "			_ = (\"a call"}},
+		pkg:   "release", run: "ACallThatIgnoresItsContext", says: "OnHang was called 0 times",
+	},
+	{
 		name:  "a closer reads on while no bucket accepts its retries",
 		edits: []edit{{"closer/handler.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
