@@ -66,7 +66,7 @@ func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
 			log.add(t, fmt.Sprint("good-", i))
 		}
 		defer runHostile(t, log, panicking{fakeStore: store}, logs, nil)()
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if n := len(store.ids()); n != 18 || log.doneBelow() != 20 {
 			t.Errorf("%d of the 18 other orders were closed, done below %d", n, log.doneBelow())
