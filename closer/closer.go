@@ -12,7 +12,8 @@
 // (internal/partition). It closes the orders of its records in batches through the Store,
 // and applies the decision for each verdict (decide.go, outcome.go). It keeps orders that
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
-// (retries.go). An offset is committed only when everything below it is settled. A
+// (retries.go). Of the orders of a paused category it asks for one again and again, until that one is
+// closed (paused.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into transactions, fresh orders first
 // (batcher.go). transaction.go runs the transactions. A limiter keeps the number of orders
 // in transactions to what the store closes quickly (limiter.go).
@@ -139,6 +140,7 @@ type Closer struct {
 	batcher *batcher
 	memory  *partition.MemoryLimit
 	stage   partition.Stage
+	pauses  *pauseLog
 	buckets atomic.Pointer[orderclose.Buckets]
 	runs    atomic.Int32 // calls of Run that have not returned
 }
@@ -177,7 +179,7 @@ func New(o Options) (*Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)
 	}
-	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes)}
+	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes), pauses: &pauseLog{logger: o.Logger, at: map[string]time.Time{}}}
 	c.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
@@ -185,7 +187,7 @@ func New(o Options) (*Closer, error) {
 	}
 	c.SetBuckets(o.Buckets)
 	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit)
-	c.batcher.run = newTransactions(o.Store, m, c.batcher, o.Logger).run
+	c.batcher.run = newTransactions(o.Store, m, c.batcher, c.pauses, o.Logger).run
 	c.batcher.onHang = func() {
 		if c.runs.Load() > 0 {
 			o.OnHang("a call of the store has not returned 10 s after its context ended")

@@ -31,6 +31,8 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		h.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 		h.metrics.Retried(d.cause)
 	}
+	defer h.followPause(e, o.Verdict, e.paused, now)
+	e.paused = d.cause == causePaused
 	switch d.action {
 	case settle:
 		h.Done(e.message.Generation, e.message.Offset)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -23,21 +24,26 @@ type transactions struct {
 	culprits *bisect.Culprits
 	metrics  *closerMetrics
 	batcher  *batcher
+	pauses   *pauseLog
 }
 
-func newTransactions(s Store, m *closerMetrics, b *batcher, logger *slog.Logger) *transactions {
-	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b}
+func newTransactions(s Store, m *closerMetrics, b *batcher, p *pauseLog, logger *slog.Logger) *transactions {
+	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b, p}
 }
 
 // run closes the orders of one transaction.
 func (t *transactions) run(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := t.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
-	if errors.Is(err, bisect.ErrNoVerdicts) && !errors.Is(err, orderclose.ErrPaused) {
-		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		t.metrics.Batch(time.Since(began))
+		t.pauses.ended(allOrders, began)
+	case errors.Is(err, orderclose.ErrPaused):
+		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
+		t.pauses.noted(allOrders, pause)
+	case errors.Is(err, bisect.ErrNoVerdicts):
+		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
 	}
 	for i, o := range outcomes {
 		if o.Verdict == "" {

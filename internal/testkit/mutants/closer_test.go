@@ -73,6 +73,16 @@ var closerMutants = []mutant{
 		pkg:   "release", run: "ACallThatIgnoresItsContext", says: "OnHang was called 0 times",
 	},
 	{
+		name:  "every paused order asks the database every two seconds",
+		edits: []edit{{"closer/decide.go", "wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)", "wait := pausedWait"}},
+		pkg:   "closer", run: "PausedOrdersDoNotLoad", says: "in 50 s the store was asked about",
+	},
+	{
+		name:  "the orders of a category wait on when its pause has ended",
+		edits: []edit{{"closer/paused.go", "		h.wakePaused(category, now)\n", ""}},
+		pkg:   "closer", run: "PausedOrdersDoNotLoad", says: "after the pause of a category",
+	},
+	{
 		name:  "a closer reads on while no bucket accepts its retries",
 		edits: []edit{{"closer/handler.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
