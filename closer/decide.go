@@ -182,6 +182,25 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	return decision{action: schedule, wait: wait, record: r}
 }
 
+// Offsets of time zones are whole quarter-hours, up to 14 hours. A mistake of zones shifts a time by
+// exactly that, but for what is rounded.
+const (
+	zoneStep      = 15 * time.Minute
+	maxZone       = 14 * time.Hour
+	zoneTolerance = time.Second
+)
+
+// zoneShift returns by how much the due time in the database is later than that of the record, if a
+// mistake of time zones explains the difference; otherwise 0.
+func zoneShift(record, row time.Time) time.Duration {
+	shift := row.Sub(record)
+	whole := shift.Round(zoneStep)
+	if row.IsZero() || whole.Abs() > maxZone || (shift-whole).Abs() > zoneTolerance {
+		return 0
+	}
+	return whole
+}
+
 // inMemory turns a wait in a bucket into a wait in memory. A wait that was computed from
 // the clocks is cut to a minute. After the minute the clocks are compared again.
 func (d decision) inMemory() decision {

@@ -21,6 +21,7 @@ type closerMetrics struct {
 	retries          *prometheus.CounterVec
 	pendingBegan     prometheus.Counter
 	pendingEnded     prometheus.Counter
+	dueDiffers       *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics. category is Options.Category.
@@ -34,6 +35,10 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 		retries:          f.CounterVec("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause"),
 		pendingBegan:     f.Counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider."),
 		pendingEnded:     f.Counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
+		dueDiffers:       f.CounterVec("close_due_differs_total", "Orders whose due time in the database (row) is whole quarter-hours later or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the order was postponed by such a time. The two cannot be told apart.", "row"),
+	}
+	for _, row := range []string{rowLater, rowEarlier} {
+		m.dueDiffers.WithLabelValues(row)
 	}
 	for _, cause := range []string{causeFailed, causeNotFound, causePending, causeContended, causeNoVerdict} {
 		m.retries.WithLabelValues(cause) // a series must exist at 0, or its first increase is not seen
@@ -54,6 +59,19 @@ func withoutPanics(category func(string) string, logger *slog.Logger) func(strin
 		}
 		return label
 	}
+}
+
+// Values of the label row of close_due_differs_total.
+const rowLater, rowEarlier = "later", "earlier"
+
+// DueDiffers counts an order whose due time in the database is later (true) or earlier than in the
+// record, by whole quarter-hours.
+func (m *closerMetrics) DueDiffers(later bool) {
+	row := rowEarlier
+	if later {
+		row = rowLater
+	}
+	m.dueDiffers.WithLabelValues(row).Inc()
 }
 
 // Batch observes how long closing one batch took.

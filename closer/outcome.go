@@ -18,6 +18,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(brokerNow) && at.Sub(brokerNow) <= wrongClockSkew {
 		brokerNow = at
 	}
+	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, brokerNow, jitter)
 	if clockWrong {
@@ -53,6 +54,19 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		raw := m.Raw()
 		raw.DueAt = orderclose.CeilMilli(record.Release).UnixMilli()
 		h.retry(raw)
+	}
+}
+
+// compareDue reports an order whose due times in the record and in the database are of two time zones.
+// It does so once for an order: a record that is scheduled again has the due time of the database.
+func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
+	if o.Verdict != orderclose.Closed && o.Verdict != orderclose.NotDue {
+		return
+	}
+	if shift := zoneShift(order.Due, o.Due); shift != 0 {
+		h.metrics.DueDiffers(shift > 0)
+		h.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
+			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)
 	}
 }
 

@@ -90,7 +90,7 @@ var closerMutants = []mutant{
 	{
 		name:  "a closer waits for the bucket that its retries go to",
 		edits: []edit{{"closer/retries.go", "		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })\n", "		h.handleSent(records, h.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
-		pkg:   "closer", run: "AFailingBucketDelays", says: "in delay_1m (-want +got)",
+		pkg:   "closer", run: "FailingBucketsDelay", says: "in delay_10s (-want +got)",
 	},
 	{
 		name:  "a slow store is taken for one that hangs",
