@@ -150,7 +150,7 @@ func (b *batch) alone(ctx context.Context, order int, err error) error {
 		return nil
 	}
 	if _, fault := probe(ctx, b.store); fault != nil {
-		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, b.id(order), err)
+		return retry.WithCauses(fmt.Errorf("%w: close of order %q failed with: %w", fault, b.id(order), err), orderclose.ErrUnavailable)
 	}
 	b.setVerdict(order, orderclose.Failed, err)
 	return nil

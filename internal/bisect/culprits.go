@@ -119,9 +119,9 @@ func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, reques
 	case ctx.Err() != nil:
 	case !r.answered:
 		c.suspects.SetNoVerdicts()
-		err = fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, ErrNoVerdicts, err)
-	case !errors.Is(err, orderclose.ErrUnavailable):
-		err = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
+		err = retry.WithCauses(err, orderclose.ErrUnavailable, ErrNoVerdicts)
+	default:
+		err = retry.WithCauses(err, orderclose.ErrUnavailable)
 	}
 	return r.outcomes, fmt.Errorf("close %d orders: order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
 }
@@ -256,7 +256,7 @@ func (r *round) failedAlone(i int, err error) error {
 	}
 	switch known, fault := probe(r.ctx, r.store); {
 	case fault != nil:
-		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, r.id(i), err)
+		return retry.WithCauses(fmt.Errorf("%w: close of order %q failed with: %w", fault, r.id(i), err), orderclose.ErrUnavailable)
 	case known:
 		r.suspects.StoreAnswered()
 	}
