@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 		pendingEnded:     f.Counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
 		dueDiffers:       f.CounterVec("close_due_differs_total", "Orders whose due time in the database (row) is whole quarter-hours later or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the order was postponed by such a time. The two cannot be told apart.", "row"),
 	}
-	for _, row := range []string{rowLater, rowEarlier} {
+	for _, row := range []string{"later", "earlier"} {
 		m.dueDiffers.WithLabelValues(row)
 	}
 	for _, cause := range []string{causeFailed, causeNotFound, causePending, causeContended, causeNoVerdict} {
@@ -61,18 +61,8 @@ func withoutPanics(category func(string) string, logger *slog.Logger) func(strin
 	}
 }
 
-// Values of the label row of close_due_differs_total.
-const rowLater, rowEarlier = "later", "earlier"
-
-// DueDiffers counts an order whose due time in the database is later (true) or earlier than in the
-// record, by whole quarter-hours.
-func (m *closerMetrics) DueDiffers(later bool) {
-	row := rowEarlier
-	if later {
-		row = rowLater
-	}
-	m.dueDiffers.WithLabelValues(row).Inc()
-}
+// DueDiffers counts an order whose row is due later or earlier than its record.
+func (m *closerMetrics) DueDiffers(row string) { m.dueDiffers.WithLabelValues(row).Inc() }
 
 // Batch observes how long closing one batch took.
 func (m *closerMetrics) Batch(took time.Duration) { m.batch.Observe(took.Seconds()) }

@@ -64,7 +64,7 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 		return
 	}
 	if shift := zoneShift(order.Due, o.Due); shift != 0 {
-		h.metrics.DueDiffers(shift > 0)
+		h.metrics.DueDiffers(map[bool]string{true: "later", false: "earlier"}[shift > 0])
 		h.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
 			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)
 	}

@@ -83,6 +83,11 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "PausedOrdersDoNotLoad", says: "after the pause of a category",
 	},
 	{
+		name:  "a mistake of time zones goes unnoticed",
+		edits: []edit{{"closer/outcome.go", "zoneShift(order.Due, o.Due); shift != 0 {", "zoneShift(order.Due, o.Due); shift > 24*time.Hour {"}, {"closer/outcome.go", "	\"math/rand/v2\"\n", "	\"math/rand/v2\"\n	\"time\"\n"}},
+		pkg:   "closer", run: "DueTimesOfAnotherZone", says: "orders are later in the database",
+	},
+	{
 		name:  "a closer reads on while no bucket accepts its retries",
 		edits: []edit{{"closer/handler.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
