@@ -40,6 +40,7 @@ type batcher struct {
 	maxOrders int             // per transaction
 	run       runTransaction  // closes the orders of a group
 	onLimit   func(limit int) // is called with each new limit, under mu
+	onHang    func()          // is called if a transaction goes on long after its context has ended
 
 	mu          sync.Mutex
 	limiter     limiter
@@ -73,7 +74,7 @@ type group struct {
 	pulse  *partition.Pulse // beats when the transaction starts and after each call of the store
 }
 
-// newBatcher returns a batcher; its field run must be set before it is used.
+// newBatcher returns a batcher; its fields run and onHang must be set before it is used.
 func newBatcher(l limiter, workers, maxOrders int, onLimit func(limit int)) *batcher {
 	onLimit(l.limit)
 	return &batcher{workers: workers, maxOrders: maxOrders, onLimit: onLimit, limiter: l}
@@ -198,7 +199,9 @@ func (b *batcher) runGroup(g *group) {
 		requests = append(requests, j.requests...)
 	}
 	late := time.AfterFunc(b.limiter.target, func() { b.noteSlow(g) })
+	returned := partition.WatchCall(ctx, func() { b.onHang() }) // its worker serves nobody until it returns
 	outcomes, err := b.run(ctx, requests)
+	returned()
 	for _, j := range g.jobs {
 		if j.err = err; outcomes != nil {
 			j.outcomes, outcomes = outcomes[:len(j.requests):len(j.requests)], outcomes[len(j.requests):]

@@ -30,6 +30,7 @@ type entry struct {
 	record  wire.Record // without the order's attributes; see encode
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
+	paused  bool      // the orders of its category were paused when it was tried last
 	blocked bool      // parked for another reason than a due time in the next seconds: a locked row, no verdict, or a clock that may be wrong
 }
 
@@ -61,8 +62,9 @@ func (e *entry) size() int { return entryBytes + e.message.Size() }
 // is being closed. The cost of a call does not depend on the number of parked orders. The
 // buffer belongs to the loop's goroutine.
 type buffer struct {
-	queue       []*entry  // to close now, in log order; requeued entries are last
-	parked      byRetryAt // to close at their retryAt: nearly due, or blocked; see entry
+	queue       []*entry          // to close now, in log order; requeued entries are last
+	parked      byRetryAt         // to close at their retryAt: nearly due, or blocked; see entry
+	canaries    map[string]*entry // by category: the paused order that shows when the pause ends; see paused.go
 	queueBytes  int
 	parkedBytes int
 }

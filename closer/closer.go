@@ -12,7 +12,8 @@
 // (internal/partition). It closes the orders of its records in batches through the Store,
 // and applies the decision for each verdict (decide.go, outcome.go). It keeps orders that
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
-// (retries.go). An offset is committed only when everything below it is settled. A
+// (retries.go). Of the orders of a paused category it asks for one again and again, until that one is
+// closed (paused.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into transactions, fresh orders first
 // (batcher.go). transaction.go runs the transactions. A limiter keeps the number of orders
 // in transactions to what the store closes quickly (limiter.go).
@@ -70,8 +71,8 @@ type Store interface {
 	// order before it is due, by the store's own data and clock. It returns one outcome for
 	// each request, in the order of the requests. An order may be requested several times, in
 	// one call and in later calls: closing it again must change nothing. CloseOrders is called
-	// concurrently. A call of more than 2 minutes counts as hanging, so it must end soon after
-	// ctx has ended.
+	// concurrently. A call of more than 2 minutes counts as hanging: its context ends, and the call
+	// must return within 10 s (Options.OnHang). A panic is an error of an order of the batch.
 	//
 	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
 	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is
@@ -124,7 +125,8 @@ type Options struct {
 	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
-	// OnHang is called with the reason when a loop hangs and does not stop. The process
+	// OnHang is called with the reason when a loop hangs and does not stop, or a call of the Store
+	// goes on for 10 s after its context has ended, unless Run has returned by then. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
 	Logger *slog.Logger // default: warnings and errors, to slog.Default
@@ -140,7 +142,9 @@ type Closer struct {
 	batcher *batcher
 	memory  *partition.MemoryLimit
 	stage   partition.Stage
+	pauses  *pauseLog
 	buckets atomic.Pointer[orderclose.Buckets]
+	runs    atomic.Int32 // calls of Run that have not returned
 }
 
 // SetBuckets replaces the buckets for orders that are retried or not due yet. It may be called
@@ -176,11 +180,11 @@ func New(o Options) (*Closer, error) {
 		o.OnHang = func(why string) { panic("closer: " + why) }
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	m, err := newMetrics(o.Registerer, o.Category)
+	m, err := newMetrics(o.Registerer, withoutPanics(o.Category, o.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)
 	}
-	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes)}
+	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes), pauses: &pauseLog{logger: o.Logger, at: map[string]time.Time{}}}
 	c.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
@@ -188,7 +192,12 @@ func New(o Options) (*Closer, error) {
 	}
 	c.SetBuckets(o.Buckets)
 	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit)
-	c.batcher.run = newTransactions(o.Store, m, c.batcher, o.Logger).run
+	c.batcher.run = newTransactions(o.Store, m, c.batcher, c.pauses, o.Logger).run
+	c.batcher.onHang = func() {
+		if c.runs.Load() > 0 {
+			o.OnHang("a call of the store has not returned 10 s after its context ended")
+		}
+	}
 	return c, nil
 }
 
@@ -196,6 +205,8 @@ func New(o Options) (*Closer, error) {
 // ended, within 2 s, the settled offsets are committed, and the closer has left its
 // groups. It returns an error only if a group could not be consumed.
 func (c *Closer) Run(ctx context.Context) error {
+	c.runs.Add(1)
+	defer c.runs.Add(-1)
 	groups, ctx := errgroup.WithContext(ctx)
 	consume := func(group, topic string) {
 		groups.Go(func() error {

@@ -3,6 +3,8 @@ package closer
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -146,6 +149,34 @@ func TestCloser_AsksForAParkedOrderByItsNewDueTime(t *testing.T) {
 		time.Sleep(time.Minute)
 		if at := store.at("moved"); !at.Equal(due) || log.doneBelow() != 1 || len(store.kept) != 2 {
 			t.Errorf("closed at %v, want it at %v; done below %d", at, due, log.doneBelow())
+		}
+	})
+}
+
+// Both mistakes are counted once for each order, and logged with both times.
+func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, metrics, logs, now := &orderLog{}, testkit.NewMetrics(), &testkit.LogBuffer{}, time.Now()
+		store := &fakeStore{due: map[string]time.Time{"later": now.Add(8 * time.Hour), "earlier": now.Add(-8 * time.Hour), "same": now, "moved": now.Add(20 * time.Minute)}}
+		for _, id := range []string{"later", "earlier", "same", "moved"} {
+			log.add(t, id)
+		}
+		log.put(t, toClose, wire.Record{Order: orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(8 * time.Hour)}, Release: now}) // as it returns
+		c, err := New(Options{
+			Registerer: metrics, Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer testkit.Start(t, c.Run)()
+		time.Sleep(time.Minute)
+		later, earlier := metrics.Value("close_due_differs_total", "row", "later"), metrics.Value("close_due_differs_total", "row", "earlier")
+		if later != 1 || earlier != 1 {
+			t.Errorf("%v orders are later in the database and %v earlier, want 1 and 1", later, earlier)
+		}
+		if out := logs.String(); !strings.Contains(out, "order=later record=2000-01-01T00:00:00.000Z database=2000-01-01T08:00:00.000Z differ_by=8h0m0s") {
+			t.Errorf("no line with both times:\n%s", out)
 		}
 	})
 }

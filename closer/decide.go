@@ -15,8 +15,11 @@ const (
 	// contendedWait is the wait before an order with a locked row is tried again. The
 	// transaction of a checkout takes milliseconds; an operator ends one that hangs.
 	contendedWait = 3 * time.Second
-	// pausedWait is the wait before a paused order, or a paused store, is tried again.
+	// pausedWait is the wait before a paused store, or one order of a paused category, is tried
+	// again: see paused.go. The others of the category wait as long again as they have waited since
+	// they were due, between blockedWait and pausedMax.
 	pausedWait = 2 * time.Second
+	pausedMax  = 15 * time.Minute
 	// blockedWait is the wait of an order that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
@@ -96,7 +99,8 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.Paused:
-		return decision{action: park, wait: pausedWait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
+		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)
+		return decision{action: park, wait: wait, bucket: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
 		return pending(r, at, jitter)
 	case orderclose.NotFound:
@@ -178,6 +182,25 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	return decision{action: schedule, wait: wait, record: r}
 }
 
+// Offsets of time zones are whole quarter-hours, up to 14 hours. A mistake of zones shifts a time by
+// exactly that, but for what is rounded.
+const (
+	zoneStep      = 15 * time.Minute
+	maxZone       = 14 * time.Hour
+	zoneTolerance = time.Second
+)
+
+// zoneShift returns by how much the due time in the database is later than that of the record, if a
+// mistake of time zones explains the difference; otherwise 0.
+func zoneShift(record, row time.Time) time.Duration {
+	shift := row.Sub(record)
+	whole := shift.Round(zoneStep)
+	if row.IsZero() || whole.Abs() > maxZone || (shift-whole).Abs() > zoneTolerance {
+		return 0
+	}
+	return whole
+}
+
 // inMemory turns a wait in a bucket into a wait in memory. A wait that was computed from
 // the clocks is cut to a minute. After the minute the clocks are compared again.
 func (d decision) inMemory() decision {
@@ -198,8 +221,6 @@ func (d decision) inBucket(jitter float64) decision {
 	switch {
 	case d.bucket > 0:
 		d.wait = d.bucket
-	case d.cause == causePaused: // not a failure of the order
-		d.wait = addJitter(blockedWait, jitter)
 	case d.cause != "":
 		d.retry, d.wait = true, addJitter(blockedWait, jitter)
 		d.record.Cause = d.cause

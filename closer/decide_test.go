@@ -217,3 +217,18 @@ func TestMinNotDueWait_GrowsFromTheThirdRoundToAMinute(t *testing.T) {
 		}
 	}
 }
+
+func TestZoneShift_IsWholeQuarterHours(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for shift, want := range map[time.Duration]time.Duration{
+		0: 0, 400 * time.Millisecond: 0, 8 * time.Hour: 8 * time.Hour, -8*time.Hour + 700*time.Millisecond: -8 * time.Hour,
+		5*time.Hour + 45*time.Minute: 5*time.Hour + 45*time.Minute, 20 * time.Minute: 0, 8*time.Hour + 2*time.Second: 0, 15 * time.Hour: 0,
+	} {
+		if got := zoneShift(at, at.Add(shift)); got != want {
+			t.Errorf("%v later: a shift of %v, want %v", shift, got, want)
+		}
+	}
+	if got := zoneShift(at, time.Time{}); got != 0 {
+		t.Errorf("without a due time: %v", got)
+	}
+}

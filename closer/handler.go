@@ -135,9 +135,8 @@ func (h *handler) requeue(batch []*entry, err error) {
 	}
 	wait := h.backoff.NextBackOff()
 	switch paused := errors.Is(err, orderclose.ErrPaused); {
-	case paused:
+	case paused: // pauseLog has logged it
 		wait = pausedWait
-		h.Logger.Info("closing is paused", "err", err)
 	case h.backoff.ShouldLog():
 		h.Logger.Warn("closing a batch failed, will retry", "err", err)
 	}

@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // closerMetrics are the metrics of a Closer.
@@ -19,6 +21,7 @@ type closerMetrics struct {
 	retries          *prometheus.CounterVec
 	pendingBegan     prometheus.Counter
 	pendingEnded     prometheus.Counter
+	dueDiffers       *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics. category is Options.Category.
@@ -32,12 +35,34 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*closerM
 		retries:          f.CounterVec("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause"),
 		pendingBegan:     f.Counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider."),
 		pendingEnded:     f.Counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
+		dueDiffers:       f.CounterVec("close_due_differs_total", "Orders whose due time in the database (row) is whole quarter-hours later or earlier than in the record, up to 14 hours: a mistake of time zones, or later: the order was postponed by such a time. The two cannot be told apart.", "row"),
+	}
+	for _, row := range []string{"later", "earlier"} {
+		m.dueDiffers.WithLabelValues(row)
 	}
 	for _, cause := range []string{causeFailed, causeNotFound, causePending, causeContended, causeNoVerdict} {
 		m.retries.WithLabelValues(cause) // a series must exist at 0, or its first increase is not seen
 	}
 	return m, f.Err()
 }
+
+// withoutPanics returns category with OtherCategories in place of a panic; nil stays nil.
+func withoutPanics(category func(string) string, logger *slog.Logger) func(string) string {
+	if category == nil {
+		return nil
+	}
+	return func(name string) (label string) {
+		err := retry.Catch(func() error { label = category(name); return nil })
+		if err != nil {
+			logger.Error("Options.Category panicked", "category", name, "err", err, retry.Stack(err))
+			label = metrics.OtherCategories
+		}
+		return label
+	}
+}
+
+// DueDiffers counts an order whose row is due later or earlier than its record.
+func (m *closerMetrics) DueDiffers(row string) { m.dueDiffers.WithLabelValues(row).Inc() }
 
 // Batch observes how long closing one batch took.
 func (m *closerMetrics) Batch(took time.Duration) { m.batch.Observe(took.Seconds()) }

@@ -230,3 +230,30 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 		})
 	}
 }
+
+// Each failure costs 3 s, so the search for the five must fail seldom.
+func TestCloser_FiveOrdersThatHangInABatchDelayTheOthersForLessThanAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, begin := &orderLog{}, &fakeStore{slow: func(int) time.Duration { return 10 * time.Millisecond }}, time.Now()
+		for i := range 500 {
+			id := fmt.Sprint("good-", i)
+			if i%100 == 7 {
+				id = fmt.Sprint("poison-", i)
+			}
+			log.add(t, id)
+		}
+		poison := func(id string) bool { return strings.HasPrefix(id, "poison") }
+		stop := runCloser(t, log, hanging{store, poison, 3 * time.Second}, 500)
+		time.Sleep(5 * time.Minute)
+		var sum, worst time.Duration
+		for _, id := range store.ids() {
+			late := store.at(id).Sub(begin)
+			sum, worst = sum+late, max(worst, late)
+		}
+		if n := len(store.ids()); n != 495 || sum/time.Duration(n) > 45*time.Second || worst > 70*time.Second {
+			t.Errorf("%d of 495 orders were closed, %v late on average, %v at worst", n, sum/time.Duration(max(n, 1)), worst)
+		}
+		stop()
+		time.Sleep(4 * time.Second) // until a call that hangs has ended
+	})
+}

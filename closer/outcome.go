@@ -19,6 +19,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	if at := e.message.Appended.Add(now.Sub(e.readAt) + ahead); at.After(relayNow) && at.Sub(relayNow) <= wrongClockSkew {
 		relayNow = at
 	}
+	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, relayNow, jitter)
 	if clockWrong {
@@ -32,6 +33,8 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		h.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 		h.metrics.Retried(d.cause)
 	}
+	defer h.followPause(e, o.Verdict, e.paused, now)
+	e.paused = d.cause == causePaused
 	switch d.action {
 	case settle:
 		h.Done(e.message.Generation, e.message.Offset)
@@ -42,14 +45,29 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	case giveUp:
 		h.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := e.encode(d.retryRecord(relayNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
+		record := d.retryRecord(relayNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset})
+		m, err := e.encode(record)
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
 			h.DeadLetter(e.message, "unreadable", err.Error())
 			return
 		}
 		m.Offset, m.Generation = e.message.Offset, e.message.Generation
-		topic := h.buckets.Load().Pick(d.wait).Topic
-		h.retries.add(topic, m.Raw())
+		raw := m.Raw()
+		raw.DueAt = orderclose.CeilMilli(record.Release).UnixMilli()
+		h.retry(raw)
+	}
+}
+
+// compareDue reports an order whose due times in the record and in the database are of two time zones.
+// It does so once for an order: a record that is scheduled again has the due time of the database.
+func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
+	if o.Verdict != orderclose.Closed && o.Verdict != orderclose.NotDue {
+		return
+	}
+	if shift := zoneShift(order.Due, o.Due); shift != 0 {
+		h.metrics.DueDiffers(map[bool]string{true: "later", false: "earlier"}[shift > 0])
+		h.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
+			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)
 	}
 }
 

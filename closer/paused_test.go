@@ -3,12 +3,15 @@ package closer
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -23,7 +26,7 @@ type pausableStore struct {
 func (s *pausableStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	s.calls.Add(1)
 	if s.all.Load() {
-		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, orderclose.ErrPaused)
+		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, fmt.Errorf("%w until noon: maintenance", orderclose.ErrPaused))
 	}
 	if !s.category.Load() {
 		return s.fakeStore.CloseOrders(ctx, path, requests)
@@ -91,13 +94,153 @@ func TestCloser_APausedCategoryDelaysNoOtherOrder(t *testing.T) {
 
 // An order for which memory has no room returns from a bucket, as often as needed.
 func TestDecide_APausedOrderWithoutRoomGoesThroughABucket(t *testing.T) {
-	r := wire.Record{Order: orderclose.Order{ID: "a"}, Attempt: 2, Cause: causeFailed}
-	d := decide(r, orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, time.Now(), 0)
-	if d.action != park || d.wait != pausedWait || d.retry {
-		t.Errorf("%+v; want it to be parked", d)
+	now := time.Now()
+	for overdue, wait := range map[time.Duration]time.Duration{0: blockedWait, 5 * time.Minute: 5 * time.Minute, 5 * time.Hour: pausedMax} {
+		r := wire.Record{Order: orderclose.Order{ID: "a", Due: now.Add(-overdue)}, Attempt: 2, Cause: causeFailed}
+		d := decide(r, orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, 0)
+		if d.action != park || d.wait != wait || d.retry {
+			t.Errorf("%+v; want it to be parked for %v", d, wait)
+		}
+		d = d.inBucket(0)
+		if d.action != schedule || d.wait != wait || d.retry || d.record.Attempt != 2 || d.record.Cause != causeFailed {
+			t.Errorf("%+v; want it to be scheduled after %v without an attempt", d, wait)
+		}
 	}
-	d = d.inBucket(0)
-	if d.action != schedule || d.wait != blockedWait || d.retry || d.record.Attempt != 2 || d.record.Cause != causeFailed {
-		t.Errorf("%+v; want it to be scheduled without an attempt", d)
+}
+
+// flashSale pauses the orders of some categories, one of which has no category in its records. It
+// counts the orders that it is asked about.
+type flashSale struct {
+	fakeStore
+	mu      sync.Mutex
+	paused  map[string]bool // by the first letter of the id
+	askedOf int
+}
+
+func (s *flashSale) set(paused ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = map[string]bool{}
+	for _, p := range paused {
+		s.paused[p] = true
 	}
+}
+
+func (s *flashSale) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.askedOf
+}
+
+func (s *flashSale) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	s.mu.Lock()
+	paused := s.paused
+	s.askedOf += len(requests)
+	s.mu.Unlock()
+	var open []orderclose.CloseRequest
+	for _, r := range requests {
+		if !paused[r.OrderID[:1]] {
+			open = append(open, r)
+		}
+	}
+	closed, err := s.fakeStore.CloseOrders(ctx, path, open)
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make([]orderclose.Outcome, 0, len(requests))
+	for _, r := range requests {
+		if paused[r.OrderID[:1]] {
+			outcomes = append(outcomes, orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Paused, Due: r.Due, At: time.Now()})
+			continue
+		}
+		outcomes, closed = append(outcomes, closed[0]), closed[1:]
+	}
+	return outcomes, nil
+}
+
+// Each partition asks for one order of a category every two seconds. When the pause of one category
+// ends, its orders are closed at once, and those of the other are not.
+func TestCloser_PausedOrdersDoNotLoadTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, logs, begin := &orderLog{}, &flashSale{}, &testkit.LogBuffer{}, time.Now()
+		const partitions, each = 4, 500
+		for p := range partitions {
+			for i := range each {
+				for _, category := range []string{"flash", "gifts"} {
+					o := orderclose.Order{ID: fmt.Sprint(category, p, i), Category: category, CreatedAt: begin, Due: begin}
+					log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: begin})
+				}
+			}
+		}
+		store.set("f", "g")
+		defer runHostile(t, log, store, logs, nil)()
+		time.Sleep(5 * time.Second)
+		asked := store.asked()
+		if asked < 2*partitions*each {
+			t.Errorf("%d orders were asked for, want each once", asked)
+		}
+		time.Sleep(50 * time.Second)
+		if n := store.asked() - asked; n > 2*partitions*26 {
+			t.Errorf("in 50 s the store was asked about %d paused orders, want one every 2 s for each of %d partitions and 2 categories", n, partitions)
+		}
+		store.set("g")
+		time.Sleep(4 * time.Second)
+		if n := len(store.ids()); n != partitions*each || len(log.Appended()) > 0 {
+			t.Errorf("4 s after the pause of a category %d of its %d orders are closed; appended %v", n, partitions*each, log.Appended())
+		}
+		store.set()
+		time.Sleep(4 * time.Second)
+		if n := len(store.ids()); n != 2*partitions*each || log.doneBelow() != 2*each {
+			t.Errorf("4 s after both pauses %d orders are closed, done below %d", n, log.doneBelow())
+		}
+		out := logs.String()
+		if n, m := strings.Count(out, "closing is paused"), strings.Count(out, "closing is no longer paused"); n != 2 || m != 2 {
+			t.Errorf("%d lines about begun pauses, %d about ended ones, want 2 and 2:\n%s", n, m, out)
+		}
+	})
+}
+
+// Paid orders show nothing about the pause, and records may lack the category that the database has.
+func TestCloser_APauseEndsForOrdersWithoutACategory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &flashSale{}
+		for i := range 50 {
+			log.add(t, fmt.Sprint("f", i))
+			log.add(t, fmt.Sprint("g", i))
+		}
+		store.set("f", "g")
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(10 * time.Minute)
+		store.set("g")
+		time.Sleep(pausedMax + time.Minute)
+		if n := len(store.ids()); n != 50 {
+			t.Errorf("%d of 50 orders are closed", n)
+		}
+		store.set()
+		time.Sleep(4 * time.Second)
+		if n := len(store.ids()); n != 100 || log.doneBelow() != 100 {
+			t.Errorf("%d of 100 orders are closed, done below %d", n, log.doneBelow())
+		}
+	})
+}
+
+func TestCloser_APauseIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, logs := &orderLog{}, &pausableStore{}, &testkit.LogBuffer{}
+		store.all.Store(true)
+		for p := range 12 {
+			o := orderclose.Order{ID: fmt.Sprint("order-", p), CreatedAt: time.Now(), Due: time.Now()}
+			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: o.Due})
+		}
+		defer runHostile(t, log, store, logs, nil)()
+		time.Sleep(10 * time.Minute)
+		store.all.Store(false)
+		time.Sleep(10 * time.Second)
+		out := logs.String()
+		if strings.Count(out, "\n") != strings.Count(out, "Options.Category")+2 ||
+			!strings.Contains(out, `level=INFO msg="closing is paused" orders=all pause="until noon: maintenance"`) ||
+			!strings.Contains(out, `level=INFO msg="closing is no longer paused" orders=all`) {
+			t.Errorf("want one line when the pause begins, and one when it ends:\n%s", out)
+		}
+	})
 }

@@ -16,19 +16,20 @@ const (
 
 // retries are the records of a partition that go back to a bucket and are not acked yet.
 // Their offsets stay open until the ack. They are appended beside the loop, so that a
-// bucket that accepts nothing does not delay due orders. They belong to the loop's
-// goroutine.
+// bucket that accepts nothing does not delay due orders. Each append picks the bucket again:
+// a relay reads a bucket only as often as a record with the bucket's whole length needs, so
+// a record with less time left would be late there. They belong to the loop's goroutine.
 type retries struct {
-	waiting map[string][]wire.RawRecord // by topic, without the records in flight
+	waiting map[string][]wire.RawRecord // by topic, without the records in flight; DueAt is set
+	retryAt map[string]time.Time        // by topic: when to try it again; absent: now
 	records int                         // waiting and in flight
 	bytes   int
-	wake    time.Time // when to try a topic again
 }
 
 // add queues a record for a topic.
 func (r *retries) add(topic string, record wire.RawRecord) {
 	if r.waiting == nil {
-		r.waiting = map[string][]wire.RawRecord{}
+		r.waiting, r.retryAt = map[string][]wire.RawRecord{}, map[string]time.Time{}
 	}
 	r.waiting[topic] = append(r.waiting[topic], record)
 	r.count([]wire.RawRecord{record}, 1)
@@ -47,23 +48,49 @@ func (r *retries) full() bool { return r.records >= maxRetriesWaiting || r.bytes
 
 // sleep returns how long it takes until a topic is to be tried again, at most d.
 func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
-	if len(r.waiting) > 0 {
-		d = min(d, r.wake.Sub(now))
+	for topic := range r.waiting {
+		d = min(d, max(r.retryAt[topic].Sub(now), 0))
 	}
 	return d
+}
+
+// retry queues a record for the bucket that fits the time until its release. A record whose
+// release time has passed goes to the smallest bucket, which its relay reads without a pause.
+func (h *handler) retry(record wire.RawRecord) {
+	remaining := time.UnixMilli(record.DueAt).Sub(h.o.Clock())
+	h.retries.add(h.buckets.Load().Pick(remaining).Topic, record)
+}
+
+// repick queues the records again that wait for topics that may be tried now.
+func (h *handler) repick(now time.Time) {
+	r := &h.retries
+	var records []wire.RawRecord
+	for topic, waiting := range r.waiting {
+		if !now.Before(r.retryAt[topic]) {
+			records = append(records, waiting...)
+			delete(r.waiting, topic)
+		}
+	}
+	r.count(records, -1)
+	for _, record := range records {
+		h.retry(record)
+	}
 }
 
 // sendRetries starts an append to each topic that has waiting records and may be tried
 // now.
 func (h *handler) sendRetries() {
-	r := &h.retries
-	r.wake = time.Now().Add(time.Hour)
+	r, now := &h.retries, time.Now()
+	h.repick(now)
 	for topic, records := range r.waiting {
+		if now.Before(r.retryAt[topic]) {
+			continue
+		}
 		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })
 		if ok {
 			delete(r.waiting, topic)
-		} else if at := time.Now().Add(wait); at.Before(r.wake) {
-			r.wake = at
+		} else {
+			r.retryAt[topic] = now.Add(wait)
 		}
 	}
 	h.Await()
@@ -76,10 +103,8 @@ func (h *handler) handleSent(records []wire.RawRecord, sent partition.SendResult
 	for _, acked := range sent.Acked {
 		h.DoneAll(acked.Records)
 	}
+	h.retries.retryAt[sent.Topic] = time.Now().Add(sent.Pause)
 	for _, record := range sent.Left {
-		h.retries.add(sent.Topic, record)
-	}
-	if at := time.Now().Add(sent.Pause); len(sent.Left) > 0 && at.Before(h.retries.wake) {
-		h.retries.wake = at
+		h.retry(record)
 	}
 }

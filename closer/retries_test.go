@@ -16,12 +16,13 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// A retry waits for the bucket, and its offset stays open.
-func TestCloser_AFailingBucketDelaysNoDueOrder(t *testing.T) {
+// A retry waits for a bucket, and its offset stays open. Its release time has passed by then, so it
+// goes to the smallest bucket.
+func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(topic string) error {
-			if topic == "delay_1m" && time.Since(begin) < 30*time.Minute {
+		log.Fail = func(string) error {
+			if time.Since(begin) < 30*time.Minute {
 				return errors.New("no leader")
 			}
 			return nil
@@ -46,8 +47,8 @@ func TestCloser_AFailingBucketDelaysNoDueOrder(t *testing.T) {
 			t.Errorf("committed %d before the retry was acked", done)
 		}
 		time.Sleep(2 * time.Minute)
-		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_1m")); diff != "" || log.doneBelow() != 6 {
-			t.Errorf("done %d, in delay_1m (-want +got):\n%s", log.doneBelow(), diff)
+		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_10s")); diff != "" || log.doneBelow() != 6 {
+			t.Errorf("done %d, in delay_10s (-want +got):\n%s", log.doneBelow(), diff)
 		}
 	})
 }
@@ -56,8 +57,8 @@ func TestCloser_AFailingBucketDelaysNoDueOrder(t *testing.T) {
 func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(topic string) error {
-			if topic == "delay_1m" && time.Since(begin) < 10*time.Minute {
+		log.Fail = func(string) error {
+			if time.Since(begin) < 10*time.Minute {
 				return errors.New("no leader")
 			}
 			return nil
@@ -81,8 +82,50 @@ func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 			t.Errorf("%d orders were tried", tried)
 		}
 		time.Sleep(5 * time.Minute)
-		if n := len(log.Keys("delay_1m")); n != orders || log.doneBelow() != orders {
+		if n := len(log.Keys("delay_10s")) + len(log.Keys("delay_1m")); n != orders || log.doneBelow() != orders {
 			t.Errorf("%d appended, done below %d", n, log.doneBelow())
+		}
+	})
+}
+
+// A relay reads a bucket only as often as its whole length needs, so a record with five minutes
+// left must not be appended to a bucket of half an hour.
+func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, begin := &orderLog{}, time.Now()
+		log.Fail = func(topic string) error {
+			if topic == "delay_30m" && time.Since(begin) < 25*time.Minute || time.Since(begin) < 10*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}
+		due := begin.Add(30 * time.Minute)
+		log.add(t, "postponed")
+		log.add(t, "bad") // its retry is due after a minute, when no bucket works
+		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_30m", Length: 30 * time.Minute}}
+		store := &fakeStore{due: map[string]time.Time{"postponed": due}, bad: map[string]bool{"bad": true}}
+		c, err := New(Options{Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control", Buckets: buckets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer testkit.Start(t, c.Run)()
+		time.Sleep(31 * time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_1m")); diff != "" {
+			t.Errorf("in the smallest bucket (-want +got):\n%s", diff)
+		}
+		sent := 0
+		for _, b := range buckets {
+			for _, m := range log.Appended()[b.Topic] {
+				sent++
+				release, err := m.Due()
+				if left := release.Sub(m.Appended); err != nil || buckets.Pick(left).Topic != b.Topic {
+					t.Errorf("%s got the record of %s with %v left, want it in %s; %v", b.Topic, m.Key, left, buckets.Pick(left).Topic, err)
+				}
+			}
+		}
+		if sent != 2 || log.doneBelow() != 2 {
+			t.Errorf("%d records were appended, done below %d; want 2 and 2", sent, log.doneBelow())
 		}
 	})
 }

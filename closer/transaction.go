@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -23,21 +24,26 @@ type transactions struct {
 	culprits *bisect.Culprits
 	metrics  *closerMetrics
 	batcher  *batcher
+	pauses   *pauseLog
 }
 
-func newTransactions(s Store, m *closerMetrics, b *batcher, logger *slog.Logger) *transactions {
-	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b}
+func newTransactions(s Store, m *closerMetrics, b *batcher, p *pauseLog, logger *slog.Logger) *transactions {
+	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b, p}
 }
 
 // run closes the orders of one transaction.
 func (t *transactions) run(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := t.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
-	if errors.Is(err, bisect.ErrNoVerdicts) && !errors.Is(err, orderclose.ErrPaused) {
-		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		t.metrics.Batch(time.Since(began))
+		t.pauses.ended(allOrders, began)
+	case errors.Is(err, orderclose.ErrPaused):
+		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
+		t.pauses.noted(allOrders, pause)
+	case errors.Is(err, bisect.ErrNoVerdicts):
+		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
 	}
 	for i, o := range outcomes {
 		if o.Verdict == "" {
@@ -62,12 +68,12 @@ type measuredStore struct {
 // of the store.
 func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
+	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
+		defer pulse.Beat() // after a panic, too
+	}
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)
-	}
-	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
-		pulse.Beat()
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
 		s.batcher.updateLimit(func(l *limiter, inFlight int) { l.observe(sample{len(requests), inFlight, began, time.Since(began)}) })

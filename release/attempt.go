@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // startAttempts starts attempts up to the limit.
@@ -87,7 +88,7 @@ func (h *handler) applyAttempt(e *entry) {
 		h.queue = slices.Insert(h.queue, 0, e)
 		h.pausedUntil = h.o.Now().Add(d.wait)
 	default:
-		h.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err)
+		h.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err, retry.Stack(e.err))
 		e.until = h.o.Now().Add(d.wait)
 		h.retryBy(e.until)
 		h.waiting = append(h.waiting, e)

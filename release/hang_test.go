@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +114,65 @@ func TestWorker_ACallThatIsCancelledByAStopDoesNotCount(t *testing.T) {
 		}
 		if slices.Contains(states, "open") {
 			t.Errorf("the breaker was %v", states)
+		}
+	})
+}
+
+// deaf ignores its context for one SKU.
+type deaf struct {
+	service
+	release chan struct{}
+}
+
+func (d *deaf) Release(ctx context.Context, r Request) error {
+	if r.SKU == "stuck" {
+		<-d.release
+	}
+	return d.service.Release(ctx, r)
+}
+
+// Options.Parallel such calls would end all releases, while the loops show signs of life.
+func TestWorker_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, s, hangs := &eventLog{}, &deaf{release: make(chan struct{})}, make(chan string, 100)
+		log.add(t, "a", "stuck")
+		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", OnHang: func(why string) { hangs <- why }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := testkit.Start(t, w.Run)
+		time.Sleep(time.Minute)
+		if len(hangs) != 1 {
+			t.Errorf("OnHang was called %d times, want once", len(hangs))
+		}
+		close(s.release)
+		stop()
+	})
+}
+
+func TestWorker_APanicOfTheReleaserIsTheFaultOfItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, logs := &eventLog{}, &testkit.LogBuffer{}
+		s := &service{answer: func(r Request) error {
+			if r.SKU == "poison" {
+				panic("no such SKU")
+			}
+			return nil
+		}}
+		log.add(t, "a", "poison")
+		log.add(t, "b", "ink")
+		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Logger: slog.New(slog.NewTextHandler(logs, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer testkit.Start(t, w.Run)()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a release_failed"}, log.causes()); diff != "" || log.doneBelow() != 2 {
+			t.Errorf("done below %d, dead letters (-want +got):\n%s", log.doneBelow(), diff)
+		}
+		if out := logs.String(); !strings.Contains(out, "no such SKU") || !strings.Contains(out, "hang_test.go") {
+			t.Errorf("the log has no stack:\n%s", out)
 		}
 	})
 }

@@ -84,7 +84,7 @@ var (
 // it has seen as already released.
 type Releaser interface {
 	// Release returns the stock of one request. ctx ends after Options.Timeout. The errors
-	// are ErrAlready, ErrRefused and ErrUnavailable; any other error is retried.
+	// are ErrAlready, ErrRefused and ErrUnavailable; any other error is retried, and so is a panic.
 	Release(ctx context.Context, r Request) error
 }
 
@@ -114,7 +114,8 @@ type Options struct {
 	Parallel        int              // maximum of concurrent calls; default DefaultParallel
 	Timeout         time.Duration    // timeout of one call; default DefaultTimeout
 	Now             func() time.Time // clock for retries; default time.Now
-	// OnHang is called with the reason when a loop hangs and cannot be stopped. The
+	// OnHang is called with the reason when a loop hangs and cannot be stopped, or a call of the
+	// Releaser goes on for 10 s after its context has ended. The
 	// process should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
 	Logger *slog.Logger // default: warnings and errors, to slog.Default
@@ -196,7 +197,10 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		made = true
 		limited, cancel := context.WithTimeout(ctx, w.o.Timeout)
 		defer cancel()
-		err := w.o.Releaser.Release(limited, r)
+		defer partition.WatchCall(limited, func() {
+			w.o.OnHang("a call of the stock service has not returned 10 s after its context ended")
+		})()
+		err := retry.Catch(func() error { return w.o.Releaser.Release(limited, r) })
 		if err != nil && ctx.Err() != nil { // the error says nothing about the service
 			err = fmt.Errorf("%w: %w", errGivenUp, err)
 		}

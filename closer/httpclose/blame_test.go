@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
@@ -77,6 +78,28 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 		}
 		if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Fatalf("%v: its next failure is another", err)
+		}
+	})
+}
+
+// The error of a service that hangs names its two causes once, and so does that of the open breaker.
+func TestStore_ErrorsNameEachCauseOnce(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
+		serve(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
+			<-r.Context().Done()
+		})
+		culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
+		for range 6 {
+			_, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, requestsOf(3))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, cause := range []error{orderclose.ErrUnavailable, bisect.ErrNoVerdicts, httpcall.ErrTimeout} {
+				if n := strings.Count(err.Error(), cause.Error()); n != 1 {
+					t.Errorf("%q is %d times in %v", cause, n, err)
+				}
+			}
 		}
 	})
 }

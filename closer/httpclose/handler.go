@@ -2,19 +2,23 @@ package httpclose
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Closing closes orders in the service. It returns one outcome for each request, in
 // the order of the requests. An error that wraps orderclose.ErrUnavailable means that
 // nothing can be closed at the moment. Any other error means that an order of the
-// batch is at fault; Handler then halves the batch down to that order.
+// batch is at fault; Handler then halves the batch down to that order. So does a panic, whose
+// stack goes to the default logger of log/slog.
 //
 // Closing may be called more than once for an order, with the same IdempotencyKey,
 // and must be idempotent. It must not close an order that is not due by the service's
@@ -54,6 +58,11 @@ func Handler(secrets []string, c Closing) (http.Handler, error) {
 			}
 		}
 		outcomes, err := bisect.Bisect(r.Context(), c, q.Path, requests)
+		for _, o := range outcomes {
+			if p, panicked := errors.AsType[*retry.PanicError](o.Err); panicked {
+				slog.Error("closing an order panicked", "order", o.OrderID, "err", p, "stack", p.Stack)
+			}
+		}
 		httpcall.Reply(w, toReply(outcomes), err)
 	}), nil
 }

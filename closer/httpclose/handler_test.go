@@ -159,3 +159,37 @@ func TestHandler_ReportsThatNothingCanBeClosed(t *testing.T) {
 		}
 	}
 }
+
+// The other orders of the request are closed.
+func TestHandler_APanicIsTheFaultOfItsOrder(t *testing.T) {
+	handler, err := httpclose.Handler(secrets, func(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		outcomes := make([]orderclose.Outcome, len(requests))
+		for i, r := range requests {
+			if r.OrderID == "poison" {
+				panic("no lines")
+			}
+			outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed, Due: r.Due, At: time.Now()}
+		}
+		return outcomes, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := httptest.NewServer(handler)
+	defer service.Close()
+	store, err := httpclose.New(httpclose.Options{URL: service.URL, Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	due := time.Now().Add(-time.Minute)
+	got, err := store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a", Due: due}, {OrderID: "poison", Due: due}, {OrderID: "b", Due: due}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []orderclose.Verdict{orderclose.Closed, orderclose.Failed, orderclose.Closed} {
+		if got[i].Verdict != want {
+			t.Errorf("%+v, want %s", got[i], want)
+		}
+	}
+}

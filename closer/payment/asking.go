@@ -188,9 +188,11 @@ func (a *CheckedStore) askOne(ctx context.Context, ids []string) ([]Answer, erro
 		return nil, ctx.Err()
 	}
 	var got []Answer
-	err := a.endpoint.Do(ctx, func(ctx context.Context) (err error) {
-		got, err = a.o.Provider.Ask(ctx, ids)
-		return err
+	err := a.endpoint.Do(ctx, func(ctx context.Context) error {
+		return retry.Catch(func() (err error) {
+			got, err = a.o.Provider.Ask(ctx, ids)
+			return err
+		})
 	})
 	if err == nil && len(got) != len(ids) {
 		err = fmt.Errorf("the provider returned %d answers for %d orders", len(got), len(ids))

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -189,6 +192,26 @@ func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
 
 // The first change of an order wins, and an order that the provider calls paid is
 // never closed.
+// The order stays pending, as after an error of the provider.
+func TestAsking_APanicOfTheProviderKeepsOnlyItsOrderPending(t *testing.T) {
+	logs := &testkit.LogBuffer{}
+	s := newShop(t, func(ctx context.Context, id string) (payment.Answer, error) {
+		if id == "poison" {
+			panic("no such payment")
+		}
+		return payment.Unpaid, nil
+	}, payment.Options{Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	for _, id := range []string{"a", "poison", "b", "c"} {
+		s.order(t, id, -time.Minute)
+	}
+	if diff := cmp.Diff([]string{"closed", "payment_pending", "closed", "closed"}, s.close(t, "a", "poison", "b", "c")); diff != "" {
+		t.Errorf("verdicts (-want +got):\n%s", diff)
+	}
+	if out := logs.String(); strings.Count(out, "stack=") != 1 || !strings.Contains(out, "payment_test.go") {
+		t.Errorf("want one line with the stack:\n%s", out)
+	}
+}
+
 func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
 	const orders = 300
 	s := newShop(t, func(_ context.Context, id string) (payment.Answer, error) {

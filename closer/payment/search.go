@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -230,6 +231,6 @@ func (b *batch) logUnanswered() {
 			first = id
 		}
 	}
-	b.o.Logger.Warn("payment provider gave no answer, orders stay pending", "orders", len(b.open), "first", first, "err", b.lastErr)
+	b.o.Logger.Warn("payment provider gave no answer, orders stay pending", "orders", len(b.open), "first", first, "err", b.lastErr, retry.Stack(b.lastErr))
 	b.o.Metrics.PaymentAnswers(Unknown, len(b.open))
 }

@@ -164,6 +164,12 @@ func closerDashboard() dashboard {
 					queries: []query{{"{{cause}}", events("cause", "orderclose_retry_total", here)}},
 				},
 				{
+					title: "Due times of another time zone", kind: "timeseries", unit: "short", runbook: "Due times differ",
+					shows:   "Orders whose due time in the database is whole quarter-hours later or earlier than in the record: a mistake of time zones, or they were postponed.",
+					good:    "0, or only orders that were postponed.",
+					queries: []query{{"{{row}}", events("row", "orderclose_close_due_differs_total", here)}},
+				},
+				{
 					title: "Database refuses writes", kind: "timeseries", unit: "s", runbook: "The database takes no writes",
 					shows:   "For how long the database has refused the writes of a close, which each process tries every 15 s and rolls back.",
 					good:    "0.",

@@ -17,10 +17,12 @@ import (
 	"fmt"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Store closes orders; see store.Store.CloseOrders for the contract. After an error,
-// no order of the batch was closed, or it is unknown which were.
+// no order of the batch was closed, or it is unknown which were. A panic counts as an error that
+// is the fault of an order: it becomes a *retry.PanicError.
 type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
@@ -113,7 +115,11 @@ func (b *batch) ask(ctx context.Context, orders []int) error {
 			part = append(part, b.requests[i])
 		}
 	}
-	outcomes, err := b.store.CloseOrders(ctx, b.path, part)
+	var outcomes []orderclose.Outcome
+	err := retry.Catch(func() (err error) {
+		outcomes, err = b.store.CloseOrders(ctx, b.path, part)
+		return err
+	})
 	if err == nil {
 		err = CheckOutcomes(part, outcomes)
 	}
@@ -144,7 +150,7 @@ func (b *batch) alone(ctx context.Context, order int, err error) error {
 		return nil
 	}
 	if _, fault := probe(ctx, b.store); fault != nil {
-		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, b.id(order), err)
+		return retry.WithCauses(fmt.Errorf("%w: close of order %q failed with: %w", fault, b.id(order), err), orderclose.ErrUnavailable)
 	}
 	b.setVerdict(order, orderclose.Failed, err)
 	return nil
@@ -163,7 +169,7 @@ func probe(ctx context.Context, s Store) (known bool, fault error) {
 	if !ok {
 		return false, nil
 	}
-	if fault = p.Probe(ctx); errors.Is(fault, errors.ErrUnsupported) {
+	if fault = retry.Catch(func() error { return p.Probe(ctx) }); errors.Is(fault, errors.ErrUnsupported) {
 		return false, nil
 	}
 	return true, fault

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -82,7 +83,7 @@ func NewCulprits(s Store, proof int, logger *slog.Logger) *Culprits {
 // CloseOrders closes the requests, in one batch if that succeeds. If a batch fails, it
 // is halved down to the orders that fail alone. Such an order is at fault
 //
-//   - after any error that is not listed below, as with Bisect;
+//   - after any error that is not listed below, and after a panic, as with Bisect;
 //   - after ErrUnclear, if another order got a verdict, in this batch or since the
 //     order failed before;
 //   - after ErrRejected, unless the store rejected several orders and no order got a
@@ -118,9 +119,9 @@ func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, reques
 	case ctx.Err() != nil:
 	case !r.answered:
 		c.suspects.SetNoVerdicts()
-		err = fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, ErrNoVerdicts, err)
-	case !errors.Is(err, orderclose.ErrUnavailable):
-		err = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
+		err = retry.WithCauses(err, orderclose.ErrUnavailable, ErrNoVerdicts)
+	default:
+		err = retry.WithCauses(err, orderclose.ErrUnavailable)
 	}
 	return r.outcomes, fmt.Errorf("close %d orders: order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
 }
@@ -134,6 +135,7 @@ type round struct {
 	answered      bool          // an order got a verdict in this batch
 	unanswered    int           // orders that were asked for alone and got no answer
 	aloneFailures []loneFailure // orders that failed alone
+	panicked      bool          // the store panicked, and the stack was logged
 	lastErr       error
 }
 
@@ -197,6 +199,10 @@ func (r *round) askFor(orders []int) error {
 		if r.lastErr = err; !suspect && r.classify(err) == Unclear {
 			r.suspects.FailedTogether()
 		}
+		if p, panicked := errors.AsType[*retry.PanicError](err); panicked && !r.panicked {
+			r.panicked = true // once: the search for the order panics again and again
+			r.logger.Error("the store panicked, its order is searched", "orders", len(orders), "first", r.id(orders[0]), "err", p, "stack", p.Stack)
+		}
 		if _, broken := errors.AsType[contractError](err); broken && len(orders) > 1 {
 			r.logger.Error("the store breaks its contract, so its orders are closed one by one", "err", err)
 		}
@@ -250,7 +256,7 @@ func (r *round) failedAlone(i int, err error) error {
 	}
 	switch known, fault := probe(r.ctx, r.store); {
 	case fault != nil:
-		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, r.id(i), err)
+		return retry.WithCauses(fmt.Errorf("%w: close of order %q failed with: %w", fault, r.id(i), err), orderclose.ErrUnavailable)
 	case known:
 		r.suspects.StoreAnswered()
 	}

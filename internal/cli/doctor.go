@@ -289,7 +289,7 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		all = append(all, withTimeout(ctx, s.checkOrders))
 	}
 	if fit {
-		all = append(all, withTimeout(ctx, s.checkWritable))
+		all = append(all, withTimeout(ctx, s.checkTimes), withTimeout(ctx, s.checkWritable))
 	} else {
 		all = append(all, skipped(checkOfWrites, "fix schema and tables first"))
 	}

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -79,7 +81,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Connections: pipeline.Connections{Store: r.shop()}}
 	all, offset, measured := s.checkDatabase(t.Context())
-	if err := checkupsError(all); err != nil || !measured || offset != 0 || len(all) != 5 {
+	if err := checkupsError(all); err != nil || !measured || offset != 0 || len(all) != 6 {
 		t.Errorf("%+v, %v, %v; %v", all, offset, measured, err)
 	}
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
@@ -87,6 +89,24 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	}
 	if all, _, _ = s.checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Fix, "migrate") {
 		t.Errorf("%+v", all)
+	}
+}
+
+// One order was written in the time of Shanghai into columns of UTC, another only its creation.
+func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
+	for what, shift := range map[string][2]time.Duration{
+		"created in the future":     {8 * time.Hour, 8 * time.Hour},
+		"due before it was created": {-time.Minute, -5 * time.Hour},
+	} {
+		r := &rig{t: t}
+		s := &session{Connections: pipeline.Connections{Store: r.shop()}}
+		o := orderclose.Order{ID: "shifted", CreatedAt: time.Now().Add(shift[0]), Due: time.Now().Add(30*time.Minute + shift[1])}
+		if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.checkTimes(t.Context()); got.OK || !strings.Contains(got.What, what) || !strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
+			t.Errorf("%+v, want that an order is %s", got, what)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -164,7 +165,7 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w: %w", errGivenUp, ctx.Err(), err)
 	case limited.Err() != nil:
-		err = fmt.Errorf("%w: %w: %v passed: %w", orderclose.ErrUnavailable, ErrTimeout, limit, err)
+		err = retry.WithCauses(fmt.Errorf("%w: %v passed: %w", ErrTimeout, limit, err), orderclose.ErrUnavailable)
 		e.record(ResultTimeout, took, err, func(w *AdaptiveTimeout) {
 			if !longest {
 				w.AddTimeout(limit)
@@ -198,7 +199,7 @@ func (e *Endpoint) record(result string, took time.Duration, failure error, what
 		e.since = time.Now()
 		fallthrough
 	default:
-		e.cause = failure.Error()
+		e.cause = strings.ReplaceAll(failure.Error(), orderclose.ErrUnavailable.Error()+": ", "") // the errors that quote it say so
 		e.cause = strings.ToValidUTF8(e.cause[:min(len(e.cause), maxCause)], "")
 	}
 	since := e.since

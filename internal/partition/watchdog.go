@@ -14,8 +14,8 @@ const (
 	// attempt. Each request ends within 5 s, and an attempt makes at most two requests. So a
 	// silent loop does not wait for an unavailable server: it hangs.
 	StuckAfter = 30 * time.Second
-	// stopTimeout is how long a loop may take to stop before the process is better
-	// restarted.
+	// stopTimeout is how long a loop, or a call in code of the user, may take to stop before the
+	// process is better restarted.
 	stopTimeout = 10 * time.Second
 )
 
@@ -97,4 +97,22 @@ func watch(p *Pulse, ended <-chan struct{}) (stuck bool) {
 		}
 	}
 	return true
+}
+
+// WatchCall watches a call in code of the user. If the call has not returned stopTimeout after its
+// context has ended, it ignores its context, and WatchCall calls onHang. The caller calls returned
+// when the call has returned.
+func WatchCall(ctx context.Context, onHang func()) (returned func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-ended:
+		case <-time.After(stopTimeout):
+			onHang()
+		}
+	})
+	return func() {
+		stop()
+		close(ended)
+	}
 }

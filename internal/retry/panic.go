@@ -1,7 +1,9 @@
 package retry
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
@@ -23,4 +25,13 @@ func Catch(call func() error) (err error) {
 		}
 	}()
 	return call()
+}
+
+// Stack returns the attribute of a log line about err: the stack, if err is a panic. Otherwise the
+// attribute is empty, and a logger leaves it out.
+func Stack(err error) slog.Attr {
+	if p, panicked := errors.AsType[*PanicError](err); panicked {
+		return slog.String("stack", p.Stack)
+	}
+	return slog.Attr{}
 }

@@ -53,6 +53,41 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
+		name:  "a retry of the closer keeps the bucket of its first append",
+		edits: []edit{{"closer/retries.go", "	for _, record := range sent.Left {\n		h.retry(record)\n", "	for _, record := range sent.Left {\n		h.retries.add(sent.Topic, record)\n"}, {"closer/retries.go", "	h.repick(now)\n", ""}},
+		pkg:   "closer", run: "ARetryPicksItsBucketAgain", says: "left, want it in",
+	},
+	{
+		name:  "a panic of the store counts as an outage",
+		edits: []edit{{"internal/bisect/bisect.go", "b.store.CloseOrders(ctx, b.path, part)\n		return err\n	})\n", "b.store.CloseOrders(ctx, b.path, part)\n		return err\n	})\n	if _, is := errors.AsType[*retry.PanicError](err); is {\n		err = fmt.Errorf(\"%w: %w\", orderclose.ErrUnavailable, err)\n	}\n"}},
+		pkg:   "closer", run: "APanicOfTheStore", says: "retried (-want +got)",
+	},
+	{
+		name:  "calls of the store that ignore their context end all closing in silence",
+		edits: []edit{{"closer/batcher.go", "func() { b.onHang() }", "func() {}"}},
+		pkg:   "closer", run: "ACallThatIgnoresItsContext", says: "the first call of OnHang",
+	},
+	{
+		name:  "calls of the stock service that ignore their context end all releases in silence",
+		edits: []edit{{"release/worker.go", "			w.o.OnHang(\"a call", "			_ = (\"a call"}},
+		pkg:   "release", run: "ACallThatIgnoresItsContext", says: "OnHang was called 0 times",
+	},
+	{
+		name:  "every paused order asks the database every two seconds",
+		edits: []edit{{"closer/decide.go", "wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)", "wait := pausedWait"}},
+		pkg:   "closer", run: "PausedOrdersDoNotLoad", says: "in 50 s the store was asked about",
+	},
+	{
+		name:  "the orders of a category wait on when its pause has ended",
+		edits: []edit{{"closer/paused.go", "		h.wakePaused(category, now)\n", ""}},
+		pkg:   "closer", run: "PausedOrdersDoNotLoad", says: "after the pause of a category",
+	},
+	{
+		name:  "a mistake of time zones goes unnoticed",
+		edits: []edit{{"closer/outcome.go", "zoneShift(order.Due, o.Due); shift != 0 {", "zoneShift(order.Due, o.Due); shift > 24*time.Hour {"}, {"closer/outcome.go", "	\"math/rand/v2\"\n", "	\"math/rand/v2\"\n	\"time\"\n"}},
+		pkg:   "closer", run: "DueTimesOfAnotherZone", says: "orders are later in the database",
+	},
+	{
 		name:  "a closer reads on while no bucket accepts its retries",
 		edits: []edit{{"closer/handler.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
@@ -60,7 +95,7 @@ var closerMutants = []mutant{
 	{
 		name:  "a closer waits for the bucket that its retries go to",
 		edits: []edit{{"closer/retries.go", "		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })\n", "		h.handleSent(records, h.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
-		pkg:   "closer", run: "AFailingBucketDelays", says: "in delay_1m (-want +got)",
+		pkg:   "closer", run: "FailingBucketsDelay", says: "in delay_10s (-want +got)",
 	},
 	{
 		name:  "a slow store is taken for one that hangs",

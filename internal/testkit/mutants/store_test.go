@@ -72,7 +72,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "one bad order fails its whole batch",
-		edits: []edit{{"internal/bisect/search.go", "	half := len(items) / 2\n	if err := s.run(items[:half]); err != nil {\n", "	half := len(items) / 2\n	if err := s.run(items[:half]); err != nil || len(items) > 8 {\n"}},
+		edits: []edit{{"internal/bisect/search.go", "		if err := s.run(part); err != nil {\n", "		if err := s.run(part); err != nil || len(items) > 8 {\n"}},
 		pkg:   "internal/bisect", run: "TestBisect_", says: "outcome",
 	},
 	{

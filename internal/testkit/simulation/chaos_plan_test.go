@@ -106,7 +106,7 @@ func makePlan(seed uint64) *plan {
 		p.Brokers = 3
 	}
 	p.Partitions += d.IntN(2)
-	p.Together, p.Sweeps, p.Service = d.IntN(3) > 0, d.IntN(2) == 0, d.among(closes, knows)
+	p.Together, p.Sweeps, p.Service = d.IntN(3) > 0, d.IntN(2) == 0, d.among(closes, knows, inGo)
 	p.Apart = make([]time.Duration, p.Brokers)
 	if p.Brokers > 1 && d.IntN(3) == 0 && switchedOn("apart") {
 		p.Apart[1], p.Apart[2] = 15*time.Second, -15*time.Second*time.Duration(d.IntN(2))

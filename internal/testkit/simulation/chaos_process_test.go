@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -52,7 +53,12 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: dialRedis})
 	cfg := w.config()
 	p.wants = cfg.Buckets
+	var own closer.Store
+	if w.plan.Service == inGo && w.plan.has("service") {
+		own = goStore{w.servers.Store, w.service}
+	}
 	p.app, err = pipeline.New(pipeline.Options{
+		Store:  own,
 		Config: cfg, Connections: pipeline.Connections{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
 		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.network.Dial), Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},

@@ -26,6 +26,7 @@ import (
 const (
 	closes = "closes orders" // over HTTP, in the world's store
 	knows  = "knows payments"
+	inGo   = "is a store in Go" // a program's own, around the world's store
 )
 
 // shopAddress is the address of the service.
@@ -33,7 +34,10 @@ const shopAddress = "shop:80"
 
 func init() {
 	kinds["service"] = kind{weight: 6, draw: func(d *drawing, e *event) {
-		e.How = d.among("hangs", "hangs", "slow", "500", "503", "429", "breaks off", "garbage", "error", "unavailable", "unknown")
+		e.How = d.among("hangs", "hangs", "slow", "500", "503", "429", "breaks off", "garbage", "error", "unavailable", "unknown", "panics")
+		if d.plan.Service == inGo {
+			e.How = d.among("hangs", "is deaf", "error", "unavailable", "panics", "panics")
+		}
 		if d.IntN(2) == 0 && e.How != "unavailable" {
 			e.What = fmt.Sprintf("order-%02d", d.IntN(15)) // only for requests with this order
 		}
@@ -75,6 +79,10 @@ type shopService struct {
 // serveShop starts the service.
 func (w *chaosWorld) serveShop() (err error) {
 	s := &shopService{store: w.servers.Store, listener: testkit.Listen(), done: make(chan struct{})}
+	if w.plan.Service == inGo {
+		w.service = s
+		return nil
+	}
 	if w.plan.Service == closes {
 		s.handler, err = httpclose.Handler(serviceSecrets, s.closeOrders)
 	} else {
@@ -90,7 +98,7 @@ func (w *chaosWorld) serveShop() (err error) {
 }
 
 func (s *shopService) stop() {
-	if s != nil {
+	if s != nil && s.server != nil {
 		_ = s.server.Close()
 		<-s.done
 	}
@@ -161,9 +169,35 @@ func (s *shopService) failing(ids []string) error {
 			return errors.New("chaos: the service fails")
 		case "unavailable":
 			return fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
+		case "panics":
+			panic("chaos: code of the user panics")
 		}
 	}
 	return nil
+}
+
+// goStore is a program's own store, with the faults of the service.
+type goStore struct {
+	*store.Store
+	service *shopService
+}
+
+// CloseOrders implements closer.Store. Code that is deaf ignores its context.
+func (g goStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	asked := func(order string) bool {
+		return slices.ContainsFunc(requests, func(r orderclose.CloseRequest) bool { return r.OrderID == order })
+	}
+	for _, e := range g.service.now(asked) {
+		switch e.How {
+		case "is deaf":
+			time.Sleep(e.By)
+			return nil, fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
+		case "hangs":
+			wait(ctx, e.By)
+			return nil, fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
+		}
+	}
+	return g.service.closeOrders(ctx, path, requests)
 }
 
 // closeOrders closes orders in the world's store.

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"flag"
+	"log/slog"
 	"os"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // httpclose.Handler logs panics there
 	if os.Getenv("CHAOS") == "drive" {
 		os.Exit(drive())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
@@ -47,6 +48,8 @@ type rig struct {
 	relayAhead    time.Duration        // by how much the relay's clock is ahead
 	producerAhead time.Duration        // by how much the producer's clock is ahead
 	services      http.RoundTripper    // reaches the user's services
+	store         closer.Store         // the program's own; nil: the database's
+	onHang        func(why string)     // of all roles; nil: the process exits
 	disturbed     bool                 // a part was stopped or not running while orders were due
 	deadCauses    []string             // the causes that dead letters may have
 	releaser      release.Releaser     // for the release worker, if one is started
@@ -169,6 +172,7 @@ func (r *rig) startAs(name, role pipeline.Role) {
 		Config: r.cfg, Connections: c, Releaser: r.releaser, Logger: r.logger, Registerer: r.registry,
 		Services: r.services, Missed: r.misses.add, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
+		Store: r.store, OnHang: r.onHang,
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -224,3 +224,56 @@ func (r *rig) status(id string) (st store.Status) {
 	}
 	return st
 }
+
+// deafStore hangs for good on an order, and ignores its context, while deaf is true.
+type deafStore struct {
+	*store.Store
+	deaf    atomic.Bool
+	release chan struct{}
+}
+
+func (s *deafStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.deaf.Load() && strings.HasPrefix(requests[0].OrderID, "deaf") {
+		<-s.release
+		return nil, orderclose.ErrUnavailable
+	}
+	return s.Store.CloseOrders(ctx, path, requests)
+}
+
+// TestSimulation_AProcessWhoseStoreIsDeafIsRestarted: each call that does not return keeps a worker for
+// good. The process ends before all workers are gone, and the next one closes the orders.
+func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(_ context.Context, r *rig) {
+		own := &deafStore{Store: r.world.Store, release: make(chan struct{})}
+		defer close(own.release)
+		own.deaf.Store(true)
+		hangs := make(chan string, 100)
+		r.disturbed, r.store, r.onHang = true, own, func(why string) { hangs <- why }
+		r.start(pipeline.Relay)
+		r.start(pipeline.Closer)
+		time.Sleep(10 * time.Second)
+		for i := range 4 {
+			r.order(fmt.Sprint("deaf-", i), "virtual", true)
+		}
+		time.Sleep(10 * time.Second)
+		for i := range 200 {
+			r.order(fmt.Sprint("good-", i), "virtual", true)
+			time.Sleep(5 * time.Second)
+			select {
+			case <-hangs: // what a supervisor does
+				r.stop(pipeline.Closer)
+				own.deaf.Store(false)
+				r.start(pipeline.Closer)
+			default:
+			}
+		}
+		if own.deaf.Load() {
+			t.Error("OnHang was not called")
+		}
+		time.Sleep(6 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 204 {
+			t.Errorf("closed %v, want all 204", v.ByPath)
+		}
+	})
+}

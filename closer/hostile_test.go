@@ -1,0 +1,148 @@
+package closer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// runHostile runs a closer whose Store, and whose Options.Category, break their contracts.
+func runHostile(t *testing.T, log Log, store Store, logs *testkit.LogBuffer, onHang func(why string)) (stop func()) {
+	t.Helper()
+	c, err := New(Options{
+		Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+		Buckets:  orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
+		Category: func(string) string { panic("no such category") },
+		OnHang:   onHang, Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: testkit.NewMetrics(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testkit.Start(t, c.Run)
+}
+
+// panicking is a store that panics on some orders, as code does that expects an order to have lines.
+type panicking struct {
+	*fakeStore
+	probePanics bool
+}
+
+func (s panicking) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if strings.HasPrefix(r.OrderID, "poison") {
+			var lines []string
+			_ = lines[0]
+		}
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+func (s panicking) Probe(context.Context) error {
+	if s.probePanics {
+		panic("no connection")
+	}
+	return nil
+}
+
+// A panic uses up the attempts of its order, as an order that always fails does.
+func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, logs := &orderLog{}, &fakeStore{}, &testkit.LogBuffer{}
+		log.add(t, "poison-new")
+		o := orderclose.Order{ID: "poison-old", CreatedAt: time.Now(), Due: time.Now()}
+		log.put(t, toClose, wire.Record{Order: o, Release: o.Due, Attempt: maxRetries, Cause: causeFailed})
+		for i := range 18 {
+			log.add(t, fmt.Sprint("good-", i))
+		}
+		defer runHostile(t, log, panicking{fakeStore: store}, logs, nil)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(store.ids()); n != 18 || log.doneBelow() != 20 {
+			t.Errorf("%d of the 18 other orders were closed, done below %d", n, log.doneBelow())
+		}
+		if diff := cmp.Diff([]string{"poison-new"}, log.Keys("delay_1m")); diff != "" {
+			t.Errorf("retried (-want +got):\n%s", diff)
+		}
+		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Key) != "poison-old" {
+			t.Errorf("dead letters %v, want poison-old", dead)
+		} else if cause, _ := dead[0].Header(wire.HeaderCause); cause != causeFailed {
+			t.Errorf("cause %q, want %q", cause, causeFailed)
+		}
+		out := logs.String()
+		if n := strings.Count(out, "hostile_test.go"); strings.Count(out, "the store panicked") != 1 || n == 0 || !strings.Contains(out, "Options.Category panicked") {
+			t.Errorf("want one line with the stack of the store, and one for Options.Category:\n%s", out)
+		}
+	})
+}
+
+func TestCloser_AProbeThatPanicsBlamesNoOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, logs := &orderLog{}, &testkit.LogBuffer{}
+		log.add(t, "poison")
+		defer runHostile(t, log, panicking{&fakeStore{}, true}, logs, nil)()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(log.Appended()) != 0 || log.doneBelow() != 0 {
+			t.Errorf("done below %d, appended %v", log.doneBelow(), log.Appended())
+		}
+	})
+}
+
+// deaf hangs on some orders and ignores its context, as code does that waits for a client without
+// a deadline.
+type deaf struct {
+	*fakeStore
+	release chan struct{}
+}
+
+func (s deaf) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if strings.HasPrefix(r.OrderID, "hang") {
+			<-s.release
+			return nil, fmt.Errorf("%w: released", orderclose.ErrUnavailable)
+		}
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+// Each such call keeps a worker for good, so the process must be restarted before all are gone.
+// After Run has returned, the process is the program's own.
+func TestCloser_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, began := &orderLog{}, deaf{&fakeStore{}, make(chan struct{})}, time.Now()
+		for p := range 4 {
+			o := orderclose.Order{ID: fmt.Sprint("hang-", p), CreatedAt: began, Due: began}
+			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: began})
+		}
+		var hangs atomic.Int32
+		var first atomic.Int64
+		stop := runHostile(t, log, store, &testkit.LogBuffer{}, func(why string) {
+			hangs.Add(1)
+			if strings.Contains(why, "a call of the store") {
+				first.CompareAndSwap(0, int64(time.Since(began)))
+			}
+		})
+		time.Sleep(10 * time.Minute)
+		if after := time.Duration(first.Load()); after == 0 || after > storeTimeout+time.Minute {
+			t.Errorf("the first call of OnHang for a call of the store came after %v, want it within %v", after, storeTimeout+time.Minute)
+		}
+		stop()
+		n := hangs.Load()
+		time.Sleep(time.Minute)
+		if hangs.Load() != n {
+			t.Error("OnHang was called after Run had returned")
+		}
+		close(store.release)
+	})
+}
