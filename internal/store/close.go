@@ -85,11 +85,11 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 		return c, err
 	}
 	c, err := try()
-	for _, lookup := range []func(*gorm.DB, *table, []string, map[string]bool) error{s.ordersWithLockedRow, s.ordersWithLockedSKU} {
+	for _, l := range s.lookups() {
 		if !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
 			break
 		}
-		found := s.findLocked(ctx, ids, candidates, lookup)
+		found := s.findLocked(ctx, ids, candidates, l)
 		if len(found) == 0 {
 			continue
 		}

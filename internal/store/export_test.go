@@ -4,3 +4,6 @@ import "time"
 
 // SetRetryFor sets how long a transaction is tried again that lost a lock wait.
 func (s *Store) SetRetryFor(d time.Duration) { s.retryFor = d }
+
+// LineStatement returns the statement by which a close reads lines.
+func (s *Store) LineStatement() string { return s.q.single.lockLines }

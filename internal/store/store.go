@@ -69,7 +69,8 @@ type Store struct {
 	q               *statements
 	inDoubt         inDoubt
 	lockedOrders    lockedKeys  // recently locked by other transactions
-	lockedSKUs      lockedKeys  // the same for SKUs
+	lockedLines     lockedKeys  // orders with lines that were recently locked
+	lockedSKUs      lockedKeys  // SKUs that were recently locked
 	spellingsDiffer atomic.Bool // the stock spells some SKUs otherwise than the lines of orders
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.

@@ -45,6 +45,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing|Concurrent|Batch)", says: "less is reserved than ordered",
 	},
 	{
+		name:  "a close reads lines that another transaction is removing",
+		edits: []edit{{"internal/store/statements.go", "t.lockLines = t.lines + q.d.shareLock", "t.lockLines = t.lines"}},
+		pkg:   "internal/store", run: "TestOpen_ACloseLocksTheLinesThatItReads", says: "reads lines without a lock",
+	},
+	{
 		name:  "a close without its event",
 		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",
