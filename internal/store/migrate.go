@@ -60,6 +60,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
+	ctx = context.WithValue(ctx, unlimited{}, true)
 	p, err := s.provider(db)
 	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)

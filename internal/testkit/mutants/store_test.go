@@ -50,6 +50,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store", run: "TestOpen_ACloseLocksTheLinesThatItReads", says: "reads lines without a lock",
 	},
 	{
+		name:  "the store takes a program's whole pool",
+		edits: []edit{{"internal/store/pool.go", "wanted = min(wanted, all/2)", "wanted = min(wanted, all)"}},
+		pkg:   "internal/store", run: "TestOpen_RefusesAPoolWithTooFewConnections", says: "most:0 need:3",
+	},
+	{
 		name:  "a close without its event",
 		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",
