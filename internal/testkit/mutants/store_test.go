@@ -55,6 +55,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store", run: "TestOpen_RefusesAPoolWithTooFewConnections", says: "most:0 need:3",
 	},
 	{
+		name:  "a program uses a schema that it cannot work with",
+		edits: []edit{{"internal/store/migrate.go", "v.Newer() && v.Oldest <= v.Wants)", "v.Newer() && v.Oldest > 0)"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/ANewerSchemaIsUsedIfItSaysSo", says: "a later one can use",
+	},
+	{
 		name:  "a close without its event",
 		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",
