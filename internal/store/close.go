@@ -107,7 +107,7 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 			s: s, tx: tx, path: path, attempts: attempts, candidates: candidates, txID: rand.Int64N(1<<62) + 1,
 			orders: map[string]lockedRow{}, won: map[*table][]string{},
 		}
-		return c.run(ids)
+		return c.explainDuplicate(c.run(ids))
 	})
 	switch {
 	case errors.Is(err, errCommitLost):
