@@ -74,6 +74,18 @@ func New(o Options) (*Store, error) {
 	return &Store{s}, nil
 }
 
+// Classify wraps an error of go-sql-driver/mysql or database/sql for a closer.Store of the program's
+// own, whose CloseOrders returns the result after it has rolled back:
+//
+//   - orderclose.ErrContended: another transaction won a deadlock, or holds a row. Try the
+//     transaction again a few times before you return it
+//   - orderclose.ErrUnavailable: the database does not work, or the context ended. It also wraps
+//     orderclose.ErrStoreDown if no order can be the cause, such as on a read-only server
+//   - any other error is returned as it is: an order may have caused it, such as a duplicate key
+//
+// nil stays nil, and an error that wraps one of these already stays as it is.
+func Classify(err error) error { return store.Classify(err) }
+
 // CloseOrders closes the orders that are unpaid and due by the database's clock, and returns
 // their stock, in one transaction. It returns one outcome for each request, in the order of the
 // requests. If several requests name one order, the first gets the verdict. The others get
