@@ -273,9 +273,7 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 	}
 	all = append(all, ping, withTimeout(ctx, func(ctx context.Context) checkup {
 		v, err := s.Store.Schema(ctx)
-		if err == nil {
-			err = s.Store.Migrated(ctx)
-		}
+		err = cmp.Or(err, s.Store.Migrated(ctx))
 		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
 			return finding("schema", err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
 		} else if err != nil {

@@ -85,7 +85,7 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 		return c, err
 	}
 	c, err := try()
-	for _, l := range s.lookups() {
+	for _, l := range slices.Concat([]lookup{{readCommitted, s.ordersWithLockedRow}}, s.lockedLineLookups(), []lookup{{readCommitted, s.ordersWithLockedSKU}}) {
 		if !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
 			break
 		}

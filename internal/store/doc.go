@@ -21,6 +21,7 @@
 // The files:
 //
 //	store.go, dsn.go, pool.go, connector.go     opening a Store, on a DSN or on a program's own pool
+//	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
 //	close.go, decide.go                         CloseOrders, and what it does with an order

@@ -88,17 +88,10 @@ type lookup struct {
 	find      func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error
 }
 
-// lookups returns the lookups for a batch whose lock wait timed out, in the order of a close's
-// locks.
-func (s *Store) lookups() []lookup {
-	lines := s.lockedLineLookups()
-	return []lookup{{readCommitted, s.ordersWithLockedRow}, lines[0], lines[1], {readCommitted, s.ordersWithLockedSKU}}
-}
-
-// lockedLineLookups looks for locked lines twice: a read of committed rows does not see a new line
-// of an open transaction, and a read of uncommitted rows does not see a deleted one.
-func (s *Store) lockedLineLookups() [2]lookup {
-	return [2]lookup{{readCommitted, s.ordersWithLockedLine}, {readUncommitted, s.ordersWithLockedLine}}
+// lockedLineLookups look for locked lines twice: a read of committed rows does not see a new line of an
+// open transaction, and a read of uncommitted rows does not see a deleted line.
+func (s *Store) lockedLineLookups() []lookup {
+	return []lookup{{readCommitted, s.ordersWithLockedLine}, {readUncommitted, s.ordersWithLockedLine}}
 }
 
 // stillLocked returns the orders whose remembered lock, on the order, a line or one of its SKUs,
