@@ -14,6 +14,7 @@ type closeReport struct {
 	paid95               closed
 	checkouts            []time.Duration // hot SKUs, sorted
 	checkoutsMany        []time.Duration // 10,000 SKUs, sorted
+	lines                lineChanges
 	endToEnd             []endToEnd
 	crews                []crewRow
 }
@@ -36,6 +37,9 @@ func benchClose(ctx context.Context, p *workspace, pl plan) error {
 		return err
 	}
 	if err := r.measureCheckouts(ctx, s, pl); err != nil {
+		return err
+	}
+	if err := r.measureLineChanges(ctx, s, pl); err != nil {
 		return err
 	}
 	if err := r.measureCrews(ctx, s, pl); err != nil {

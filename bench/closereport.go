@@ -10,15 +10,19 @@ import (
 // The JSON output of make bench-close, for programs.
 type (
 	closeJSON struct {
-		OneByOneRPS float64        `json:"one_by_one_rps"`
-		BatchRPS    float64        `json:"batch_rps"`
-		Ratio       float64        `json:"ratio"`
-		HotRatio    float64        `json:"hot_ratio"` // hot SKUs to many, both in batches
-		GaveUp      int            `json:"gave_up"`
-		SumsOK      bool           `json:"sums_ok"` // a turn with wrong sums fails the bench
-		Paid95RPS   float64        `json:"paid95_rps"`
-		CheckoutP99 float64        `json:"checkout_p99_ms"` // on the hot SKUs
-		EndToEnd    []endToEndJSON `json:"end_to_end"`
+		OneByOneRPS float64 `json:"one_by_one_rps"`
+		BatchRPS    float64 `json:"batch_rps"`
+		Ratio       float64 `json:"ratio"`
+		HotRatio    float64 `json:"hot_ratio"` // hot SKUs to many, both in batches
+		GaveUp      int     `json:"gave_up"`
+		SumsOK      bool    `json:"sums_ok"` // a turn with wrong sums fails the bench
+		Paid95RPS   float64 `json:"paid95_rps"`
+		CheckoutP99 float64 `json:"checkout_p99_ms"` // on the hot SKUs
+		// While a shop changes lines: closes a second, and the shop's lines and lost conflicts.
+		LinesRPS       float64        `json:"changing_lines_rps"`
+		LinesRemoved   int64          `json:"lines_removed"`
+		LinesConflicts int64          `json:"lines_conflicts"`
+		EndToEnd       []endToEndJSON `json:"end_to_end"`
 	}
 	spreadJSON struct {
 		P50 float64 `json:"p50_ms"`
@@ -37,6 +41,7 @@ func (r closeReport) json() closeJSON {
 		OneByOneRPS: round(r.oneByOne.rps, 0), BatchRPS: round(r.batch.rps, 0), Ratio: round(r.batch.rps/r.oneByOne.rps, 1),
 		HotRatio: round(r.hot.rps/r.batch.rps, 2), GaveUp: r.gaveUp, SumsOK: true, Paid95RPS: round(r.paid95.rps, 0),
 		CheckoutP99: ms(percentile(r.checkouts, 0.99)),
+		LinesRPS:    round(r.lines.rate, 0), LinesRemoved: r.lines.removed, LinesConflicts: r.lines.conflicts,
 	}
 	for _, e := range r.endToEnd {
 		row := endToEndJSON{Rate: e.rate, spreadJSON: e.whole.json(), ByStage: map[string]spreadJSON{}}
@@ -66,6 +71,7 @@ func (r closeReport) print(out, tables io.Writer) error {
 		s := took.spread()
 		fmt.Fprintf(w, "%d SKUs\t%.1f\t%.1f\t%.1f\t\n", skus, ms(s.p50), ms(s.p99), ms(s.max))
 	}
+	fmt.Fprintf(w, "\na shop removes lines: %.0f closes/s, %d lines removed, %d conflicts lost by the shop\n", r.lines.rate, r.lines.removed, r.lines.conflicts)
 	fmt.Fprint(w, "\nclosers\tconnections each\torders/s\t\n")
 	for _, c := range r.crews {
 		fmt.Fprintf(w, "%d\t%d\t%.0f\t\n", c.closers, c.pool, c.rps)

@@ -88,6 +88,8 @@ type Store interface {
 	//     becomes Contended and is tried again after 3 s.
 	//   - any other error: an order of the batch. The closer searches for the order and retries
 	//     it. After three retries the order becomes a dead letter.
+	//
+	// sqlclose.Classify sorts the errors of MySQL's driver so.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 

@@ -155,6 +155,10 @@ func (o *Options) gatherer() prometheus.Gatherer {
 	return g
 }
 
+// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
+// keep one each while Kafka takes their rows, and the others need one.
+const needConns = 3
+
 // Servers name the servers of an App. A server that is not named is not used.
 type Servers struct {
 	Brokers []string       // host:port of brokers of the Kafka cluster
@@ -163,10 +167,14 @@ type Servers struct {
 	// DSN names the database, MySQL or MariaDB, in the format of go-sql-driver:
 	// user:password@tcp(host:port)/database. DatabaseTLS encrypts the connections to it, as the
 	// parameter tls=true does, and says which CA to trust. DB is a pool of the program's own instead of
-	// both; see package sqlclose for how it must be set up.
+	// both; see package sqlclose for how it must be set up. The App takes at most half of its
+	// connections, and needs 3: call SetMaxOpenConns with 6 or more, or not at all. MaxConns bounds the
+	// connections of the App to the database, whether it has a DSN or a DB; default 16. For a DB that
+	// allows too few, New returns an error that wraps sqlclose.ErrPool.
 	DSN         string
 	DatabaseTLS *tls.Config
 	DB          *sql.DB
+	MaxConns    int
 	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or
 	// rediss:// with TLS. Without it sweeps run without a lock. RedisTLS says which CA to trust,
 	// and needs rediss://.
@@ -228,7 +236,7 @@ func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err er
 		}
 	}
 	if s.DSN != "" || s.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: s.DB, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: s.DB, MaxOpenConns: s.MaxConns, NeedConns: needConns, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
 			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}
 	}

@@ -36,15 +36,17 @@ type Options struct {
 	// which CA to trust. With DB, open the pool with TLS instead.
 	TLS *tls.Config
 	// DB is a pool of the program's own instead, opened with parseTime=true, loc=UTC and without
-	// clientFoundRows. The Store takes up to MaxConns connections out of it, checks each, sets
-	// up its session (UTC, strict mode, short lock waits) and closes it in the end, so the
-	// pool's other users see no other session. Connections that do not fit are refused:
-	// ErrPool. Close leaves the pool open.
+	// clientFoundRows. The Store takes up to MaxConns connections out of it, and at most half of
+	// those that SetMaxOpenConns allows, so call that first. It checks each, sets up its session
+	// (UTC, strict mode, short lock waits) and closes it when it was idle for ten seconds, so the
+	// pool's other users see no other session. Each statement ends after 15 s, also if the pool
+	// has no readTimeout. Connections that do not fit, and a pool of fewer than 4 connections, are
+	// refused: ErrPool. Close leaves the pool open.
 	DB *sql.DB
 	// TopicsFile is the path of a topics.yaml that maps orders to the shop's own tables (key
 	// orders). "": the reference schema.
 	TopicsFile string
-	MaxConns   int // limit of connections; default 16
+	MaxConns   int // limit of connections; default 16, at least 2 with DB
 }
 
 // Store closes orders in the database. It is safe for concurrent use. Create it with New, and
@@ -71,6 +73,18 @@ func New(o Options) (*Store, error) {
 	}
 	return &Store{s}, nil
 }
+
+// Classify wraps an error of go-sql-driver/mysql or database/sql for a closer.Store of the program's
+// own, whose CloseOrders returns the result after it has rolled back:
+//
+//   - orderclose.ErrContended: another transaction won a deadlock, or holds a row. Try the
+//     transaction again a few times before you return it
+//   - orderclose.ErrUnavailable: the database does not work, or the context ended. It also wraps
+//     orderclose.ErrStoreDown if no order can be the cause, such as on a read-only server
+//   - any other error is returned as it is: an order may have caused it, such as a duplicate key
+//
+// nil stays nil, and an error that wraps one of these already stays as it is.
+func Classify(err error) error { return store.Classify(err) }
 
 // CloseOrders closes the orders that are unpaid and due by the database's clock, and returns
 // their stock, in one transaction. It returns one outcome for each request, in the order of the

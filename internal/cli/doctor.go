@@ -275,13 +275,14 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		return []checkup{ping}, 0, false
 	}
 	all = append(all, ping, withTimeout(ctx, func(ctx context.Context) checkup {
-		err := s.Store.Migrated(ctx)
+		v, err := s.Store.Schema(ctx)
+		err = cmp.Or(err, s.Store.Migrated(ctx))
 		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
-			return finding("schema", err.Error(), "orderclose migrate, with the newest version of this program")
+			return finding("schema", err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
 		} else if err != nil {
 			return finding("schema", err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
 		}
-		return passed("schema", "it is the version that this program needs")
+		return passed("schema", "%s", schemaIs(v))
 	}))
 	all = append(all, s.checkTables(ctx)...)
 	fit := checkupsError(all) == nil

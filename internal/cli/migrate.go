@@ -23,7 +23,10 @@ func newMigrate(c *common) *cobra.Command {
 If topics.yaml maps orders to tables of your own (section orders), only the tables beside
 them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
 checked first and never changed. If they do not fit the mapping, or a close would do harm
-to them, nothing is created and the exit code is 3.`,
+to them, nothing is created and the exit code is 3.
+
+A schema that a newer program has migrated stays as it is. If this program cannot use it, the
+exit code is 3.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
@@ -50,10 +53,18 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 			return findings(err)
 		}
 	}
-	if err := s.Store.Migrate(ctx); err != nil {
+	err := s.Store.Migrate(ctx)
+	if _, wrong := errors.AsType[*store.SchemaError](err); wrong {
+		return Exit(Findings, err)
+	}
+	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.env.Stderr, "the schema is up to date")
+	v, err := s.Store.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.env.Stderr, schemaIs(v))
 	if err := s.Store.CheckMapping(ctx); err != nil {
 		return findings(err)
 	}
@@ -62,6 +73,14 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		fmt.Fprintln(c.env.Stderr, "note:", note)
 	}
 	return err
+}
+
+// schemaIs says which version a schema has that this program can use.
+func schemaIs(v store.Schema) string {
+	if v.Newer() {
+		return fmt.Sprintf("the schema has version %d, of a newer program; this program needs %d and can use it", v.Has, v.Wants)
+	}
+	return fmt.Sprintf("the schema is up to date (version %d)", v.Has)
 }
 
 // findings gives an error about the orders' tables its exit code, and one line for each

@@ -85,11 +85,11 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 		return c, err
 	}
 	c, err := try()
-	for _, lookup := range []func(*gorm.DB, *table, []string, map[string]bool) error{s.ordersWithLockedRow, s.ordersWithLockedSKU} {
+	for _, l := range slices.Concat([]lookup{{readCommitted, s.ordersWithLockedRow}}, s.lockedLineLookups(), []lookup{{readCommitted, s.ordersWithLockedSKU}}) {
 		if !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
 			break
 		}
-		found := s.findLocked(ctx, ids, candidates, lookup)
+		found := s.findLocked(ctx, ids, candidates, l)
 		if len(found) == 0 {
 			continue
 		}
@@ -107,7 +107,7 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 			s: s, tx: tx, path: path, attempts: attempts, candidates: candidates, txID: rand.Int64N(1<<62) + 1,
 			orders: map[string]lockedRow{}, won: map[*table][]string{},
 		}
-		return c.run(ids)
+		return c.explainDuplicate(c.run(ids))
 	})
 	switch {
 	case errors.Is(err, errCommitLost):

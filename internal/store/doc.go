@@ -12,7 +12,7 @@
 //  2. lock the orders' rows in id order, and read their status, their due time and the
 //     database's clock;
 //  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
-//  4. read the lines of the orders that were closed;
+//  4. lock and read the lines of the orders that were closed;
 //  5. insert their ledger rows and receipts, whose unique keys ensure that stock is released
 //     once, run the user's statements (Mapping.OnClose), and insert the events into the outbox;
 //  6. release the stock last, summed per SKU and in SKU order: rows that many orders share
@@ -21,6 +21,7 @@
 // The files:
 //
 //	store.go, dsn.go, pool.go, connector.go     opening a Store, on a DSN or on a program's own pool
+//	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
 //	close.go, decide.go                         CloseOrders, and what it does with an order

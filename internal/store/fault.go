@@ -139,6 +139,29 @@ func ConnectionFault(err error) Fault {
 	return FaultOrder
 }
 
+// slowFaults say that a statement was ended because it took too long: one order may be the cause.
+var slowFaults = []uint16{1317, 1969, 3024}
+
+// Classify wraps an error of go-sql-driver or database/sql with the error that says what to do after
+// it: see sqlclose.Classify.
+func Classify(err error) error {
+	if err == nil || errors.Is(err, orderclose.ErrUnavailable) || errors.Is(err, orderclose.ErrContended) {
+		return err
+	}
+	switch fault := MySQLFault(err); {
+	case fault == FaultRetry:
+		return fmt.Errorf("%w: %w", orderclose.ErrContended, err)
+	case fault != FaultUnavailable && !errors.Is(err, context.Canceled):
+		return err
+	}
+	my, answered := errors.AsType[*mysql.MySQLError](err)
+	network, ok := errors.AsType[net.Error](err)
+	if answered && !slices.Contains(slowFaults, my.Number) || ok && !network.Timeout() {
+		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, err)
+	}
+	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err) // a time limit; the driver hides some of them
+}
+
 // fault returns the cause of the error with which a transaction under ctx ended.
 func (s *Store) fault(ctx context.Context, err error) Fault {
 	if ctx.Err() != nil || errors.Is(err, orderclose.ErrUnavailable) {

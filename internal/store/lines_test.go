@@ -164,6 +164,76 @@ func batchOfLockedOrders(t *testing.T) {
 	}
 }
 
+// Without the lock, a line whose removal is not committed would come back twice. What the lock does
+// is played on real servers.
+func TestOpen_ACloseLocksTheLinesThatItReads(t *testing.T) {
+	for _, orders := range []*mapping.Mapping{nil, spelling} {
+		s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop", Orders: orders})
+		if got := s.LineStatement(); !strings.HasSuffix(got, " LOCK IN SHARE MODE") {
+			t.Errorf("a close reads lines without a lock: %s", got)
+		}
+	}
+}
+
+// Transactions that keep lines locked, one removed and one added, cost the other orders two lock
+// waits. Later batches wait for neither.
+func TestMySQL_OrdersWithLockedLinesAreLeftOut(t *testing.T) { eachServer(t, lockedLines) }
+
+func lockedLines(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "4"}
+	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
+	createTables(t, s)
+	exec(t, s.DB(), "INSERT INTO l VALUES ('other', 'ink', 1)")
+	for range 10 { // a table in which the database uses the index
+		exec(t, s.DB(), "INSERT INTO l SELECT CONCAT('x', UUID_SHORT()), 'ink', 1 FROM l")
+	}
+	var reqs []orderclose.CloseRequest
+	for i := range 10 {
+		id := fmt.Sprintf("o%03d", i)
+		exec(t, s.DB(), "INSERT INTO o VALUES ('"+id+"', 0, 1)")
+		exec(t, s.DB(), "INSERT INTO l VALUES ('"+id+"', 'ink', 1)")
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+	}
+	exec(t, s.DB(), "ANALYZE TABLE l")
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	exec(t, tx, "DELETE FROM l WHERE no = 'o003'")
+	exec(t, tx, "INSERT INTO l VALUES ('o005', 'nib', 1)")
+	for round, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep} {
+		ctx, cancel := t.Context(), func() {}
+		if round > 0 { // shorter than a lock wait
+			ctx, cancel = context.WithTimeout(ctx, 3500*time.Millisecond)
+		}
+		out, err := s.CloseOrders(ctx, path, reqs)
+		cancel()
+		must(t, err)
+		for i, o := range out {
+			want := orderclose.Closed
+			switch {
+			case i == 3, i == 5:
+				want = orderclose.Contended
+			case round > 0:
+				want = orderclose.AlreadyClosed
+			}
+			if o.Verdict != want {
+				t.Errorf("round %d: %+v; want it to be %s", round, o, want)
+			}
+		}
+	}
+	must(t, tx.Commit())
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+	must(t, err)
+	if out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
+		t.Errorf("after the commit: %+v", out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 9 91, nib 1 99" {
+		t.Errorf("the stock is %s", got)
+	}
+}
+
 // Columns of a shop's own tables may be NULL.
 func TestMySQL_NULLsFailOnlyTheOrdersThatTheyMakeUnclear(t *testing.T) { eachServer(t, nulls) }
 

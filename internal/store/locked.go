@@ -24,7 +24,7 @@ const (
 )
 
 // errRowLocked is the error of a Contended order that was left out of a batch.
-var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, or the row of one of its SKUs", orderclose.ErrContended)
+var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, one of its lines, or the row of one of its SKUs", orderclose.ErrContended)
 
 // lockedKeys remembers orders, or SKUs, whose rows another transaction recently locked. Without
 // it, one transaction that hangs would cost each batch with such an order a lock wait, and
@@ -82,27 +82,43 @@ func (k *lockedKeys) note(ids []string, are map[string]bool) {
 	}
 }
 
-// stillLocked returns the orders whose remembered lock, on the order or on one of its SKUs,
+// lookup finds orders of a table that cannot be closed without a lock wait, and adds them to found.
+type lookup struct {
+	isolation *sql.TxOptions
+	find      func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error
+}
+
+// lockedLineLookups look for locked lines twice: a read of committed rows does not see a new line of an
+// open transaction, and a read of uncommitted rows does not see a deleted line.
+func (s *Store) lockedLineLookups() []lookup {
+	return []lookup{{readCommitted, s.ordersWithLockedLine}, {readUncommitted, s.ordersWithLockedLine}}
+}
+
+// stillLocked returns the orders whose remembered lock, on the order, a line or one of its SKUs,
 // still exists. It waits for no lock. If a query fails, it returns no order.
 func (s *Store) stillLocked(ctx context.Context, ids []string, where candidates) map[string]bool {
 	still := map[string]bool{}
 	if known := s.lockedOrders.of(ids); len(known) > 0 {
-		maps.Copy(still, s.findLocked(ctx, known, where, s.ordersWithLockedRow))
+		maps.Copy(still, s.findLocked(ctx, known, where, lookup{readCommitted, s.ordersWithLockedRow}))
+	}
+	if known := s.lockedLines.of(ids); len(known) > 0 {
+		for _, l := range s.lockedLineLookups() {
+			maps.Copy(still, s.findLocked(ctx, known, where, l))
+		}
 	}
 	if s.lockedSKUs.any() {
-		maps.Copy(still, s.findLocked(ctx, ids, where, s.ordersWithKnownLockedSKU))
+		maps.Copy(still, s.findLocked(ctx, ids, where, lookup{readCommitted, s.ordersWithKnownLockedSKU}))
 	}
 	return still
 }
 
-// findLocked returns the orders that cannot be closed without a lock wait. lookup looks for
-// locks on the rows of the orders or of their SKUs. findLocked waits for no lock. If a query
-// fails, it returns no order.
+// findLocked returns the orders that l finds. It waits for no lock. If a query fails, it returns
+// no order.
 //
 // The row of a SKU that many orders have is often locked for a moment, which is no reason to
 // leave orders out. So all SKUs of a batch are checked only after a lock wait timed out. Later
 // batches check only the SKUs that were locked then.
-func (s *Store) findLocked(ctx context.Context, ids []string, where candidates, lookup func(*gorm.DB, *table, []string, map[string]bool) error) map[string]bool {
+func (s *Store) findLocked(ctx context.Context, ids []string, where candidates, l lookup) map[string]bool {
 	if s.dialect.oneWriter {
 		return nil // this database locks no rows
 	}
@@ -110,13 +126,13 @@ func (s *Store) findLocked(ctx context.Context, ids []string, where candidates, 
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		for _, t := range where.all {
 			for part := range slices.Chunk(ids, maxIn) {
-				if err := lookup(tx, t, part, found); err != nil {
+				if err := l.find(tx, t, part, found); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
-	}, readCommitted)
+	}, l.isolation)
 	if err != nil {
 		return nil
 	}
@@ -135,6 +151,35 @@ func (s *Store) ordersWithLockedRow(tx *gorm.DB, t *table, ids []string, found m
 		}
 	}
 	s.lockedOrders.note(ids, found)
+	return nil
+}
+
+// ordersWithLockedLine adds the orders of a table with a line that is locked, and remembers their
+// locks.
+func (s *Store) ordersWithLockedLine(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
+	if t.lines == "" {
+		return nil
+	}
+	free := map[string]int{} // by order: lines that are not locked, less all lines
+	for lock, n := range map[string]int{"": -1, s.dialect.lock + " SKIP LOCKED": 1} {
+		err := eachRow(tx, t.lines+lock, []any{s.q.args(ids)}, func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id, new(any), new(any))
+			free[id] += n
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var locked []string
+	for _, id := range ids {
+		if free[id] < 0 {
+			found[id] = true
+			locked = append(locked, id)
+		}
+	}
+	s.lockedLines.note(locked, found)
 	return nil
 }
 

@@ -27,16 +27,28 @@ var migrations embed.FS
 // tables belong to orderclose alone.
 var referenceSteps = []int64{1, 2, 3, 7}
 
-// SchemaError says that the schema of the database does not have the version that this
-// program needs.
-type SchemaError struct {
-	Has, Wants int64   // versions; Has is 0 for a database without the schema
+// Schema is the version of the schema that a database has, and that this program needs.
+type Schema struct {
+	Has, Wants int64   // Has is 0 for a database without the schema
+	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
 	Lacks      []int64 // steps below Has that were skipped, as for the shop's own tables
 }
 
+// Newer reports whether a newer program has migrated the schema.
+func (v Schema) Newer() bool { return v.Has > v.Wants }
+
+// usable reports whether this program can use the schema.
+func (v Schema) usable() bool {
+	return len(v.Lacks) == 0 && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants)
+}
+
+// SchemaError says that this program cannot use the schema of the database.
+type SchemaError struct{ Schema }
+
 func (e *SchemaError) Error() string {
-	if e.Has > e.Wants {
-		return fmt.Sprintf("the database's schema has version %d and this program needs %d: run a newer program", e.Has, e.Wants)
+	if e.Newer() && e.Oldest > e.Wants {
+		return fmt.Sprintf("the database's schema has version %d, which only programs that need version %d or a later one can use, and this program needs %d: run a newer program",
+			e.Has, e.Oldest, e.Wants)
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
@@ -44,7 +56,8 @@ func (e *SchemaError) Error() string {
 	return fmt.Sprintf("the database's schema has version %d and this program needs %d: run orderclose migrate", e.Has, e.Wants)
 }
 
-// Migrate brings the schema to the version that this program needs, step by step. Several
+// Migrate brings the schema to the version that this program needs, step by step. It leaves a newer
+// schema as it is; if this program cannot use the newer schema, the error is a *SchemaError. Several
 // processes may call it at once: one migrates, the others wait for at most five minutes and then
 // return an error. SQLite has no such lock: there only one process may call it.
 //
@@ -59,6 +72,10 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 			return fmt.Errorf("migrate the schema: %w", err)
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
+	}
+	ctx = context.WithValue(ctx, unlimited{}, true)
+	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && e.Newer() && e.Oldest > e.Wants {
+		return e
 	}
 	p, err := s.provider(db)
 	if err != nil {
@@ -142,33 +159,43 @@ func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
 // steps returns the migration files, one for each step, named by version.
 func (d Dialect) steps() (fs.FS, error) { return fs.Sub(migrations, "migrations/"+string(d.Name)) }
 
-// Migrated reports whether the schema has the version that this program needs, and every step
-// up to it. If not, the error is a *SchemaError. It only reads.
+// Migrated reports whether this program can use the schema: it has every step that the program
+// needs, and no step of a newer program that older programs cannot work with. If not, the error is a
+// *SchemaError. It only reads.
 func (s *Store) Migrated(ctx context.Context) error {
+	v, err := s.Schema(ctx)
+	if err == nil && !v.usable() {
+		err = &SchemaError{v}
+	}
+	return err
+}
+
+// Schema reads the schema's version.
+func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	wants, err := s.dialect.versions(s.mapped)
 	if err != nil {
-		return err
+		return v, err
 	}
 	has, err := s.applied(ctx)
+	v.Wants = slices.Max(wants)
+	if len(has) > 0 {
+		v.Has = slices.Max(has)
+	}
+	if err == nil && v.Newer() {
+		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
+	}
 	if denied(err) {
-		return fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist: %w", versionTable, s.explain(ctx, err))
+		return v, fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist: %w", versionTable, s.explain(ctx, err))
 	}
 	if err != nil {
-		return fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
+		return v, fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
 	}
-	e := SchemaError{Wants: slices.Max(wants)}
-	if len(has) > 0 {
-		e.Has = slices.Max(has)
-	}
-	for _, v := range wants {
-		if v < e.Has && !slices.Contains(has, v) {
-			e.Lacks = append(e.Lacks, v)
+	for _, step := range wants {
+		if step < v.Has && !slices.Contains(has, step) {
+			v.Lacks = append(v.Lacks, step)
 		}
 	}
-	if e.Has != e.Wants || len(e.Lacks) > 0 {
-		return &e
-	}
-	return nil
+	return v, nil
 }
 
 // versions returns the steps of the schema; if mapped, without referenceSteps.

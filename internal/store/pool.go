@@ -20,12 +20,38 @@ var ErrPool = errors.New("the database pool (*sql.DB) is not set up for orderclo
 // other settings than the program expects.
 type poolConnector struct {
 	pool     *sql.DB
-	settings []string // statements that set up the session
+	settings []string      // statements that set up the session
+	limit    time.Duration // of each statement
 }
 
-// newPoolConnector returns a poolConnector. Its sessions get the settings that Open forces on a
-// DSN without parameters.
-func newPoolConnector(pool *sql.DB) (poolConnector, error) {
+const (
+	// minPoolConns is how many connections a Store needs: one may hold rows of the outbox while they
+	// are published, and closes need another.
+	minPoolConns = 2
+	// poolIdleTime is how long the Store keeps an idle connection out of a program's own pool.
+	poolIdleTime = 10 * time.Second
+)
+
+// share returns how many connections the store may take out of the program's own pool: as many as
+// are wanted, and at most half of the pool's. The error wraps ErrPool if need are more.
+func share(pool *sql.DB, wanted, need int) (int, error) {
+	all := pool.Stats().MaxOpenConnections
+	if all > 0 {
+		wanted = min(wanted, all/2)
+	}
+	switch {
+	case wanted >= need:
+		return wanted, nil
+	case all > 0 && all/2 < need:
+		return 0, fmt.Errorf("%w: it has at most %d connections, of which orderclose takes at most half, and it needs %d: call SetMaxOpenConns(%d), or with more",
+			ErrPool, all, need, 2*need)
+	}
+	return 0, fmt.Errorf("%w: orderclose may take %d connections out of it (MaxConns), and it needs %d", ErrPool, wanted, need)
+}
+
+// newPoolConnector returns a poolConnector whose statements take at most limit. Its sessions get the
+// settings that Open forces on a DSN without parameters.
+func newPoolConnector(pool *sql.DB, limit time.Duration) (poolConnector, error) {
 	cfg := mysql.NewConfig()
 	if err := force(cfg); err != nil {
 		return poolConnector{}, err
@@ -34,7 +60,7 @@ func newPoolConnector(pool *sql.DB) (poolConnector, error) {
 	for _, name := range []string{"time_zone", "autocommit", "sql_mode", "innodb_lock_wait_timeout", "lock_wait_timeout"} {
 		set += name + " = " + cfg.Params[name] + ", "
 	}
-	return poolConnector{pool, []string{set[:len(set)-2], "SET NAMES utf8mb4 COLLATE utf8mb4_bin"}}, nil
+	return poolConnector{pool, []string{set[:len(set)-2], "SET NAMES utf8mb4 COLLATE utf8mb4_bin"}, limit}, nil
 }
 
 // Driver implements driver.Connector.
@@ -46,7 +72,7 @@ func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &pooledConn{taken: taken}
+	conn := &pooledConn{taken: taken, limit: c.limit}
 	err = taken.Raw(func(of any) error {
 		var ok bool
 		if conn.mysqlConn, ok = of.(mysqlConn); !ok {
@@ -81,6 +107,7 @@ type mysqlConn interface {
 type pooledConn struct {
 	mysqlConn
 	taken *sql.Conn
+	limit time.Duration // of each statement
 }
 
 // Close closes the connection. The pool does not get it back.

@@ -3,7 +3,9 @@ package store_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // ownPool opens a pool on the database as a program of the shop does, in another time zone.
@@ -31,7 +35,7 @@ func TestPool_AStoreUsesAProgramsOwnPool(t *testing.T) { eachServer(t, usesAnOwn
 
 func usesAnOwnPool(t *testing.T) {
 	pool := ownPool(t, ownDatabase(t), func(*mysql.Config) {})
-	pool.SetMaxOpenConns(5)
+	pool.SetMaxOpenConns(8)
 	s, err := store.Open(store.Options{DB: pool, MaxOpenConns: 4})
 	must(t, err)
 	must(t, s.Migrate(t.Context()))
@@ -82,4 +86,87 @@ func refusesAPool(t *testing.T) {
 	if _, err := store.Open(store.Options{DB: ownPool(t, realDSN(t), func(*mysql.Config) {}), DSN: "x"}); err == nil {
 		t.Error("a DSN and a DB were accepted")
 	}
+}
+
+// The program's pool has ten connections. Thirty closes at once leave it half of them.
+func TestPool_TheProgramKeepsHalfOfItsPool(t *testing.T) { eachServer(t, keepsHalf) }
+
+func keepsHalf(t *testing.T) {
+	pool := ownPool(t, ownDatabase(t), func(*mysql.Config) {})
+	pool.SetMaxOpenConns(10) // of which five are the store's
+	s := open(t, store.Options{DB: pool})
+	must(t, s.Migrate(t.Context()))
+	var closes sync.WaitGroup
+	for i := range 30 {
+		closes.Go(func() {
+			if _, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: fmt.Sprint("o", i)}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	closes.Wait()
+	stats := pool.Stats()
+	if stats.InUse > 5 || stats.WaitCount > 0 {
+		t.Errorf("the store took %d connections of 10, and waited %d times for one", stats.InUse, stats.WaitCount)
+	}
+	must(t, pool.PingContext(t.Context()))
+}
+
+func TestOpen_RefusesAPoolWithTooFewConnections(t *testing.T) {
+	for _, c := range []struct {
+		pool, most, need int
+		want             string // in the error; empty: accepted
+	}{
+		{0, 0, 0, ""}, {4, 0, 0, ""}, {6, 0, 3, ""}, {100, 2, 0, ""},
+		{3, 0, 0, "SetMaxOpenConns(4)"}, {1, 0, 0, "SetMaxOpenConns(4)"}, {5, 0, 3, "SetMaxOpenConns(6)"}, {100, 1, 0, "(MaxConns), and it needs 2"},
+	} {
+		pool := ownPool(t, "root@tcp(127.0.0.1:1)/shop", func(*mysql.Config) {})
+		pool.SetMaxOpenConns(c.pool)
+		s, err := store.Open(store.Options{DB: pool, MaxOpenConns: c.most, NeedConns: c.need})
+		if err == nil {
+			must(t, s.Close())
+		}
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, store.ErrPool) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// A program's own pool has no read timeout, and the server stops to answer, also during a commit.
+func TestPool_AStatementWithoutAnAnswerEnds(t *testing.T) { eachServer(t, withoutAnswer) }
+
+func withoutAnswer(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	proxy, err := testkit.NewProxy(cfg.Addr)
+	must(t, err)
+	defer proxy.Close()
+	cfg.Addr = proxy.Addr()
+	s := open(t, store.Options{DB: ownPool(t, cfg.FormatDSN(), func(*mysql.Config) {})}.WithLimit(time.Second))
+	must(t, s.Migrate(t.Context()))
+	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	for what, stall := range map[string]func(){
+		"any statement": proxy.Stall,
+		"the commit":    func() { proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) },
+	} {
+		overdue(t, s, what)
+		tx, err := s.DB().BeginTx(t.Context(), nil)
+		must(t, err)
+		stall()
+		ended := make(chan error, 1)
+		go func() { ended <- errors.Join(s.Probe(t.Context()), tx.Commit()) }()
+		select {
+		case err := <-ended:
+			wantError(t, err, orderclose.ErrUnavailable)
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: no error after 20 s", what)
+		}
+		proxy.Heal()
+	}
+	for range 10 { // until the pool has replaced its connections
+		if err = s.Probe(t.Context()); err == nil {
+			break
+		}
+	}
+	must(t, err)
 }

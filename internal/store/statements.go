@@ -33,8 +33,12 @@ type table struct {
 	pay   string // paid, [constants], ids, open; empty: the mapping names no paid status
 	mark  string // to, [constants], [closed at], ids, from, now
 	lines string // ids
-	page  string // from, cutoff, at, at, id, [where], limit; without excluded orders
-	every string // status, cutoff, at, at, id, limit; all orders with the status
+	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
+	// keeps others from changing them: a line that another transaction removes, whose stock that
+	// transaction returns, must not be returned by the close too.
+	lockLines string
+	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders
+	every     string // status, cutoff, at, at, id, limit; all orders with the status
 	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
 	// from, cutoff, at, at, id, [where], [not before], limit.
 	excluded string
@@ -98,8 +102,13 @@ func (q *statements) table(month mapping.Month) *table {
 	}
 	if t.items != "" {
 		i := q.m.Items
-		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s WHERE %[1]s IN ?",
-			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items))
+		hint := ""
+		if i.Index != "" {
+			hint = q.d.hint(i.Index)
+		}
+		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s%s WHERE %[1]s IN ?",
+			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), hint)
+		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
 }

@@ -32,9 +32,9 @@ type line struct {
 	quantity   int64
 }
 
-// recordLines writes the ledger rows of the orders' lines, with the lines of one SKU summed.
-// It returns what each order releases, in SKU order, without the releases' keys. The ledger's
-// unique key ensures that stock is released once. SKUs are spelled as in the lines, or as in
+// recordLines locks the orders' lines and writes their ledger rows, with the lines of one SKU
+// summed. It returns what each order releases, in SKU order, without the releases' keys. The
+// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines, or as in
 // the stock once a difference was seen.
 func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
@@ -42,7 +42,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 		return released, nil
 	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, unreadable, err := readLines(tx, t.lines, s.q.args(part))
+		lines, unreadable, err := readLines(tx, t.lockLines, s.q.args(part))
 		for _, bad := range unreadable {
 			err = cmp.Or(err, bad)
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -37,8 +38,10 @@ type Options struct {
 	// errors.
 	TLS *tls.Config
 	// DB is a pool of the program's own on a MySQL or MariaDB database, instead of DSN. The store
-	// takes up to MaxOpenConns connections out of it for itself, sets up their sessions, and
-	// closes each when it is done with it. The program must have opened the pool with
+	// takes up to MaxOpenConns connections out of it for itself, and at most half of the pool's
+	// (SetMaxOpenConns, which must be called before). It sets up their sessions, and closes each
+	// that it has not used for ten seconds. Each statement ends after 15 s, whether the pool has a
+	// read timeout or not. The program must have opened the pool with
 	// parseTime=true, loc=UTC and without clientFoundRows, which cannot be set later: a method
 	// that takes a connection without them returns an error that wraps ErrPool. clientFoundRows
 	// is not seen if a wrapper of the driver hides it. Close leaves the pool open.
@@ -50,6 +53,11 @@ type Options struct {
 	OrdersAt func(path string) string
 	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
 	MaxOpenConns int
+	// NeedConns is how many connections the caller must be able to use at once. If DB allows fewer,
+	// the error wraps ErrPool. 0 is 2.
+	NeedConns int
+
+	limit time.Duration // of each statement with DB, for tests; 0: readTimeout
 }
 
 // ErrOwnTables says that an operation works only on the reference schema, and that
@@ -69,7 +77,8 @@ type Store struct {
 	q               *statements
 	inDoubt         inDoubt
 	lockedOrders    lockedKeys  // recently locked by other transactions
-	lockedSKUs      lockedKeys  // the same for SKUs
+	lockedLines     lockedKeys  // orders with lines that were recently locked
+	lockedSKUs      lockedKeys  // SKUs that were recently locked
 	spellingsDiffer atomic.Bool // the stock spells some SKUs otherwise than the lines of orders
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
@@ -82,12 +91,19 @@ type Store struct {
 // needs the server does, and Ping reports whether the server answers. The error for an
 // invalid DSN never contains the password.
 func Open(o Options) (*Store, error) {
+	if o.MaxOpenConns <= 0 {
+		o.MaxOpenConns = DefaultMaxOpenConns
+	}
 	pool, cfg, err := o.open()
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxOpenConns <= 0 {
-		o.MaxOpenConns = DefaultMaxOpenConns
+	if o.DB != nil {
+		if o.MaxOpenConns, err = share(o.DB, o.MaxOpenConns, cmp.Or(o.NeedConns, minPoolConns)); err != nil {
+			_ = pool.Close()
+			return nil, err
+		}
+		pool.SetConnMaxIdleTime(poolIdleTime)
 	}
 	pool.SetMaxOpenConns(o.MaxOpenConns)
 	pool.SetMaxIdleConns(o.MaxOpenConns)
@@ -123,7 +139,7 @@ func (o Options) open() (*sql.DB, *mysqldriver.Config, error) {
 		if o.TLS != nil {
 			return nil, nil, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
 		}
-		c, err := newPoolConnector(o.DB)
+		c, err := newPoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
 		if err != nil {
 			return nil, nil, err
 		}

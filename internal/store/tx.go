@@ -25,7 +25,10 @@ const (
 	lastWait  = 250 * time.Millisecond
 )
 
-var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+var (
+	readCommitted   = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	readUncommitted = &sql.TxOptions{Isolation: sql.LevelReadUncommitted} // to look for locks only
+)
 
 // errCommitLost says that a commit failed and may still have been done.
 var errCommitLost = errors.New("the commit got no answer")

@@ -81,8 +81,8 @@ func (s *Store) writable(ctx context.Context) error {
 	})
 }
 
-// closeWrites returns an UPDATE for each table of orders and for the stock. Each sets the columns
-// that a close changes, and matches no row.
+// closeWrites returns an UPDATE for each table of orders and for the stock, and a locking SELECT for
+// each table of lines. Each UPDATE sets the columns that a close changes. They match no row.
 func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	in := []*table{s.q.single}
 	if s.q.months != nil {
@@ -102,6 +102,9 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 			columns = append(columns, a.Column)
 		}
 		statements = append(statements, updateNone(t.name, columns...))
+		if t.items != "" {
+			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.items)+" WHERE 1 = 0"+s.dialect.shareLock)
+		}
 	}
 	if m.Stock != nil {
 		statements = append(statements, updateNone(m.Stock.Table, m.Stock.Available, m.Stock.Reserved))

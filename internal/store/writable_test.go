@@ -84,6 +84,7 @@ func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
 	defer exec(t, admin.DB(), "DROP USER "+name+"@'%'")
 	exec(t, admin.DB(), "GRANT SELECT, INSERT ON "+cfg.DBName+".* TO "+name+"@'%'")
 	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".orders TO "+name+"@'%'")
+	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".order_items TO "+name+"@'%'")
 	exec(t, admin.DB(), "GRANT UPDATE (available) ON "+cfg.DBName+".stock TO "+name+"@'%'")
 	cfg.User, cfg.Passwd = name, ""
 	s := open(t, store.Options{DSN: cfg.FormatDSN()})

@@ -70,9 +70,14 @@ func (t *Tx) releaseStock(id, kind string) error {
 	})
 }
 
-// items reads the lines of an order.
+// items reads the lines of an order and locks them: another transaction may be removing one, and
+// returns its stock itself.
 func (t *Tx) items(id string) (items []Item, err error) {
-	rows, err := t.run.QueryContext(t.ctx, "SELECT sku_id, quantity FROM order_items WHERE order_id = ?", id)
+	query := "SELECT sku_id, quantity FROM order_items WHERE order_id = ?"
+	if t.sql.name != producer.SQLite { // it has no row locks, and one write transaction at a time
+		query += " LOCK IN SHARE MODE"
+	}
+	rows, err := t.run.QueryContext(t.ctx, query, id)
 	if err != nil {
 		return nil, err
 	}

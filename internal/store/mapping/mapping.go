@@ -104,6 +104,9 @@ type Items struct {
 	Order    string // the column with the order's id, of the type of Mapping.ID
 	SKU      string
 	Quantity string
+	// Index is the index on Order through which a close locks lines; empty: the database chooses. In a
+	// small table it may then read, and wait for, lines of other orders too.
+	Index string
 }
 
 // Stock has one row for each SKU. A close subtracts a quantity from Reserved and adds it to
@@ -150,7 +153,7 @@ func Reference() *Mapping {
 		ClosedAt: &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		Category: "category",
 		Version:  "version",
-		Items:    &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity"},
+		Items:    &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity", Index: primary},
 		Stock:    &Stock{Table: "stock", SKU: Key{Column: "sku_id"}, Available: "available", Reserved: "reserved"},
 	}).WithDefaults()
 }

@@ -70,6 +70,7 @@ var databaseKinds = []kind{
 		play: func(w *world, e event) error {
 			return w.session(e, "BEGIN", "SELECT sku_id FROM stock WHERE sku_id < 'sku-100' FOR UPDATE")
 		}},
+	{name: "lines-changed", does: "the shop removes lines of orders in the moment in which they are closed, and returns their stock", least: 2 * time.Second, most: 6 * time.Second, on: onOrders, play: (*world).changeLines},
 	{name: "sessions-killed", does: "every session of the pipeline is killed, five times a second", least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).killSessions},
 	{name: "too-many-connections", does: "no connection is left for the pipeline; undone", least: time.Second, most: 4 * time.Second, on: onDatabase, play: (*world).tooMany},
 	{name: "database-clock-ahead", does: "the clock of the database is set ahead by half a minute, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: ahead,

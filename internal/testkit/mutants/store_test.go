@@ -60,6 +60,21 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing|Concurrent|Batch)", says: "less is reserved than ordered",
 	},
 	{
+		name:  "a close reads lines that another transaction is removing",
+		edits: []edit{{"internal/store/statements.go", "t.lockLines = t.lines + q.d.shareLock", "t.lockLines = t.lines"}},
+		pkg:   "internal/store", run: "TestOpen_ACloseLocksTheLinesThatItReads", says: "reads lines without a lock",
+	},
+	{
+		name:  "the store takes a program's whole pool",
+		edits: []edit{{"internal/store/pool.go", "wanted = min(wanted, all/2)", "wanted = min(wanted, all)"}},
+		pkg:   "internal/store", run: "TestOpen_RefusesAPoolWithTooFewConnections", says: "most:0 need:3",
+	},
+	{
+		name:  "a program uses a schema that it cannot work with",
+		edits: []edit{{"internal/store/migrate.go", "v.Newer() && v.Oldest <= v.Wants)", "v.Newer() && v.Oldest > 0)"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/ANewerSchemaIsUsedIfItSaysSo", says: "a later one can use",
+	},
+	{
 		name:  "a close without its event",
 		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",

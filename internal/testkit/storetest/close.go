@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +28,26 @@ var closeClaims = []claim{
 	{"RepeatsInOneBatchCloseOnce", repeatedInOneBatch},
 	{"BatchLongerThanAnyList", batchLongerThanAnyList},
 	{"EmptyRequestDoesNothing", emptyRequest},
+	{"AnOrderThatIsOpenedAgainIsNotClosedTwice", openedAgain},
+}
+
+// The shop sets the status of a closed order back. The error says what is wrong, for a dead letter.
+func openedAgain(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("lines", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
+	s.order("none", -time.Minute)
+	s.close("lines", "none")
+	before := s.stock()
+	s.exec("UPDATE orders SET status = 0, closed_at = NULL")
+	for _, id := range []string{"lines", "none"} {
+		_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, requests(id))
+		for _, part := range []string{fmt.Sprintf("order %q has a receipt: the path pipeline closed it at 2", id), "give an order that is opened again a new id"} {
+			if err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), part) {
+				t.Errorf("%v; want an error of the order with %q", err, part)
+			}
+		}
+	}
+	want(t, "stock", s.stock(), before)
 }
 
 // One order for each millisecond around the close, so that one order is due at that very

@@ -38,6 +38,7 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mappin
 		name string
 		test func(t *testing.T, s *mapped)
 	}{
+		{"ALineRemovedDuringACloseIsReturnedOnce", mappedLines},
 		{"MigrateCreatesOnlyOurTables", onlyOurTables},
 		{"ClosesOnlyDueOrders", closesOnlyDue},
 		{"NeverBeforeDue", mappedNeverBeforeDue},

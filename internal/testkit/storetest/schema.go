@@ -11,6 +11,7 @@ import (
 
 var schemaClaims = []claim{
 	{"WrongSchemaVersionIsReported", wrongSchemaVersion},
+	{"ANewerSchemaIsUsedIfItSaysSo", newerSchema},
 	{"MigratingTwiceChangesNothing", migratingTwice},
 	{"PrintedSchemaIsTheSchema", printedSchema},
 	{"PingAnswers", pingAnswers},
@@ -31,7 +32,31 @@ func wrongSchemaVersion(t *testing.T, s *shop) {
 	s.exec("DELETE FROM orderclose_schema WHERE version_id > 2")
 	s.wrongVersion(2, "run orderclose migrate")
 	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (999, 1)")
-	s.wrongVersion(999, "newer")
+	s.wrongVersion(999, "lacks the steps")
+}
+
+// A newer program has added a table. Then a step follows with which this program cannot work.
+func newerSchema(t *testing.T, s *shop) {
+	s.migrated("ink")
+	before, err := s.Schema(t.Context())
+	s.must(err)
+	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (998, 1)")
+	s.must(s.Migrated(t.Context()))
+	s.must(s.Migrate(t.Context()))
+	v, err := s.Schema(t.Context())
+	s.must(err)
+	want(t, "schema", v, store.Schema{Has: 998, Wants: before.Wants, Oldest: 14})
+	s.order("a", -1, shopdb.Item{SKU: "ink", Quantity: 1})
+	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
+
+	s.exec("UPDATE orderclose_schema SET oldest = 999")
+	s.wrongVersion(998, "only programs that need version 999 or a later one can use")
+	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (999, 1)")
+	s.wrongVersion(999, "run a newer program")
+	if _, ok := errors.AsType[*store.SchemaError](s.Migrate(t.Context())); !ok {
+		t.Error("a schema that this program cannot use was migrated")
+	}
+	want(t, "steps", s.count("SELECT COUNT(*) FROM orderclose_schema WHERE version_id > ?", before.Wants), 2)
 }
 
 func migratingTwice(t *testing.T, s *shop) {

@@ -75,6 +75,9 @@ func stockCheckSees(t *testing.T, s *shop) {
 			[]string{"no_order nobody ", "receipt closed "}},
 		{"UPDATE stock_ledger SET order_id = 'zz' WHERE order_id = 'closed' AND sku_id = 'nib'", "UPDATE stock_ledger SET order_id = 'closed' WHERE order_id = 'zz'",
 			[]string{"ledger closed nib", "no_order zz nib"}},
+		// A close and a transaction of the shop that removed the line have returned its stock, both.
+		{"DELETE FROM order_items WHERE order_id = 'closed' AND sku_id = 'nib'", "INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('closed', 7, 'nib', 1)",
+			[]string{"ledger closed nib"}},
 		{"UPDATE order_items SET sku_id = 'gone' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET sku_id = 'nib' WHERE sku_id = 'gone'",
 			[]string{"no_sku open gone", "reserved  nib"}},
 		{"UPDATE order_items SET order_id = 'aa' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET order_id = 'open' WHERE order_id = 'aa'",

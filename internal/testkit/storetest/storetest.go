@@ -20,7 +20,7 @@ import (
 // cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, claims := range [][]claim{
-		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, pauseClaims, checkoutClaims, schemaClaims, stockClaims,
+		closeClaims, lineClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, pauseClaims, checkoutClaims, schemaClaims, stockClaims,
 		historyClaims, outboxClaims, payOrdersClaims, auditClaims, categoryClaims, postponeClaims,
 	} {
 		for _, c := range claims {

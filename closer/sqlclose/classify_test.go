@@ -1,0 +1,48 @@
+package sqlclose_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
+)
+
+func TestClassify_SortsErrorsOfTheDriver(t *testing.T) {
+	number := func(n uint16) error { return fmt.Errorf("lock: %w", &mysql.MySQLError{Number: n}) }
+	for _, c := range []struct {
+		err                          error
+		contended, unavailable, down bool
+	}{
+		{err: number(1213), contended: true},
+		{err: number(1205), contended: true},
+		{err: number(1062)}, // duplicate key
+		{err: number(1406)}, // data too long
+		{err: errors.New("anything else")},
+		{err: number(1290), unavailable: true, down: true}, // read-only
+		{err: number(1146), unavailable: true, down: true}, // no such table
+		{err: number(1317), unavailable: true},             // interrupted
+		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, unavailable: true, down: true},
+		{err: mysql.ErrInvalidConn, unavailable: true}, // also after the driver's read timeout
+		{err: driver.ErrBadConn, unavailable: true},
+		{err: context.DeadlineExceeded, unavailable: true},
+		{err: context.Canceled, unavailable: true},
+		{err: fmt.Errorf("again: %w", orderclose.ErrContended), contended: true},
+	} {
+		got := sqlclose.Classify(c.err)
+		if !errors.Is(got, c.err) || errors.Is(got, orderclose.ErrContended) != c.contended ||
+			errors.Is(got, orderclose.ErrUnavailable) != c.unavailable || errors.Is(got, orderclose.ErrStoreDown) != c.down {
+			t.Errorf("%v became %v", c.err, got)
+		}
+	}
+	if err := sqlclose.Classify(nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}

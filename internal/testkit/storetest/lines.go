@@ -1,0 +1,182 @@
+package storetest
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+var lineClaims = []claim{
+	{"ALineRemovedDuringACloseIsReturnedOnce", lineRemoved},
+	{"ALineAddedDuringACloseIsReturned", lineAdded},
+	{"LinesAndOrdersLockedInAnyOrderEndRight", linesInAnyOrder},
+}
+
+// change begins a transaction of the shop with these statements. The caller ends it.
+func (s *shop) change(queries ...string) *sql.Tx {
+	s.Helper()
+	tx, err := s.DB().BeginTx(s.Context(), nil)
+	s.must(err)
+	for _, q := range queries {
+		_, err := tx.ExecContext(s.Context(), q)
+		s.must(err)
+	}
+	return tx
+}
+
+// closeBeside begins to close orders while a transaction is open, commits the transaction once the
+// close waits, and returns the outcomes.
+func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderclose.Outcome {
+	s.Helper()
+	waited := s.DB().Stats().WaitCount
+	done := make(chan struct{})
+	var out []orderclose.Outcome
+	var err error
+	go func() {
+		defer close(done)
+		out, err = s.CloseOrders(s.Context(), orderclose.PathPipeline, reqs)
+	}()
+	for n := 0; n < 100 && !s.closeWaits(waited); n++ {
+		<-time.After(150 * time.Millisecond) // the server refreshes its list of transactions ten times a second
+	}
+	s.must(tx.Commit())
+	<-done
+	s.must(err)
+	return out
+}
+
+// closeWaits reports whether a close waits for a lock; on SQLite, for the only connection.
+func (s *shop) closeWaits(waited int64) bool {
+	s.Helper()
+	if s.Dialect() == store.SQLite {
+		return s.DB().Stats().WaitCount > waited
+	}
+	return s.count("SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"+
+		" WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()") > 0
+}
+
+// A shop's transaction removes a line of an unpaid order and returns its stock, without a lock on
+// the order. Other orders hold nine more of each SKU.
+func lineRemoved(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	s.exec("UPDATE stock SET available = 991, reserved = 9")
+	s.order("o", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1}, shopdb.Item{SKU: "nib", Quantity: 1})
+	tx := s.change("DELETE FROM order_items WHERE order_id = 'o' AND sku_id = 'ink'",
+		"UPDATE stock SET available = available + 1, reserved = reserved - 1 WHERE sku_id = 'ink'")
+	out := s.closeBeside(tx, requests("o")...)
+	want(t, "verdicts", verdicts(out), []string{"o closed"})
+	want(t, "stock", s.stock(), []string{"ink 991 9", "nib 991 9"})
+	want(t, "ledger", s.ledger(), []string{"o nib close 1"})
+}
+
+func lineAdded(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	s.order("o", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 1})
+	tx := s.change("UPDATE stock SET available = available - 1, reserved = reserved + 1 WHERE sku_id = 'ink'",
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('o', 7, 'ink', 1)")
+	out := s.closeBeside(tx, requests("o")...)
+	want(t, "verdicts", verdicts(out), []string{"o closed"})
+	want(t, "stock", s.stock(), []string{"ink 1000 0", "nib 1000 0"})
+	want(t, "ledger", s.ledger(), []string{"o ink close 1", "o nib close 1"})
+}
+
+// The shop removes a line of each order while batches close them, with a lock on the order before
+// the line, or after it. Each line comes back once. The shop repeats a transaction that the
+// database rolled back, and leaves orders alone that are no longer unpaid.
+func linesInAnyOrder(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	ids := names("o%03d", 120)
+	for _, id := range ids {
+		s.order(id, -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1}, shopdb.Item{SKU: "nib", Quantity: 1})
+	}
+	done := make(chan error, 1)
+	go func() {
+		for i, id := range ids {
+			if err := s.dropLine(id, i%2 == 0); err != nil {
+				done <- fmt.Errorf("remove a line of %s: %w", id, err)
+				return
+			}
+		}
+		done <- nil
+	}()
+	for left := ids; len(left) > 0; {
+		part := left[:min(20, len(left))]
+		left = left[len(part):]
+		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, requests(part...))
+		s.must(err)
+		for _, o := range out {
+			if o.Verdict == orderclose.Contended {
+				left = append(left[:len(left):len(left)], o.OrderID)
+			} else if o.Verdict != orderclose.Closed {
+				t.Errorf("%+v", o)
+			}
+		}
+	}
+	s.must(<-done)
+	want(t, "stock", s.stock(), []string{"ink 1000 0", "nib 1000 0"})
+	want(t, "ink in ledger and lines", s.texts("SELECT order_id FROM stock_ledger WHERE sku_id = 'ink' ORDER BY order_id"),
+		s.texts("SELECT order_id FROM order_items WHERE sku_id = 'ink' ORDER BY order_id"))
+}
+
+// dropLine removes the line of ink and returns its stock if the order is unpaid. It locks the order
+// before the line, or after it.
+func (s *shop) dropLine(id string, orderFirst bool) error {
+	ended := errors.New("the order is no longer unpaid")
+	err := s.Checkout(s.Context(), func(tx *shopdb.Tx) error {
+		steps := []string{"UPDATE orders SET version = version + 1 WHERE id = ? AND status = 0", "DELETE FROM order_items WHERE order_id = ? AND sku_id = 'ink'"}
+		if !orderFirst {
+			steps[0], steps[1] = steps[1], steps[0]
+		}
+		for _, q := range steps {
+			res, err := tx.SQL().ExecContext(s.Context(), q, id)
+			if err != nil {
+				return err
+			}
+			if n, err := res.RowsAffected(); err != nil || n == 0 {
+				return errors.Join(ended, err)
+			}
+		}
+		_, err := tx.SQL().ExecContext(s.Context(), "UPDATE stock SET available = available + 1, reserved = reserved - 1 WHERE sku_id = 'ink'")
+		return err
+	})
+	if errors.Is(err, ended) {
+		return nil
+	}
+	return err
+}
+
+// mappedLines plays lineRemoved in a shop's own tables.
+func mappedLines(t *testing.T, s *mapped) {
+	s.begin()
+	m := s.Mapping
+	if m.Items == nil || m.Stock == nil {
+		return
+	}
+	o := s.an(1, -time.Minute)
+	s.put(m.Status.From, o)
+	remove := fmt.Sprintf("DELETE FROM %s WHERE %s = '%s' AND %s = '%s'", mapping.Quote(s.table(m.Items.Table, o.CreatedAt)),
+		mapping.Quote(m.Items.Order), o.ID, mapping.Quote(m.Items.SKU), s.SKUs[0])
+	set := ""
+	for column, by := range map[string]string{m.Stock.Available: " + 2", m.Stock.Reserved: " - 2"} {
+		if column != "" {
+			set += ", " + mapping.Quote(column) + " = " + mapping.Quote(column) + by
+		}
+	}
+	back := fmt.Sprintf("UPDATE %s SET %s WHERE %s = '%s'", mapping.Quote(m.Stock.Table), set[2:], mapping.Quote(m.Stock.SKU.Column), s.SKUs[0])
+	out := s.closeBeside(s.change(remove, back), ask(o)...)
+	want(t, "verdicts", verdicts(out), []string{o.ID + " closed"})
+	want(t, "ledger", s.ledger(), []string{o.ID + " " + s.SKUs[1] + " close 3"})
+	for column, pieces := range map[string][]string{m.Stock.Available: {"902", "903"}, m.Stock.Reserved: {"998", "997"}} {
+		if column != "" {
+			want(t, column, s.texts("SELECT CONCAT("+mapping.Quote(column)+") FROM "+mapping.Quote(m.Stock.Table)+
+				" ORDER BY "+mapping.Quote(m.Stock.SKU.Column)), pieces)
+		}
+	}
+}
