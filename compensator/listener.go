@@ -35,7 +35,7 @@ func newListener(c *Compensator) *listener {
 		c: c, k: k, swept: make(chan sweepResult, 1),
 		topic: controlTopic{kafka: k.Kafka, group: k.Group, name: k.Topic},
 		rescheduler: rescheduler{
-			store: k.Store, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
+			store: guardedDue{k.Store, c.calls}, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
 			logger: c.o.Logger, count: c.metrics.Rescheduled,
 		},

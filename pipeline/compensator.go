@@ -83,6 +83,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		Rate:         c.Rate,
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
 		Category:     a.category,
+		OnHang:       a.o.OnHang,
 		Registerer:   a.o.Registerer,
 	}
 	if log, ok := source.(compensator.Log); ok { // otherwise each process remembers its own sweeps

@@ -78,4 +78,19 @@ var compensatorMutants = []mutant{
 		edits: []edit{{"compensator/reschedule.go", "s.avoided.pick(s.buckets(), remaining).Topic", "s.buckets().Pick(remaining).Topic"}},
 		pkg:   "compensator", run: "TestListen_AFailingBucket", says: "of 100 orders are scheduled again",
 	},
+	{
+		name:  "a call of a sweep has no time limit",
+		edits: []edit{{"compensator/calls.go", "context.WithTimeout(ctx, limit)", "context.WithTimeout(ctx, 10000*limit)"}},
+		pkg:   "compensator", run: "TestRun_ACallWithoutAnswer", says: "100 orders are open",
+	},
+	{
+		name:  "a sweep waits forever for a call that ignores its context",
+		edits: []edit{{"compensator/calls.go", "		c.onHang(what", "		a := <-answers\n		return a.result, a.err\n		c.onHang(what"}},
+		pkg:   "compensator", run: "TestSweep_ACallThatIgnores", says: "deadlock",
+	},
+	{
+		name:  "a store that returns the same pages again is asked for them forever",
+		edits: []edit{{"compensator/contract.go", "o.ID == c.known.ID && o.Due.Equal", "false && o.Due.Equal"}},
+		pkg:   "compensator", run: "TestSweep_EndsIfAPage", says: "want an error about of an earlier page",
+	},
 }
