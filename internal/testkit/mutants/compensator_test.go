@@ -50,8 +50,13 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a bucket that was added counts as a loss",
-		edits: []edit{{"compensator/control.go", "	case i < 0 && lost.empty():\n", "	case false:\n"}},
+		edits: []edit{{"compensator/control.go", "	if i < 0 && lost.empty() {\n", "	if false {\n"}},
 		pkg:   "compensator", run: "TestListen_ANewBucket", says: "orders are scheduled again",
+	},
+	{
+		name:  "after a loss, orders beside a draining bucket are not scheduled again",
+		edits: []edit{{"compensator/control.go", "			if !larger.Draining {", "			if true {"}},
+		pkg:   "compensator", run: "TestControl_ReachesEach", says: "beside a draining bucket",
 	},
 	{
 		name:  "a loss during rescheduling does not restart the rescheduling",
