@@ -23,7 +23,7 @@ func restarted(log ops.ControlLog, keeper pauseKeeper, wait time.Duration) (s *p
 	ignores = new(bool)
 	return &pausedStore{
 		Store: alwaysStore{}, now: time.Now, logger: slog.New(slog.DiscardHandler), ignored: func(is bool) { *ignores = is },
-		name: "order-close", wait: wait, keeper: keeper, control: ops.NewControl(log, "control"),
+		name: "order-close", wait: wait, keeper: keeper, control: ops.NewControl(log, "control"), mu: make(turn, 1),
 	}, ignores
 }
 

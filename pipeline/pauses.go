@@ -41,7 +41,7 @@ type pausedStore struct {
 	kept   time.Time // what keeper has; used by one goroutine
 	keptAt time.Time
 
-	mu           sync.Mutex
+	mu           turn // is held during a read of Kafka
 	control      *ops.Control
 	on           []wire.Pause
 	known        bool      // the pauses were read before
@@ -50,6 +50,12 @@ type pausedStore struct {
 	unreadUntil  time.Time // until then a sweep does not try again
 	unknownSince time.Time // since when a sweep waits for them
 }
+
+// turn is a mutex that a simulation in virtual time can wait for. Make it with capacity 1.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 // CloseOrders implements closer.Store. It closes nothing before the pauses were read once; checkSweep
 // says when a sweep does.
@@ -135,7 +141,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	}
 	method.store = &pausedStore{
 		Store: method.store, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.PausesIgnored,
-		name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
+		mu: make(turn, 1), name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
 		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control),
 	}
 	return method
