@@ -26,6 +26,9 @@
 //	avoided.go        buckets that accept no records
 //	control.go        Control, which package pipeline fills
 //
+// Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
+// error (calls.go); the pages of a Store are checked (contract.go).
+//
 // With a History, it appends a record of each sweep to the control topic (history.go).
 //
 // Correctness depends only on the Store, which closes each order once: two sweeps at the
@@ -66,13 +69,14 @@ const (
 	DefaultRate = 5000
 )
 
-// Store is the part of the database that a Compensator uses.
+// Store is the part of the database that a Compensator uses. A call that takes two minutes counts as
+// failed, and its context ends. A panic is an error.
 type Store interface {
 	// Now returns the database's clock.
 	Now(ctx context.Context) (time.Time, error)
 	// Overdue returns up to limit unpaid orders that are due at or before cutoff,
 	// ordered by due time and id, after the given order. The zero Order starts at the
-	// beginning.
+	// beginning. A page that breaks this contract ends the sweep with an error.
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 	// CloseOrders closes the requested orders that are unpaid and due; see closer.Store,
 	// also for the optional methods Probe and MaxBatch.
@@ -149,7 +153,11 @@ type Options struct {
 	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
-	Logger   *slog.Logger // default: warnings and errors, to slog.Default
+	// OnHang is called with the reason when a call of the Store, Log or Lock ignores the end of its
+	// context. The process should end then, because the call cannot be stopped. OnHang may return: the
+	// sweep fails, and its lock is released. Default: panic.
+	OnHang func(why string)
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
 	// Default: no metrics.
 	Registerer prometheus.Registerer
@@ -159,6 +167,7 @@ type Options struct {
 type Compensator struct {
 	o                 Options
 	metrics           *sweepMetrics
+	calls             *calls
 	schedule          schedule
 	limiter           *rate.Limiter // for sweeps
 	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
@@ -191,6 +200,9 @@ func New(o Options) (*Compensator, error) {
 	if o.Log == nil {
 		o.Log = &ownLog{clock: o.Store}
 	}
+	if o.OnHang == nil {
+		o.OnHang = func(why string) { panic("compensator: " + why) }
+	}
 	o.Period = cmp.Or(o.Period, DefaultPeriod)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	o.Grace = max(o.Grace, 0)
@@ -201,12 +213,14 @@ func New(o Options) (*Compensator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
+	calls := &calls{onHang: o.OnHang, logger: o.Logger}
+	o.Store, o.Log = guardedStore{o.Store, calls}, guardedLog{o.Log, calls}
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
 		limit = rate.Inf
 	}
 	return &Compensator{
-		o: o, metrics: m, schedule: newSchedule(o.Period, o.Name),
+		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep, o.Logger),
 		recorder: recorder{history: o.History, logger: o.Logger},

@@ -64,21 +64,64 @@ func (k *Control) check() error {
 }
 
 // reach returns how far ahead the orders of the lost records may have been due. For a
-// bucket this is the length of the next larger bucket, and for the largest bucket and
+// bucket this is the length of the next larger open bucket, and for the largest bucket and
 // for an unknown topic the maximum delay. Orders in the close and the replay topic
 // were due already. An empty log of an unknown topic belongs to a bucket that is being
 // added: relays serve it before records are appended to it.
-func (k *Control) reach(lost notice) time.Duration {
+func (k *Control) reach(lost notice, buckets orderclose.Buckets) time.Duration {
 	if lost.Topic == k.CloseTopic || lost.Topic == k.ReplayTopic {
 		return 0
 	}
-	buckets := k.Buckets()
 	i := slices.IndexFunc(buckets, func(b orderclose.Bucket) bool { return b.Topic == lost.Topic })
-	switch {
-	case i < 0 && lost.empty():
+	if i < 0 && lost.empty() {
 		return 0
-	case i < 0 || i == len(buckets)-1:
-		return k.MaxDelay()
 	}
-	return buckets[i+1].Length
+	if i >= 0 {
+		for _, larger := range buckets[i+1:] {
+			if !larger.Draining { // records for a draining bucket are put into a smaller one
+				return larger.Length
+			}
+		}
+	}
+	return k.MaxDelay()
+}
+
+// formerListTime is how long a list of buckets counts after it was replaced, beside the length of the
+// bucket: other programs may still pick from it.
+const formerListTime = time.Hour
+
+// usedBuckets remembers the lists of buckets that were in use lately: records that were put into a
+// bucket by a former list may still be there. It belongs to one goroutine.
+type usedBuckets struct {
+	current orderclose.Buckets
+	former  []formerList
+}
+
+type formerList struct {
+	buckets orderclose.Buckets
+	until   time.Time // when it was replaced
+}
+
+// update notes the list in use now. It forgets lists that no record can be in a bucket by.
+func (u *usedBuckets) update(buckets orderclose.Buckets, now time.Time) {
+	if u.current != nil && !slices.Equal(u.current, buckets) {
+		u.former = append(u.former, formerList{u.current, now})
+	}
+	u.current = slices.Clone(buckets)
+	u.former = slices.DeleteFunc(u.former, func(f formerList) bool {
+		return len(f.buckets) == 0 || now.Sub(f.until) > f.buckets[len(f.buckets)-1].Length+formerListTime
+	})
+}
+
+// reach returns the longest Control.reach of the lists that were in use since a lost record was put
+// into its bucket.
+func (u *usedBuckets) reach(k *Control, lost notice, now time.Time) time.Duration {
+	longest := k.reach(lost, u.current)
+	for _, f := range u.former {
+		i := slices.IndexFunc(f.buckets, func(b orderclose.Bucket) bool { return b.Topic == lost.Topic })
+		if i >= 0 && now.Sub(f.until) <= f.buckets[i].Length+formerListTime {
+			longest = max(longest, k.reach(lost, f.buckets))
+		}
+	}
+	return longest
 }

@@ -63,6 +63,9 @@ func (t *controlTopic) poll(ctx context.Context) ([]notice, error) {
 		if f.Lost != nil {
 			notices = append(notices, t.lostRecords(f.Lost.Err.Error(), position))
 		}
+		if f.Corrupt != nil { // there may have been a notice
+			notices = append(notices, t.lostRecords(f.Corrupt.Err.Error(), position))
+		}
 		t.log = f.Log
 		if f.Next == t.next && f.Lost == nil {
 			break // the records exist but cannot be read yet

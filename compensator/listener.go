@@ -22,6 +22,7 @@ type listener struct {
 	k           *Control
 	topic       controlTopic
 	polledAt    time.Time
+	used        usedBuckets
 	lost        losses           // read and not dealt with yet
 	lossCount   atomic.Int64     // count of lost, for sweepForLosses
 	swept       chan sweepResult // of the sweep that startSweep started; capacity 1
@@ -35,7 +36,7 @@ func newListener(c *Compensator) *listener {
 		c: c, k: k, swept: make(chan sweepResult, 1),
 		topic: controlTopic{kafka: k.Kafka, group: k.Group, name: k.Topic},
 		rescheduler: rescheduler{
-			store: k.Store, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
+			store: guardedDue{k.Store, c.calls}, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
 			logger: c.o.Logger, count: c.metrics.Rescheduled,
 		},
@@ -73,12 +74,13 @@ func (c *Compensator) listen(ctx context.Context) {
 // poll reads the new notices of the control topic.
 func (l *listener) poll(ctx context.Context) error {
 	l.polledAt = time.Now()
+	l.used.update(l.k.Buckets(), l.polledAt)
 	notices, err := l.topic.poll(ctx)
 	for _, n := range notices {
 		if !n.empty() { // act logs the empty logs, in one line
 			l.c.o.Logger.Warn("records lost, will sweep", "topic", n.Topic, "partition", n.Partition, "first", n.First, "last", n.Last, "reason", n.Reason)
 		}
-		l.setLost(l.lost.with(n, l.k.reach(n), time.Now()))
+		l.setLost(l.lost.with(n, l.used.reach(l.k, n, l.polledAt), time.Now()))
 	}
 	return err
 }

@@ -191,7 +191,7 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, wor
 	if lock == nil {
 		return work(ctx, "none")
 	}
-	err := lock.Hold(ctx, func(ctx context.Context) error { return work(ctx, "held") })
+	err := c.take(ctx, lock, func(ctx context.Context) error { return work(ctx, "held") })
 	if ctx.Err() != nil {
 		return err
 	}
@@ -210,4 +210,29 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, wor
 		retry.Sleep(ctx, rand.N(c.schedule.pollInterval()/4))
 	}
 	return work(ctx, instead)
+}
+
+// take calls lock.Hold. A lock that does not begin the work in time, or panics before, counts as
+// unavailable.
+func (c *Compensator) take(ctx context.Context, lock Lock, work func(ctx context.Context) error) error {
+	holding, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(callTimeout, cancel)
+	defer late.Stop()
+	hang := time.AfterFunc(callTimeout+stopTimeout, func() { c.o.OnHang("the method Hold of the lock hangs and ignores the end of its context") })
+	defer hang.Stop()
+	began := false
+	err := c.calls.catch("the lock's method Hold", func() error {
+		return lock.Hold(holding, func(ctx context.Context) error {
+			began = true
+			late.Stop()
+			hang.Stop()
+			defer hang.Reset(callTimeout + stopTimeout) // to give the lock back
+			return work(ctx)
+		})
+	})
+	if panicked := errors.As(err, new(*retry.PanicError)); !began && (panicked || holding.Err() != nil && ctx.Err() == nil) {
+		err = fmt.Errorf("%w: %w", ErrLockUnavailable, err)
+	}
+	return err
 }

@@ -69,8 +69,8 @@ func TestControl_ReachOfALoss(t *testing.T) {
 		"delay_1h": {k.MaxDelay(), k.MaxDelay()},
 		"removed":  {k.MaxDelay(), 0},
 	} {
-		records := k.reach(notice{Lost: wire.Lost{Topic: topic}})
-		empty := k.reach(notice{Lost: wire.Lost{Topic: topic, Last: -1}})
+		records := k.reach(notice{Lost: wire.Lost{Topic: topic}}, k.Buckets())
+		empty := k.reach(notice{Lost: wire.Lost{Topic: topic, Last: -1}}, k.Buckets())
 		if records != want.records || empty != want.empty {
 			t.Errorf("%s: %v, and %v for an empty log; want %v", topic, records, empty, want)
 		}

@@ -71,7 +71,10 @@ func (f *fleet) start(o Options) (stop func()) {
 		f.t.Fatal(err)
 	}
 	c := newCounts()
-	o.Store, o.Log, o.Lock, o.Registerer, o.Name = f.store, f.log, lock, c, "order-close"
+	if o.Store == nil {
+		o.Store = f.store
+	}
+	o.Log, o.Lock, o.Registerer, o.Name = f.log, lock, c, "order-close"
 	comp := newCompensator(f.t, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -208,8 +211,8 @@ func TestRun_ALostLockEndsTheSweepAndItIsRetried(t *testing.T) {
 
 func TestRun_SlotsDuringASweepAreSkippedAndCounted(t *testing.T) {
 	inFleet(t, &fakeStore{}, func(f *fleet) {
-		f.store.orders = newStore(30).orders
-		f.store.slow = 10 * time.Minute // 31 pages take over five hours
+		f.store.orders = newStore(310).orders
+		f.store.slow = time.Minute // 311 pages take over five hours
 		f.start(Options{PageSize: 1, Grace: -1})
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()

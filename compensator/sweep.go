@@ -50,6 +50,7 @@ type sweepRun struct {
 	unresolved    []orderclose.Order // orders without a verdict
 	lastErr       error              // why the last of them has no verdict
 	failed        map[string]bool    // orders that failed in this sweep
+	cycle         cycleCheck         // of the current pass
 }
 
 // sweep closes all overdue orders and then stores that the sweep finished.
@@ -59,9 +60,12 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		return fmt.Errorf("read the database clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
+	c.calls.hung.Store(false)
+	c.calls.panicked.Store(nil)
 	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
 	if c.o.Investigator != nil && !r.DryRun {
-		if s.investigation, err = c.o.Investigator.Begin(ctx); err != nil {
+		err := c.calls.catch("Investigator.Begin", func() (err error) { s.investigation, err = c.o.Investigator.Begin(ctx); return err })
+		if err != nil {
 			s.investigation = nil
 			c.o.Logger.Warn("cause lookup failed, causes of missed orders stay unknown", "err", err)
 		}
@@ -95,6 +99,7 @@ func (s *sweepRun) sweepAll(ctx context.Context) error {
 // order of the page before, so orders that cannot be closed delay no others. pass
 // ends with the page that reaches until, or with the last page if until is zero.
 func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.Time) error {
+	s.cycle = cycleCheck{}
 	for {
 		pages, err := s.read(ctx, last)
 		if err != nil {
@@ -166,6 +171,9 @@ func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]o
 		if len(page) == 0 {
 			break
 		}
+		if err := s.cycle.add(page); err != nil {
+			return nil, err
+		}
 		if s.r.Found == 0 {
 			oldest := page[0].Due
 			s.r.OldestDue = &oldest
@@ -191,6 +199,8 @@ func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error 
 	for i, page := range pages {
 		if failures[i] != nil {
 			s.lastErr = failures[i]
+		} else {
+			s.calls.hung.Store(false)
 		}
 		if s.silent++; !errors.Is(failures[i], bisect.ErrNoVerdicts) {
 			s.silent = 0
@@ -246,9 +256,14 @@ func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 		s.metrics.Missed(Unknown, len(missed))
 		return
 	}
-	misses := s.investigation.Explain(ctx, missed)
+	var misses []Miss
+	err := s.calls.catch("Investigation.Explain", func() error { misses = s.investigation.Explain(ctx, missed); return nil })
+	if err != nil {
+		s.metrics.Missed(Unknown, len(missed))
+		return
+	}
 	if s.o.Missed != nil {
-		s.o.Missed(misses)
+		_ = s.calls.catch("Options.Missed", func() error { s.o.Missed(misses); return nil }) // logged; the orders are closed
 	}
 	for _, m := range misses {
 		s.metrics.Missed(m.Cause, 1)
@@ -266,7 +281,7 @@ func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 func (s *sweepRun) progress(last orderclose.Order) {
 	s.r.TookMillis = time.Since(s.began).Milliseconds()
 	if s.o.Progress != nil {
-		s.o.Progress(*s.r)
+		_ = s.calls.catch("Options.Progress", func() error { s.o.Progress(*s.r); return nil }) // logged; the sweep goes on
 	}
 	if time.Since(s.logged) < progressInterval {
 		return

@@ -28,6 +28,7 @@
 //	console.go      the role that serves the web console
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
+//	pausecopy.go    the pause that a compensator obeys without Kafka
 //	overdue.go, writes.go, deadletters.go    what is measured beside the roles
 //	health.go       /metrics, /-/healthy, /-/ready
 //

@@ -115,8 +115,10 @@ func (m *bucketManager) startRollout(ctx context.Context) {
 
 // start selects the configured buckets whose topics exist. A process that is restarted
 // between "bucket added to topics.yaml" and "topics apply" must not put records into the
-// new bucket; that bucket is added as after a reload. If no topic exists, start selects
-// every bucket. It retries until Kafka answers, and returns false when ctx ends.
+// new bucket; that bucket is added as after a reload. If its topic exists already, the process
+// uses the bucket at once. Relays that have not read the file yet serve it within a minute,
+// because they list the topics, so short orders there may be a minute late. If no topic exists,
+// start selects every bucket. It retries until Kafka answers, and returns false when ctx ends.
 func (m *bucketManager) start(ctx context.Context) bool {
 	pauses, answered := retry.NewBackOff(), time.Time{}
 	for {

@@ -71,6 +71,9 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	if err != nil {
 		return compensator.Options{}, nil, err
 	}
+	if s, ok := method.store.(*pausedStore); ok {
+		s.keeper = a.pauseKeeper(source)
+	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
 		Store:        sweepStore{source, method.store},
@@ -83,6 +86,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		Rate:         c.Rate,
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
 		Category:     a.category,
+		OnHang:       a.o.OnHang,
 		Registerer:   a.o.Registerer,
 	}
 	if log, ok := source.(compensator.Log); ok { // otherwise each process remembers its own sweeps

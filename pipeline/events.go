@@ -32,7 +32,7 @@ type EventOptions struct {
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
 	// with its id. The offset is committed after all events of a fetch, which may take several
-	// calls. After an error, all events since the last commit come again.
+	// calls. After an error, all events since the last commit come again. A panic is an error.
 	Handle func(ctx context.Context, events []Event) error
 	// Skipped is called for each record that is not an event of this type. The error wraps
 	// orderclose.ErrOtherEvent if the record is an event of another type. Otherwise the error
@@ -64,16 +64,23 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	o.Logger = retry.LimitLogs(o.Logger)
 	return c.Kafka.Consume(ctx, o.Group, o.Topic, func(ctx context.Context, claim wire.Claim) {
 		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
+		logger, panicked := o.Logger.With("topic", claim.Topic, "partition", claim.Partition), ""
 		for pauses := retry.NewBackOff(); ctx.Err() == nil; {
-			next, err := o.readNext(ctx, c, at)
+			next := at
+			err := retry.Catch(func() (err error) { next, err = o.readNext(ctx, c, at); return err })
 			if err == nil {
-				at = next
-				claim.Done(at.Offset, "")
+				if next.Offset != at.Offset || claim.NoCommit { // an idle reader commits nothing
+					claim.Done(next.Offset, "")
+				}
+				at, claim.NoCommit = next, false
 				pauses.Reset()
 				continue
 			}
-			if ctx.Err() == nil {
-				o.Logger.Warn("reading events failed, will retry", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
+			if p, ok := errors.AsType[*retry.PanicError](err); ok && panicked != p.Error() {
+				panicked = p.Error()
+				logger.Error("a handler of events panicked, will retry", "offset", at.Offset, "err", err, "stack", p.Stack)
+			} else if ctx.Err() == nil {
+				logger.Warn("reading events failed, will retry", "offset", at.Offset, "err", err)
 			}
 			retry.Sleep(ctx, pauses.NextBackOff())
 		}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -115,11 +116,27 @@ func healthHandler(g prometheus.Gatherer, ready *readiness, database string, pro
 		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	})
 	if profiles {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		mux.HandleFunc("GET /debug/pprof/", byAddress(pprof.Index))
+		mux.HandleFunc("GET /debug/pprof/cmdline", byAddress(pprof.Cmdline))
+		mux.HandleFunc("GET /debug/pprof/profile", byAddress(pprof.Profile))
+		mux.HandleFunc("GET /debug/pprof/symbol", byAddress(pprof.Symbol))
+		mux.HandleFunc("GET /debug/pprof/trace", byAddress(pprof.Trace))
 	}
 	return mux
+}
+
+// byAddress serves requests whose Host is an IP address or localhost. A page of another site could
+// otherwise read profiles under a host name of its own that resolves to the loopback.
+func byAddress(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil {
+			http.Error(w, "profiles are served under an IP address or localhost only", http.StatusMisdirectedRequest)
+			return
+		}
+		next(w, r)
+	}
 }

@@ -33,6 +33,7 @@ type appMetrics struct {
 	writesFailing        prometheus.Gauge
 	drift                prometheus.Gauge
 	paused               *prometheus.GaugeVec
+	pausesIgnored        prometheus.Gauge
 	clockOffset          *prometheus.GaugeVec
 	deadLetters          *deadLetters
 }
@@ -56,6 +57,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		writesFailing:   f.Gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
 		drift:           f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
 		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path"),
+		pausesIgnored:   f.Gauge("compensator_pauses_ignored", "1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered for compensator.pauses.wait; 0 otherwise."),
 		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
 		deadLetters:     metrics.Register(f, newDeadLetters()),
 	}
@@ -103,6 +105,14 @@ func (m *appMetrics) CallsFailing(endpoint string, since time.Time) {
 // PaymentAnswers implements payment.Metrics.
 func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 	m.payments.WithLabelValues(string(a)).Add(float64(orders))
+}
+
+// PausesIgnored sets whether sweeps go on without known pauses.
+func (m *appMetrics) PausesIgnored(are bool) {
+	m.pausesIgnored.Set(0)
+	if are {
+		m.pausesIgnored.Set(1)
+	}
 }
 
 // ConfigReloaded implements config.ReloadMetrics.

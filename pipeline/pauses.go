@@ -3,7 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +23,7 @@ const (
 	pauseTimeout  = time.Second
 	// pauseRetry is the time after a failed read in which the known pauses count.
 	pauseRetry = 10 * time.Second
-	// pauseMetricInterval is the interval between two updates of the metric.
+	// pauseMetricInterval is the interval between two updates of the metric and of the kept pause.
 	pauseMetricInterval = 5 * time.Second
 )
 
@@ -31,24 +31,51 @@ const (
 // has its own pauses, which each transaction reads.
 type pausedStore struct {
 	closer.Store
-	now func() time.Time
+	now     func() time.Time
+	logger  *slog.Logger
+	ignored func(bool)    // tells the metric whether sweeps ignore pauses
+	name    string        // of the sweeps
+	wait    time.Duration // how long a sweep waits for unknown pauses; config.Never: as long as they are unknown
+	keeper  pauseKeeper   // set for a compensator; nil: pauses are not kept
 
-	mu      sync.Mutex
-	control *ops.Control
-	on      []wire.Pause
-	known   bool      // the pauses were read before
-	fresh   time.Time // until then they are not read again
+	kept   time.Time // what keeper has; used by one goroutine
+	keptAt time.Time
+
+	mu           turn // is held during a read of Kafka
+	control      *ops.Control
+	on           []wire.Pause
+	known        bool      // the pauses were read before
+	fresh        time.Time // until then they are not read again
+	unread       error     // why a sweep could not read them
+	unreadUntil  time.Time // until then a sweep does not try again
+	unknownSince time.Time // since when a sweep waits for them
 }
 
-// CloseOrders implements closer.Store. It closes nothing before the pauses were read once.
+// turn is a mutex that a simulation in virtual time can wait for. Make it with capacity 1.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+// CloseOrders implements closer.Store. It closes nothing before the pauses were read once; checkSweep
+// says when a sweep does.
 func (s *pausedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	on, err := s.read(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, err)
+	read := s.read
+	if path == orderclose.PathSweep {
+		read = s.readForSweep
+	}
+	on, err := read(ctx)
+	switch {
+	case err != nil && path == orderclose.PathSweep && ctx.Err() == nil:
+		if err := s.checkSweep(ctx, err); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, unavailable(err)
 	}
 	for _, p := range on {
 		if p.Path == path {
-			return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, p.Err())
+			return nil, pausedError(p)
 		}
 	}
 	return s.Store.CloseOrders(ctx, path, requests)
@@ -66,6 +93,7 @@ func (s *pausedStore) read(ctx context.Context) ([]wire.Pause, error) {
 		switch {
 		case err == nil:
 			s.on, s.known, s.fresh = state.Pauses, true, time.Now().Add(pauseInterval)
+			s.ignored(false)
 		case !s.known:
 			return nil, err
 		default:
@@ -74,6 +102,24 @@ func (s *pausedStore) read(ctx context.Context) ([]wire.Pause, error) {
 	}
 	now := s.now()
 	return slices.DeleteFunc(slices.Clone(s.on), func(p wire.Pause) bool { return !p.Until.After(now) }), nil
+}
+
+// readForSweep is read. After a failure without known pauses it does not try again for pauseRetry, so
+// that the pages of a sweep without Kafka do not wait for Kafka.
+func (s *pausedStore) readForSweep(ctx context.Context) ([]wire.Pause, error) {
+	s.mu.Lock()
+	err, wait := s.unread, !s.known && time.Now().Before(s.unreadUntil)
+	s.mu.Unlock()
+	if wait {
+		return nil, err
+	}
+	on, err := s.read(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.mu.Lock()
+		s.unread, s.unreadUntil = err, time.Now().Add(pauseRetry)
+		s.mu.Unlock()
+	}
+	return on, err
 }
 
 // Probe reports whether the store works.
@@ -93,11 +139,11 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	if a.closesInDatabase() || a.conns.Kafka == nil {
 		return method
 	}
-	now := a.o.Now
-	if now == nil {
-		now = time.Now
+	method.store = &pausedStore{
+		Store: method.store, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.PausesIgnored,
+		mu: make(turn, 1), name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
+		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control),
 	}
-	method.store = &pausedStore{Store: method.store, now: now, control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)}
 	return method
 }
 
@@ -110,9 +156,9 @@ func (a *App) watchPauses(ctx context.Context, roles []Role) (stop func()) {
 	if err != nil {
 		return func() {} // the role reports it
 	}
-	read := func(context.Context) ([]wire.Pause, error) { return nil, nil }
+	read, keep := func(context.Context) ([]wire.Pause, error) { return nil, nil }, func(context.Context, []wire.Pause) {}
 	if s, ok := method.store.(*pausedStore); ok {
-		read = s.read
+		read, keep = s.read, s.keep
 	} else if a.closesInDatabase() {
 		read = a.conns.Store.Pauses
 	}
@@ -122,6 +168,7 @@ func (a *App) watchPauses(ctx context.Context, roles []Role) (stop func()) {
 		for retry.Sleep(ctx, pauseMetricInterval) {
 			if on, err := read(ctx); err == nil { // else another metric reports the failure
 				a.metrics.Paused(on)
+				keep(ctx, on)
 			}
 		}
 	})

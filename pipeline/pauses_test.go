@@ -48,7 +48,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &pauseTopic{fails: true}
 		control := ops.NewControl(log, "control")
-		s := &pausedStore{Store: alwaysStore{}, now: time.Now, control: control}
+		s := &pausedStore{Store: alwaysStore{}, now: time.Now, control: control, mu: make(turn, 1), ignored: func(bool) {}}
 		paused := func(path orderclose.Path) (paused bool) {
 			t.Helper()
 			_, err := s.CloseOrders(t.Context(), path, nil)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -72,12 +73,13 @@ func (a *App) watch(ctx context.Context) (stop func()) {
 //	GET /-/healthy       200 as long as the process answers
 //	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready); and which database
 //	                     the process uses, if Servers.DSN names it
-//	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems
+//	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems;
+//	                     403 to a browser
 //	GET /debug/pprof/…   profiles, if profiles is set
 func (a *App) Handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", healthHandler(a.gatherer, &a.ready, a.database(), profiles))
-	mux.HandleFunc("POST /-/reload", a.serveReload)
+	mux.Handle("POST /-/reload", httpcall.RefuseBrowsers(http.HandlerFunc(a.serveReload)))
 	return mux
 }
 

@@ -259,11 +259,12 @@ func compensatorDashboard() dashboard {
 				},
 				{
 					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis is down", also: "The lock is stuck",
-					shows: "1 if Redis answers for the lock of the sweep, and 1 if the lock is not stuck. Sweeps also run without the lock.",
+					shows: "1 if Redis answers for the lock of the sweep, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. Sweeps also run without the lock.",
 					good:  "1.",
 					queries: []query{
 						{"Redis answers", "min(orderclose_compensator_lock_available{" + here + "})"},
 						{"Not stuck", "1 - max(orderclose_compensator_lock_stuck{" + here + "})"},
+						{"Pauses obeyed", "1 - max(orderclose_compensator_pauses_ignored{" + here + "})"},
 					},
 				},
 				deadLettersPending("Dead letters"),

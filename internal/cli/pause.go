@@ -49,6 +49,8 @@ Where the pause is kept: in the database if orders are closed there, which each 
 transaction; otherwise in the control topic. A program that closes with a Store of its own obeys the
 control topic: --via kafka.
 
+Exits 4 if neither topics.yaml nor an unpaid order has the category.
+
 A second pause of the same path and category replaces the first. orderclose status shows what is
 paused.`,
 		Example: `  orderclose pause --for 30m --reason "payment provider is down, INC-1234"
@@ -127,6 +129,9 @@ func (c *common) pause(ctx context.Context, f pauseFlags) error {
 		return err
 	}
 	defer s.Close()
+	if err := c.checkCategories(ctx, s, f.category); err != nil {
+		return err
+	}
 	err = s.pauses().Pause(ctx, paths, f.category, lasting, f.reason)
 	if errors.Is(err, store.ErrNoCategory) {
 		return Exit(Refused, err)

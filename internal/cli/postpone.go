@@ -47,7 +47,8 @@ A time is RFC 3339, or now, or how long ago, such as 90m. --by is whole seconds,
 --created-before need a column with the time of creation (orders.created), and leave out
 orders of which it is not known.
 
-Exits 3 if the orders' tables do not fit the mapping in topics.yaml, 5 if due times
+Exits 3 if the orders' tables do not fit the mapping in topics.yaml, 4 if neither
+topics.yaml nor an unpaid order has the category, 5 if due times
 cannot be changed here or the plan does not fit, 6 if only a part was changed.`,
 		Example: "  orderclose postpone --category virtual --due-before 2026-11-20T14:00:00Z --by 20m --plan plan.jsonl\n  orderclose postpone --plan plan.jsonl --yes",
 		Args:    usageArgs(cobra.NoArgs),
@@ -133,6 +134,9 @@ func (c *common) postpone(ctx context.Context, s *session, p ops.PostponePlan, f
 	if f.yes {
 		return c.applyPostpone(ctx, s, p, f.file)
 	}
+	if err := c.checkCategories(ctx, s, p.Categories...); err != nil {
+		return err
+	}
 	return c.planPostpone(ctx, s, p, f.file)
 }
 
@@ -140,8 +144,8 @@ func (c *common) postpone(ctx context.Context, s *session, p ops.PostponePlan, f
 func (c *common) planPostpone(ctx context.Context, s *session, p ops.PostponePlan, path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return Exit(Refused, fmt.Errorf("%s exists: if its plan was carried out in part, a new plan would move orders twice; finish it with orderclose postpone --plan %s --yes, or name another file",
-			path, ops.ShellQuote(path)))
+		return Exit(Refused, fmt.Errorf("%s exists: if its plan was carried out in part, a new plan would move orders twice; finish it with %s, or name another file",
+			path, c.postponeCommand(path)))
 	}
 	if err != nil {
 		return Exit(Usage, fmt.Errorf("--plan: %w", err))
@@ -157,7 +161,7 @@ func (c *common) planPostpone(ctx context.Context, s *session, p ops.PostponePla
 	if err != nil {
 		return postponeError(err)
 	}
-	return c.print(sum, func(w io.Writer) { printPostponePlan(w, sum, path) })
+	return c.print(sum, func(w io.Writer) { printPostponePlan(w, sum, path, c.postponeCommand(path)) })
 }
 
 // applyPostpone carries out the plan in a file.
@@ -178,9 +182,14 @@ func (c *common) applyPostpone(ctx context.Context, s *session, p ops.PostponePl
 		err = printed
 	}
 	if err != nil {
-		return Exit(Partly, fmt.Errorf("%w; to continue: orderclose postpone --plan %s --yes", err, ops.ShellQuote(path)))
+		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, c.postponeCommand(path)))
 	}
 	return nil
+}
+
+// postponeCommand returns the command that carries out the plan in a file.
+func (c *common) postponeCommand(path string) string {
+	return "orderclose" + c.configFlag() + " postpone --plan " + ops.ShellQuote(path) + " --yes"
 }
 
 // postponeError gives the reason why due times are not changed its exit code.
@@ -202,7 +211,7 @@ func postponeError(err error) error {
 	return err
 }
 
-func printPostponePlan(w io.Writer, r ops.PostponeSummary, path string) {
+func printPostponePlan(w io.Writer, r ops.PostponeSummary, path, command string) {
 	of := ""
 	if len(r.Categories) > 0 {
 		quoted := make([]string, len(r.Categories))
@@ -232,7 +241,7 @@ func printPostponePlan(w io.Writer, r ops.PostponeSummary, path string) {
 	if r.Overdue > 0 {
 		fmt.Fprintf(w, "overdue\t%d: a closer or sweep may close them before; those that it closes stay closed\n", r.Overdue)
 	}
-	fmt.Fprintf(w, "the plan is in %s; nothing was changed. To do it:\n  orderclose postpone --plan %s --yes\n", oneLine(path, 200), ops.ShellQuote(path))
+	fmt.Fprintf(w, "the plan is in %s; nothing was changed. To do it:\n  %s\n", oneLine(path, 200), command)
 }
 
 func printPostponed(w io.Writer, r ops.PostponeOutcome) {

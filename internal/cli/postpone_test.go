@@ -175,13 +175,28 @@ func TestPostpone_Tables(t *testing.T) {
 	first, last := at, at.Add(time.Hour)
 	plan := ops.PostponePlan{Table: "t_order", Categories: []string{"virtual", "gift card\n"}, DueBefore: at.Add(2 * time.Hour), By: "20m"}
 	golden(t, "postpone_plan", func(w io.Writer) {
-		printPostponePlan(w, ops.PostponeSummary{PostponePlan: plan, Orders: 1200, Overdue: 17, OtherCategories: 300, FirstDue: &first, LastDue: &last}, "my plan.jsonl")
+		printPostponePlan(w, ops.PostponeSummary{PostponePlan: plan, Orders: 1200, Overdue: 17, OtherCategories: 300, FirstDue: &first, LastDue: &last}, "my plan.jsonl", (&common{config: "our topics.yaml"}).postponeCommand("my plan.jsonl"))
 	})
 	golden(t, "postpone_nothing", func(w io.Writer) {
 		nothing := ops.PostponePlan{Table: "orders", DueBefore: at, CreatedFrom: at.Add(-2 * time.Hour), CreatedBefore: at.Add(-time.Hour), By: "20m"}
-		printPostponePlan(w, ops.PostponeSummary{PostponePlan: nothing, OtherCreation: 3}, "plan.jsonl")
+		printPostponePlan(w, ops.PostponeSummary{PostponePlan: nothing, OtherCreation: 3}, "plan.jsonl", "")
 	})
 	golden(t, "postpone", func(w io.Writer) {
 		printPostponed(w, ops.PostponeOutcome{PostponePlan: plan, Orders: 1200, Postponed: 1000, Before: 180, NotOpen: 17, Moved: 2, NotFound: 1})
 	})
+}
+
+// A typo selects nothing, and must not look like success.
+func TestPostpone_RefusesACategoryThatNobodyKnows(t *testing.T) {
+	p := newPostponing(t)
+	c := &common{}
+	p.s.cfg.Delays.ByCategory = map[string]time.Duration{"tickets": time.Minute}
+	if err := c.checkCategories(t.Context(), p.s, "tickets", "virtual", "physical", ""); err != nil {
+		t.Errorf("one is in topics.yaml, two are of orders: %v", err)
+	}
+	f := later(9)
+	f.categories = []string{"virtual", "vitrual"}
+	if err := p.run(nil, f); codeOf(err) != int(NotFound) || !strings.Contains(err.Error(), "--category vitrual") {
+		t.Errorf("%v", err)
+	}
 }

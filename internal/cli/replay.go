@@ -44,7 +44,8 @@ the orders. A record without a category has that of its order in the database.
 If the command is interrupted, the same command continues it, if its times are those of
 the plan. After the end it sends nothing. --restart sends everything again.
 
-Exits 4 if a named order has no record in the window, 5 if the category of a record is
+Exits 4 if a named order has no record in the window, or if no record of the window,
+topics.yaml and no unpaid order has the category, 5 if the category of a record is
 not known, 6 if only a part was sent.`,
 		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --category virtual --yes",
 		Args:    usageArgs(cobra.NoArgs),
@@ -103,9 +104,9 @@ func (f *replayFlags) window(now time.Time) (w ops.ReplayWindow, err error) {
 }
 
 // command returns the command that carries a plan out, or that continues it.
-func (f *replayFlags) command(w ops.ReplayWindow) string {
+func (f *replayFlags) command(configFlag string, w ops.ReplayWindow) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "orderclose replay --from %s --to %s", stamp(w.From), stamp(w.To))
+	fmt.Fprintf(&b, "orderclose%s replay --from %s --to %s", configFlag, stamp(w.From), stamp(w.To))
 	for _, id := range w.Orders {
 		fmt.Fprintf(&b, " --order %s", ops.ShellQuote(id))
 	}
@@ -135,7 +136,7 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	if s.Store != nil {
 		database = s.Store
 	}
-	command := f.command(w)
+	command := f.command(c.configFlag(), w)
 	if !f.yes {
 		return c.previewReplay(ctx, s, plan, database, command, f)
 	}
@@ -174,6 +175,11 @@ func (c *common) previewReplay(ctx context.Context, s *session, plan ops.ReplayP
 	}
 	if plan.Restart {
 		command += " --restart"
+	}
+	if plan.Preview.Records == 0 && plan.Preview.Unselected > 0 { // closed orders may have other categories than unpaid ones
+		if err := c.checkCategories(ctx, s, plan.Categories...); err != nil {
+			return err
+		}
 	}
 	if err := c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command+" --yes") }); err != nil {
 		return err

@@ -123,7 +123,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 
 func (c *common) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&c.config, "config", "topics.yaml", "the topics.yaml to use")
+	f.StringVar(&c.config, "config", defaultConfig, "the topics.yaml to use")
 	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json, and for audit jsonl")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "log errors only, and show no progress")
 	f.BoolVar(&c.debug, "debug", false, "log more")
@@ -148,6 +148,17 @@ func (c *common) logger() *slog.Logger {
 		level = slog.LevelDebug
 	}
 	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+const defaultConfig = "topics.yaml"
+
+// configFlag returns the flag --config for a command that a person is to run, with a space before it;
+// "" if the flag was not given.
+func (c *common) configFlag() string {
+	if c.config == "" || c.config == defaultConfig {
+		return ""
+	}
+	return " --config " + ops.ShellQuote(c.config)
 }
 
 // session holds the configuration and the clients of a command.

@@ -133,6 +133,9 @@ func (o sweepsOutput) printLosses(w io.Writer) {
 		fmt.Fprintf(w, "%s%s without known offsets, from %s to %s: %s\n", heading, plural(n, "notice"), stamp(first.At), stamp(last.At), oneLine(last.Reason, 300))
 		heading = ""
 	}
+	if heading == "" {
+		fmt.Fprintln(w, "after the first start of a pipeline such notices are normal: nothing was lost, and a second sweep ran to be safe")
+	}
 }
 
 // count formats a number of orders. Zero is a dash, so that other numbers stand out.

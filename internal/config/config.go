@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -65,6 +66,18 @@ type Compensator struct {
 	Rate     int           // orders per second, 1 to MaxRate; default: 5000
 	Lock     Lock
 	Causes   Causes
+	Pauses   Pauses
+}
+
+// Never is a time that does not end.
+const Never time.Duration = math.MaxInt64
+
+// Pauses says what a sweep does while it is unknown whether an operator has paused it. Only closes
+// outside of the database have such pauses.
+type Pauses struct {
+	// Wait is how long sweeps wait if neither Kafka nor the copy of the pauses answers; Never: until one
+	// of them answers; default: 10 minutes.
+	Wait time.Duration
 }
 
 // MaxCauseRecords bounds Causes.Records: about 60 bytes are kept of each record, 600 MB in all.
@@ -286,6 +299,7 @@ func defaults() *settings {
 			Rate:     5000,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
+			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
 		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
 		outbox: Outbox{Batch: 999, InFlight: 2},

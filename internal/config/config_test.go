@@ -51,6 +51,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
 			Lock:   config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
+			Pauses: config.Pauses{Wait: 10 * time.Minute},
 		},
 		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
 		Outbox: config.Outbox{Batch: 999, InFlight: 2},
@@ -86,7 +87,7 @@ partitions: 3
 replication: 2
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
-compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}}
+compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}, pauses: {wait: never}}
 closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
 outbox: {batch: 2, in_flight: 16}
 accept: [long_grace]
@@ -109,6 +110,7 @@ accept: [long_grace]
 			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999, Rate: 77,
 			Lock:   config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
 			Causes: config.Causes{Records: 0, Time: 3 * time.Second},
+			Pauses: config.Pauses{Wait: config.Never},
 		},
 		Closer: config.Closer{
 			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},

@@ -47,6 +47,7 @@ func (s *settings) grammar() parser {
 				"records": integer(&s.compensator.Causes.Records, 0, MaxCauseRecords),
 				"time":    duration(&s.compensator.Causes.Time),
 			}),
+			"pauses": section(fields{"wait": durationOrNever(&s.compensator.Pauses.Wait)}),
 		}),
 		"orders": s.mapping,
 		"accept": list("[long_smallest_bucket]", s.acceptance),
@@ -115,6 +116,17 @@ func duration(to *time.Duration) parser {
 			return
 		}
 		*to = d
+	}
+}
+
+// durationOrNever reads a duration, or the word never.
+func durationOrNever(to *time.Duration) parser {
+	return func(r *reader, path string, n *yaml.Node) {
+		if n := resolveAlias(n); n.Kind == yaml.ScalarNode && n.Value == "never" {
+			*to = Never
+			return
+		}
+		duration(to)(r, path, n)
 	}
 }
 

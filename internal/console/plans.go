@@ -19,6 +19,7 @@ const (
 	keepPlans    = 24 * time.Hour   // how long the result of a plan can be looked at
 	maxPlans     = 200              // the number of plans that are kept
 	maxBusy      = 4                // the number of plans that are made or carried out at once
+	maxPausing   = 8                // the same for a pause and its end, which must not wait for long plans
 )
 
 // planState is how far a plan is.
@@ -94,7 +95,7 @@ func (s *plans) add(kind string, by access.Identity, fields url.Values, make pla
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeOld()
-	if s.busy() >= maxBusy {
+	if s.full(kind) {
 		return plan{}, errPlansAreBusy
 	}
 	p := &plan{ID: rand.Text(), Kind: kind, Who: by.Name, by: by, State: planning, Made: s.now().UTC(), Fields: fields}
@@ -130,7 +131,7 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 		return s.at(p), errPlanExpired
 	case p.State != planned:
 		return s.at(p), errNotPlanned
-	case s.busy() >= maxBusy:
+	case s.full(p.Kind):
 		return s.at(p), errPlansAreBusy
 	}
 	p.State = running
@@ -179,6 +180,14 @@ func (s *plans) change(p *plan, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
+}
+
+// full reports whether a plan of this kind has to wait.
+func (s *plans) full(kind string) bool {
+	if kind == kindPause || kind == kindResume {
+		return s.busy() >= maxPausing
+	}
+	return s.busy() >= maxBusy
 }
 
 // busy counts the plans that are being made or carried out.

@@ -188,6 +188,9 @@ func TestPlans_AreMadeAFewAtATime(t *testing.T) {
 	if _, err := s.add("sweep", ann, nil, nil); !errors.Is(err, errPlansAreBusy) {
 		t.Error(err)
 	}
+	if _, err := s.add(kindPause, ann, nil, func(context.Context, progress) (prepared, error) { return prepared{}, errors.New("no") }); err != nil {
+		t.Errorf("a pause waits for long plans: %v", err)
+	}
 	close(release)
 	s.running.Wait()
 }

@@ -10,6 +10,7 @@ import (
 	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -23,6 +24,9 @@ const (
 	fetchMaxBytes = 1 << 20
 	// maxAnswerBytes bounds the length of an answer, in bytes. A larger length is damaged.
 	maxAnswerBytes = 256 << 20
+	// corruptTries is the number of answers with an unreadable batch after which the batch counts as
+	// damaged. A single answer may be damaged on the network. Failed fetches do not count.
+	corruptTries = 3
 )
 
 // Read fetches records of the partition from the position on. If there is none, it waits up
@@ -33,16 +37,31 @@ const (
 // For this the broker compares the topic id and the leader epoch in each fetch. Read reports
 // it in Lost and Replaced. Brokers before Kafka 3.1 cannot compare topic ids. With them Read
 // notices only an offset past the end.
+//
+// Read sets Corrupt only after three answers with an unreadable batch.
 func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	at, err := c.identified(ctx, at)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
-	wait := fetchMaxWait
+	limits := fetchLimits{fetchMaxWait, fetchMaxBytes}
 	if at.NoWait {
-		wait = 0
+		limits.wait = 0
 	}
-	return c.read(ctx, at, fetchLimits{wait, fetchMaxBytes})
+	pauses := retry.NewBackOff()
+	for corrupt := 1; ; corrupt++ {
+		f, err := c.read(ctx, at, limits)
+		if err != nil || f.Corrupt == nil || corrupt == corruptTries {
+			return f, err
+		}
+		c.opts.Logger.Warn("fetched records are unreadable, will retry", "topic", at.Topic, "partition", at.Partition, "offset", at.Offset, "err", f.Corrupt.Err)
+		if f.Free != nil {
+			f.Free()
+		}
+		if !retry.Sleep(ctx, pauses.NextBackOff()) {
+			return wire.Fetched{}, ctx.Err()
+		}
+	}
 }
 
 // Verify is Read without records and without waiting. It reports whether the log is the log

@@ -112,3 +112,24 @@ func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 		t.Errorf("%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
 	}
 }
+
+// TestRead_BelievesDamageAfterThreeAnswers: a single answer may be damaged on the network.
+func TestRead_BelievesDamageAfterThreeAnswers(t *testing.T) {
+	good := batchOf(1, "a")
+	bad := batchOf(1, "a")
+	bad[len(bad)-1] ^= 1 // the checksum is wrong
+	for _, damaged := range []int{0, 1, 2, 3, 4} {
+		broker, c := newFakeWith(t, 3)
+		asked := 0
+		answers(broker, func(p *kmsg.FetchResponseTopicPartition) {
+			p.HighWatermark, p.RecordBatches = 3, good
+			if asked++; asked <= damaged {
+				p.RecordBatches = bad
+			}
+		})
+		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
+		if believed := f.Corrupt != nil; err != nil || believed != (damaged >= 3) || asked != min(damaged+1, 3) {
+			t.Errorf("%d damaged answers: asked %d times, corrupt %+v, %v", damaged, asked, f.Corrupt, err)
+		}
+	}
+}

@@ -33,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
 )
 
@@ -126,14 +127,14 @@ func newReceiver(c config.NotifyReceiver, now func() time.Time) (*receiver, erro
 }
 
 // Handler serves POST /alert/RECEIVER, and GET /metrics, /-/healthy and /-/ready. /-/ready answers
-// 503 while a file with a URL or a secret cannot be read.
+// 503 while a file with a URL or a secret cannot be read. A POST from a browser gets 403.
 func (n *Notifier) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /alert/{receiver}", n.serveAlert)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
 	mux.HandleFunc("GET /-/ready", n.serveReady)
-	return mux
+	return httpcall.RefuseBrowsers(mux)
 }
 
 func (n *Notifier) serveReady(w http.ResponseWriter, _ *http.Request) {

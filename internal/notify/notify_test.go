@@ -321,3 +321,20 @@ func TestNew_NamesTheLineOfAWrongTemplate(t *testing.T) {
 		}
 	}
 }
+
+// A page of another site, opened on the machine of the notifier, must not send messages. The host name of
+// such a page may resolve to the loopback.
+func TestNotify_SendsNothingForABrowser(t *testing.T) {
+	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a message was sent") }))
+	defer provider.Close()
+	r := newRig(t, "receivers:\n  sms:\n    http: {url: \""+provider.URL+"\", body: '{{.Text}}'}\n")
+	for header, value := range map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"} {
+		req := httptest.NewRequest(http.MethodPost, "/alert/sms", strings.NewReader(alerts("firing", 1)))
+		req.Header.Set("Content-Type", "text/plain")
+		req.Header.Set(header, value)
+		w := httptest.NewRecorder()
+		if r.n.Handler().ServeHTTP(w, req); w.Code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", header, w.Code, w.Body)
+		}
+	}
+}

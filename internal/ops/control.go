@@ -154,6 +154,9 @@ func (c *Control) add(r wire.RawRecord) {
 	switch string(m.Key) {
 	case wire.KeyPause:
 		if pause, err := wire.DecodePause(m.Value); err == nil {
+			if lasts := pause.Until.Sub(pause.CreatedAt); !m.Appended.IsZero() { // the operator's clock may be wrong
+				pause.CreatedAt, pause.Until = m.Appended.UTC(), m.Appended.UTC().Add(lasts)
+			}
 			c.pauses[pause.Path] = pause
 		}
 	case wire.KeySweep:

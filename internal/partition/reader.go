@@ -10,11 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// corruptTries is the number of answers with an unreadable batch after which the batch
-// counts as damaged. A single answer may be damaged on the network. Failed fetches do not
-// count.
-const corruptTries = 3
-
 // source reads from a partition.
 type source interface {
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
@@ -174,7 +169,7 @@ func (r *Reader) Wait() {
 func (r *Reader) fetch(at wire.Position) (wire.Fetched, bool) {
 	read, offset := r.verifyFirst(r.source.Read), at.Offset
 	pauses := retry.NewBackOff()
-	failing, corrupt := false, 0
+	failing := false
 	for {
 		f, err := read(r.ctx, at)
 		if r.ctx.Err() != nil {
@@ -184,16 +179,11 @@ func (r *Reader) fetch(at wire.Position) (wire.Fetched, bool) {
 			failing = failed
 			r.failing(failed)
 		}
-		switch {
-		case err != nil:
-			if pauses.ShouldLog() {
-				r.logger.Warn("fetch failed, will retry", "offset", offset, "err", err)
-			}
-		case f.Corrupt != nil && corrupt < corruptTries-1:
-			corrupt++
-			r.logger.Warn("fetched records are unreadable, will retry", "offset", offset, "err", f.Corrupt.Err)
-		default:
+		if err == nil {
 			return f, true
+		}
+		if pauses.ShouldLog() {
+			r.logger.Warn("fetch failed, will retry", "offset", offset, "err", err)
 		}
 		if !retry.Sleep(r.ctx, pauses.NextBackOff()) {
 			return wire.Fetched{}, false

@@ -103,40 +103,6 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 	})
 }
 
-func TestReader_ReportsDamageOnlyAfterRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
-			tries++
-			return wire.Fetched{Next: offset + 1, Corrupt: &wire.Range{First: offset, Last: offset, Err: errDown}}, nil
-		}})
-		r.Start()
-		if f := <-r.C; f.Corrupt == nil || tries != corruptTries {
-			t.Errorf("corrupt %v after %d tries, want it after %d", f.Corrupt, tries, corruptTries)
-		}
-	})
-}
-
-// Failed fetches before an unreadable answer do not count towards damage.
-func TestReader_FailedFetchesAreNoEvidenceOfDamage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
-			switch tries++; tries {
-			case 1, 2, 3:
-				return wire.Fetched{}, errDown
-			case 4, 5:
-				return wire.Fetched{Next: offset + 1, Corrupt: &wire.Range{First: offset, Last: offset, Err: errDown}}, nil
-			}
-			return wire.Fetched{Next: offset + 3}, nil
-		}})
-		r.Start()
-		if f := <-r.C; f.Corrupt != nil || f.Next != 10 {
-			t.Errorf("corrupt %v, next %d after %d tries; want no damage, next 10", f.Corrupt, f.Next, tries)
-		}
-	})
-}
-
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

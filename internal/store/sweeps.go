@@ -29,3 +29,24 @@ func (s *Store) SweepFinished(ctx context.Context, name string) error {
 	}
 	return nil
 }
+
+// keptPause is the row of sweeps for the pause of a sweep. No topic has such a name.
+func keptPause(name string) string { return name + "/pause" }
+
+// KeepPause stores until when the sweeps of that name are paused, for pauses that are not in the
+// database. A time that is over means that no pause is on.
+func (s *Store) KeepPause(ctx context.Context, name string, until time.Time) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", keptPause(name), s.dialect.time(until)).Error
+	})
+	if err != nil {
+		return fmt.Errorf("keep the pause of sweeps of %s: %w", name, err)
+	}
+	return nil
+}
+
+// KeptPause returns the time that KeepPause stored last. If there is none, known is false.
+func (s *Store) KeptPause(ctx context.Context, name string) (until time.Time, known bool, err error) {
+	until, _, err = s.LastSweep(ctx, keptPause(name))
+	return until, !until.IsZero(), err
+}

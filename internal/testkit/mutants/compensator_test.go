@@ -50,8 +50,13 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a bucket that was added counts as a loss",
-		edits: []edit{{"compensator/control.go", "	case i < 0 && lost.empty():\n", "	case false:\n"}},
+		edits: []edit{{"compensator/control.go", "	if i < 0 && lost.empty() {\n", "	if false {\n"}},
 		pkg:   "compensator", run: "TestListen_ANewBucket", says: "orders are scheduled again",
+	},
+	{
+		name:  "after a loss, orders beside a draining bucket are not scheduled again",
+		edits: []edit{{"compensator/control.go", "			if !larger.Draining {", "			if true {"}},
+		pkg:   "compensator", run: "TestControl_ReachesEach", says: "beside a draining bucket",
 	},
 	{
 		name:  "a loss during rescheduling does not restart the rescheduling",
@@ -77,5 +82,20 @@ var compensatorMutants = []mutant{
 		name:  "a bucket that accepts no records stops the rescheduling of orders",
 		edits: []edit{{"compensator/reschedule.go", "s.avoided.pick(s.buckets(), remaining).Topic", "s.buckets().Pick(remaining).Topic"}},
 		pkg:   "compensator", run: "TestListen_AFailingBucket", says: "of 100 orders are scheduled again",
+	},
+	{
+		name:  "a call of a sweep has no time limit",
+		edits: []edit{{"compensator/calls.go", "context.WithTimeout(ctx, limit)", "context.WithTimeout(ctx, 10000*limit)"}},
+		pkg:   "compensator", run: "TestRun_ACallWithoutAnswer", says: "100 orders are open",
+	},
+	{
+		name:  "a sweep waits forever for a call that ignores its context",
+		edits: []edit{{"compensator/calls.go", "		c.onHang(what", "		a := <-answers\n		return a.result, a.err\n		c.onHang(what"}},
+		pkg:   "compensator", run: "TestSweep_ACallThatIgnores", says: "deadlock",
+	},
+	{
+		name:  "a store that returns the same pages again is asked for them forever",
+		edits: []edit{{"compensator/contract.go", "o.ID == c.known.ID && o.Due.Equal", "false && o.Due.Equal"}},
+		pkg:   "compensator", run: "TestSweep_EndsIfAPage", says: "want an error about of an earlier page",
 	},
 }

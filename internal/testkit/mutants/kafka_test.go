@@ -96,4 +96,9 @@ var kafkaMutants = []mutant{
 		},
 		pkg: "internal/kafka", run: "TestConsume_StopsInTime", says: "after its ctx had ended",
 	},
+	{
+		name:  "one damaged answer counts as a damaged log",
+		edits: []edit{{"internal/kafka/fetch.go", "	corruptTries = 3\n", "	corruptTries = 1\n"}},
+		pkg:   "pipeline", run: "TestReadEvents_OneDamagedAnswer", says: "of 20 events",
+	},
 }

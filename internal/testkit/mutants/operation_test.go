@@ -162,4 +162,14 @@ var operationMutants = []mutant{
 		edits: []edit{{"internal/console/page.go", "if n++; n > most {", "if n++; n > 0 {\n			return s\n		}\n		if n > most {"}},
 		pkg:   "internal/console", run: "TestClean_", says: "want",
 	},
+	{
+		name:  "without Kafka and a copy of the pauses nobody sweeps",
+		edits: []edit{{"pipeline/pausecopy.go", "	case left > 0:\n", "	case true:\n"}},
+		pkg:   "pipeline", run: "TestPauses_ASweepWaits", says: "after the wait",
+	},
+	{
+		name:  "a compensator without Kafka ignores the kept pause",
+		edits: []edit{{"pipeline/pausecopy.go", "		case known && until.After(s.now()):\n", "		case false:\n"}},
+		pkg:   "pipeline", run: "TestPauses_ACompensatorWithoutKafka", says: "during the kept pause",
+	},
 }

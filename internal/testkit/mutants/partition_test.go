@@ -54,11 +54,6 @@ var partitionMutants = []mutant{
 		pkg:   "internal/partition", run: "VerifiesTheFormerOwnersRuns", says: "Replaced:false",
 	},
 	{
-		name:  "a failed fetch counts as evidence of a damaged batch",
-		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if pauses.ShouldLog() {", "		case err != nil:\n			corrupt++\n			if pauses.ShouldLog() {"}},
-		pkg:   "internal/partition", run: "TestReader_FailedFetches", says: "want no damage",
-	},
-	{
 		name:  "an append in a loop has no time limit",
 		edits: []edit{{"internal/partition/senders.go", "	ctx, cancel := context.WithTimeout(claimCtx, SendTime)\n", "	ctx, cancel := context.WithCancel(claimCtx)\n"}},
 		pkg:   "internal/partition", run: "TestSenders_APartition", says: "after 1h0m0s",

@@ -10,6 +10,7 @@ var sweepClaims = []claim{
 	{"LastSweepIsWhenTheSweepFinished", lastSweep},
 	{"SweepFinishedTwiceIsOneRow", sweepFinishedAgain},
 	{"SweepsOfEachNameAreSeparate", sweepsOfEachName},
+	{"TheKeptPauseIsNoSweep", keptPause},
 }
 
 // swept returns when the sweep of a name last finished. It checks that the returned current time
@@ -78,4 +79,22 @@ func sweepsOfEachName(t *testing.T, s *shop) {
 	s.within("the last sweep of the second", s.swept("booking-close"), begin)
 	want(t, "last sweep of the first", s.swept("order-close"), before)
 	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 3)
+}
+
+func keptPause(t *testing.T, s *shop) {
+	s.migrated()
+	if _, known, err := s.KeptPause(s.Context(), "order-close"); known || err != nil {
+		t.Errorf("before a pause was kept: known %v, %v", known, err)
+	}
+	for _, until := range []time.Time{s.now().Add(time.Hour).UTC(), s.now().UTC()} {
+		s.must(s.KeepPause(s.Context(), "order-close", until))
+		got, known, err := s.KeptPause(s.Context(), "order-close")
+		if !got.Equal(until) || !known || err != nil {
+			t.Errorf("kept %v (%v), %v; want %v", got, known, err, until)
+		}
+	}
+	want(t, "last sweep", s.swept("order-close"), time.Time{})
+	if _, known, _ := s.KeptPause(s.Context(), "booking-close"); known {
+		t.Error("another pipeline has the pause")
+	}
 }

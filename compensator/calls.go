@@ -1,0 +1,175 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+const (
+	// callTimeout is how long one call of a Store, Log or Lock may take: eight times the read
+	// timeout of one database statement.
+	callTimeout = 2 * time.Minute
+	// shortTimeout is the limit of a call of CloseOrders after one without an answer, until all orders
+	// of a page have a verdict. So a sweep finds an order on which the store hangs within minutes. If
+	// the store answers nothing, the sweep ends within minutes, and releases its lock.
+	shortTimeout = 10 * time.Second
+	// stopTimeout is how long a call may ignore the end of its context before the process is
+	// better restarted.
+	stopTimeout = 10 * time.Second
+)
+
+var errNoAnswer = errors.New("no answer")
+
+// calls limits the time of calls of the user's code, such as a store, and turns its panics into
+// errors. It is safe for concurrent use.
+type calls struct {
+	onHang func(why string)
+	logger *slog.Logger
+	hung   atomic.Bool // a call of CloseOrders had no answer, and no page has all its verdicts since
+}
+
+// call returns the result of f. If f does not answer within the limit, the error wraps errNoAnswer and
+// orderclose.ErrUnavailable. If f ignores the end of its context too, call calls onHang; the error
+// then also wraps orderclose.ErrStoreDown. what names the call.
+func call[T any](ctx context.Context, c *calls, what string, limit time.Duration, f func(ctx context.Context) (T, error)) (result T, err error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = c.catch(what, func() (err error) { a.result, err = f(limited); return err })
+		answers <- a
+	}()
+	hang := time.NewTimer(callTimeout + stopTimeout)
+	defer hang.Stop()
+	select {
+	case a := <-answers:
+		if a.err != nil && limited.Err() != nil && ctx.Err() == nil {
+			a.err = fmt.Errorf("%w: %s: %w within %v: %w", orderclose.ErrUnavailable, what, errNoAnswer, limit, a.err)
+		}
+		return a.result, a.err
+	case <-hang.C:
+		c.onHang(what + " hangs and ignores the end of its context")
+		return result, fmt.Errorf("%w: %w: %s: %w, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrStoreDown, what, errNoAnswer)
+	}
+}
+
+// closeOrders names the call whose panics internal/bisect logs: it repeats them to find the order at
+// fault.
+const closeOrders = "the store's method CloseOrders"
+
+// catch is retry.Catch, and logs the stack of a panic.
+func (c *calls) catch(what string, f func() error) error {
+	err := retry.Catch(f)
+	if p, ok := errors.AsType[*retry.PanicError](err); ok && what != closeOrders {
+		c.logger.Error("code of this program panicked, which counts as an error", "call", what, "err", err, "stack", p.Stack)
+	}
+	return err
+}
+
+// guardedStore is a Store whose calls are limited, and whose pages are checked.
+type guardedStore struct {
+	Store
+	calls *calls
+}
+
+// Now implements Store.
+func (s guardedStore) Now(ctx context.Context) (time.Time, error) {
+	return call(ctx, s.calls, "the store's method Now", callTimeout, s.Store.Now)
+}
+
+// Overdue implements Store.
+func (s guardedStore) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	page, err := call(ctx, s.calls, "the store's method Overdue", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
+		return s.Store.Overdue(ctx, cutoff, after, limit)
+	})
+	if err == nil {
+		err = checkPage("Overdue", page, cutoff, after, limit)
+	}
+	return page, err
+}
+
+// CloseOrders implements Store.
+func (s guardedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if r.OrderID == "" {
+			return nil, errNoID // the other orders of the page are closed without it
+		}
+	}
+	limit := callTimeout
+	if s.calls.hung.Load() {
+		limit = shortTimeout
+	}
+	outcomes, err := call(ctx, s.calls, closeOrders, limit, func(ctx context.Context) ([]orderclose.Outcome, error) {
+		return s.Store.CloseOrders(ctx, path, requests)
+	})
+	if errors.Is(err, errNoAnswer) {
+		s.calls.hung.Store(true)
+	}
+	return outcomes, err
+}
+
+// Probe implements bisect.Prober.
+func (s guardedStore) Probe(ctx context.Context) error {
+	p, ok := s.Store.(bisect.Prober)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	_, err := call(ctx, s.calls, "the store's method Probe", callTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Probe(ctx) })
+	return err
+}
+
+// MaxBatch returns how many orders the store accepts at once.
+func (s guardedStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
+
+// guardedDue is a DueStore whose calls are limited, and whose pages are checked.
+type guardedDue struct {
+	store DueStore
+	calls *calls
+}
+
+// DueBetween implements DueStore.
+func (s guardedDue) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	page, err := call(ctx, s.calls, "the store's method DueBetween", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
+		return s.store.DueBetween(ctx, from, to, after, limit)
+	})
+	if err == nil {
+		err = checkPage("DueBetween", page, to, after, limit)
+	}
+	return page, err
+}
+
+// guardedLog is a Log whose calls are limited.
+type guardedLog struct {
+	log   Log
+	calls *calls
+}
+
+// LastSweep implements Log.
+func (l guardedLog) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
+	times, err := call(ctx, l.calls, "the log's method LastSweep", callTimeout, func(ctx context.Context) (times [2]time.Time, err error) {
+		times[0], times[1], err = l.log.LastSweep(ctx, name)
+		return times, err
+	})
+	return times[0], times[1], err
+}
+
+// SweepFinished implements Log.
+func (l guardedLog) SweepFinished(ctx context.Context, name string) error {
+	_, err := call(ctx, l.calls, "the log's method SweepFinished", callTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.log.SweepFinished(ctx, name)
+	})
+	return err
+}

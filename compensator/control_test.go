@@ -1,0 +1,52 @@
+package compensator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+var (
+	delay5m, delay30m, delay2h = orderclose.Bucket{Topic: "delay_5m", Length: 5 * time.Minute}, orderclose.Bucket{Topic: "delay_30m", Length: 30 * time.Minute}, orderclose.Bucket{Topic: "delay_2h", Length: 2 * time.Hour}
+	draining30m                = orderclose.Bucket{Topic: "delay_30m", Length: 30 * time.Minute, Draining: true}
+)
+
+func TestControl_ReachesEachOrderThatMayWaitInALostBucket(t *testing.T) {
+	const most = 24 * time.Hour
+	k := &Control{CloseTopic: "close", MaxDelay: func() time.Duration { return most }}
+	for name, c := range map[string]struct {
+		buckets orderclose.Buckets
+		topic   string
+		want    time.Duration
+	}{
+		"the next larger bucket":       {orderclose.Buckets{delay5m, delay30m, delay2h}, "delay_5m", 30 * time.Minute},
+		"beside a draining bucket":     {orderclose.Buckets{delay5m, draining30m, delay2h}, "delay_5m", 2 * time.Hour},
+		"the largest bucket":           {orderclose.Buckets{delay5m, delay30m, delay2h}, "delay_2h", most},
+		"only draining ones are above": {orderclose.Buckets{delay5m, draining30m}, "delay_5m", most},
+		"an unknown topic":             {orderclose.Buckets{delay5m}, "delay_7m", most},
+		"the close topic":              {orderclose.Buckets{delay5m}, "close", 0},
+	} {
+		if got := k.reach(notice{Lost: wire.Lost{Topic: c.topic, Last: 99}}, c.buckets); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A record stays in its bucket for the bucket's length, whichever lists follow.
+func TestControl_ReachRemembersTheListsOfTheLastHours(t *testing.T) {
+	k := &Control{CloseTopic: "close", MaxDelay: func() time.Duration { return 24 * time.Hour }}
+	lost, now, u := notice{Lost: wire.Lost{Topic: "delay_5m", Last: 99}}, time.Now(), usedBuckets{}
+	u.update(orderclose.Buckets{delay5m, delay2h}, now)
+	u.update(orderclose.Buckets{delay5m, delay30m, delay2h}, now.Add(time.Minute)) // a bucket was added
+	for after, want := range map[time.Duration]time.Duration{2 * time.Minute: 2 * time.Hour, 65 * time.Minute: 2 * time.Hour, 67 * time.Minute: 30 * time.Minute} {
+		if got := u.reach(k, lost, now.Add(after)); got != want {
+			t.Errorf("%v after the change: %v, want %v", after, got, want)
+		}
+	}
+	u.update(u.current, now.Add(4*time.Hour))
+	if len(u.former) != 0 {
+		t.Errorf("%d lists are remembered for ever", len(u.former))
+	}
+}

@@ -1,0 +1,91 @@
+package simulation
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// sweepWithoutKafka starts a compensator as a process that cannot reach Kafka.
+func (r *rig) sweepWithoutKafka() {
+	r.t.Helper()
+	c, err := r.world.Connect("alone")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	away, err := kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: errNetworkDown}
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	a, err := pipeline.New(pipeline.Options{
+		Config: r.cfg, Connections: pipeline.Connections{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services, Missed: r.misses.add,
+		Secrets: pipeline.Secrets{HTTP: serviceSecrets},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
+	r.stops["alone"] = func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+		away.Close()
+		pipelinetest.Disconnect(c)
+	}
+}
+
+// TestSimulation_PausesWithoutKafka: a service closes orders, so the pauses are in the control topic. A
+// compensator that is started while Kafka is away obeys the pause that another one has read. If none has
+// read any, it sweeps after the configured wait.
+func TestSimulation_PausesWithoutKafka(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]bool{"a compensator has read the pause": true, "nobody has read it": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := httpConfig()
+			cfg.Compensator.Period = time.Minute
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				_, stop := r.serve(httpclose.Handler(serviceSecrets, r.world.Store.CloseOrders))
+				defer stop()
+				if err := ops.NewControl(r.kafka, cfg.Topics.Control).Pause(ctx, []orderclose.Path{orderclose.PathSweep}, "", time.Hour, "a trial"); err != nil {
+					t.Fatal(err)
+				}
+				paused := time.Now()
+				if read {
+					r.start(pipeline.Compensator)
+					time.Sleep(10 * time.Second)
+					r.stop(pipeline.Compensator)
+				}
+				order := r.order("forgotten", "virtual", false)
+				time.Sleep(time.Until(order.Due) + 2*time.Minute)
+				r.sweepWithoutKafka()
+				began := time.Now()
+				for r.status(order.ID) == store.Unpaid && time.Since(began) < 3*time.Hour {
+					time.Sleep(10 * time.Second)
+				}
+				waited := time.Since(began)
+				if read && time.Since(paused) < time.Hour {
+					t.Errorf("closed %v after the pause began, which lasts an hour", time.Since(paused))
+				}
+				if read && time.Since(paused) > time.Hour+5*time.Minute || !read && (waited < cfg.Compensator.Pauses.Wait || waited > cfg.Compensator.Pauses.Wait+5*time.Minute) {
+					t.Errorf("closed %v after the compensator began", waited)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// damaging flips one bit of the first answer that has the marker, once.
+type damaging struct {
+	net.Conn
+	marker []byte
+	done   *atomic.Bool
+}
+
+func (d damaging) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if i := bytes.Index(b[:n], d.marker); i >= 0 && d.done.CompareAndSwap(false, true) {
+		b[i] ^= 1
+	}
+	return n, err
+}
+
+// newBroker starts a broker with a topic, and returns a client of it. A second client gets one damaged
+// answer: the first that has the marker.
+func newBroker(t *testing.T, topic string, partitions int32, marker string) (broker *kfake.Cluster, good, damaged *kafka.Cluster) {
+	t.Helper()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	done := &atomic.Bool{}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return damaging{conn, []byte(marker), done}, nil
+	}
+	var clients []*kafka.Cluster
+	for _, o := range []kafka.Options{{Brokers: broker.ListenAddrs()}, {Brokers: broker.ListenAddrs(), Dial: dial}} {
+		c, err := kafka.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		clients = append(clients, c)
+	}
+	return broker, clients[0], clients[1]
+}
+
+// appendEvents appends 20 events to the topic.
+func appendEvents(t *testing.T, k *kafka.Cluster, topic string) {
+	t.Helper()
+	for i := range 20 {
+		id, now := fmt.Sprintf("order-%04d", i), time.Now().UTC().Truncate(time.Millisecond)
+		data, _ := json.Marshal(map[string]any{"order_id": id, "category": "c", "due_at": now, "closed_at": now, "path": "pipeline"})
+		value := fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"orderclose","type":"order.closed","time":%q,"datacontenttype":"application/json","data":%s}`, i, now.Format(time.RFC3339Nano), data)
+		if _, err := k.Append(t.Context(), topic, 0, []wire.Message{{Key: []byte(id), Value: []byte(value)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readAll reads events until there are 20 different ones, or for ten seconds.
+func readAll(t *testing.T, k *kafka.Cluster, o EventOptions) (seen map[string]bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	seen = map[string]bool{}
+	handle := o.Handle
+	o.Handle = func(ctx context.Context, events []Event) error {
+		if handle != nil {
+			if err := handle(ctx, events); err != nil {
+				return err
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range events {
+			seen[e.OrderID] = true
+		}
+		if len(seen) == 20 {
+			cancel()
+		}
+		return nil
+	}
+	o.Group, o.Topic = "points", "order-events"
+	if err := (Connections{Kafka: k}).ReadEvents(ctx, o); err != nil {
+		t.Error(err)
+	}
+	return seen
+}
+
+func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
+	_, good, damaged := newBroker(t, "order-events", 1, "order-0007")
+	appendEvents(t, good, "order-events")
+	seen := readAll(t, damaged, EventOptions{Skipped: func(err error) { t.Error(err) }})
+	if len(seen) != 20 {
+		t.Errorf("%d of 20 events were handled", len(seen))
+	}
+}
+
+func TestControl_OneDamagedAnswerLosesNoPause(t *testing.T) {
+	_, good, damaged := newBroker(t, "control", 1, "maintenance")
+	if err := ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop"); err != nil {
+		t.Fatal(err)
+	}
+	if on, err := ops.NewControl(damaged, "control").Pauses(t.Context()); err != nil || len(on) != 3 {
+		t.Errorf("%d of 3 pauses, %v", len(on), err)
+	}
+}
+
+// The events come again, as after an error. The stack is logged once.
+func TestReadEvents_APanicOfTheHandlerIsAnError(t *testing.T) {
+	_, good, _ := newBroker(t, "order-events", 1, "none")
+	appendEvents(t, good, "order-events")
+	panics, log := 0, &testkit.LogBuffer{}
+	seen := readAll(t, good, EventOptions{Logger: slog.New(slog.NewTextHandler(log, nil)), Handle: func(context.Context, []Event) error {
+		if panics++; panics <= 3 {
+			panic("no such customer")
+		}
+		return nil
+	}})
+	if n := strings.Count(log.String(), "stack="); len(seen) != 20 || panics != 4 || n != 1 {
+		t.Errorf("%d of 20 events after %d calls, and %d stacks in the log:\n%s", len(seen), panics, n, log)
+	}
+}
+
+func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
+	broker, good, _ := newBroker(t, "order-events", 4, "none")
+	var partitions, fetches atomic.Int64
+	enough := make(chan struct{})
+	broker.ControlKey(int16(kmsg.OffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		for _, topic := range r.(*kmsg.OffsetCommitRequest).Topics {
+			partitions.Add(int64(len(topic.Partitions)))
+		}
+		return nil, nil, false
+	})
+	broker.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		if fetches.Add(1) == 12 {
+			close(enough)
+		}
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		select {
+		case <-enough:
+		case <-t.Context().Done():
+		}
+		cancel()
+	}()
+	if err := (Connections{Kafka: good}).ReadEvents(ctx, EventOptions{Group: "points", Topic: "order-events", Handle: func(context.Context, []Event) error { return nil }}); err != nil {
+		t.Error(err)
+	}
+	if n := partitions.Load(); n > 4 {
+		t.Errorf("%d partitions were committed in three rounds of empty fetches, want 4", n)
+	}
+}

@@ -1,0 +1,138 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// restarted returns the store of a compensator that was started now.
+func restarted(log ops.ControlLog, keeper pauseKeeper, wait time.Duration) (s *pausedStore, ignores *bool) {
+	ignores = new(bool)
+	return &pausedStore{
+		Store: alwaysStore{}, now: time.Now, logger: slog.New(slog.DiscardHandler), ignored: func(is bool) { *ignores = is },
+		name: "order-close", wait: wait, keeper: keeper, control: ops.NewControl(log, "control"), mu: make(turn, 1),
+	}, ignores
+}
+
+func sweepAnOrder(t *testing.T, s *pausedStore) error {
+	t.Helper()
+	_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, nil)
+	return err
+}
+
+func TestPauses_ACompensatorWithoutKafkaObeysTheKeptPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := miniredis.NewMiniRedis()
+		defer server.Close()
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: -1, ContextTimeoutEnabled: true,
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
+		defer client.Close()
+		log := &pauseTopic{}
+		keeper := redisPauses{client, "lock-pause-"}
+		s, _ := restarted(log, keeper, 10*time.Minute)
+		pause := func(lasting time.Duration) {
+			t.Helper()
+			if err := ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			on, err := s.read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.keep(t.Context(), on)
+		}
+		pause(time.Hour)
+		log.fails = true
+		s, ignores := restarted(log, keeper, 10*time.Minute)
+		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrStoreDown) {
+			t.Errorf("during the kept pause: %v", err)
+		}
+		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); err == nil || errors.Is(err, orderclose.ErrPaused) {
+			t.Errorf("a close of the pipeline: %v; want it to wait for Kafka", err)
+		}
+		time.Sleep(time.Hour)
+		if err := sweepAnOrder(t, s); err != nil || *ignores {
+			t.Errorf("after the kept pause: %v, ignored %v", err, *ignores)
+		}
+		log.fails = false
+		time.Sleep(pauseRetry)
+		pause(time.Hour)
+		pause(0) // resumed
+		log.fails = true
+		if s, _ = restarted(log, keeper, 10*time.Minute); sweepAnOrder(t, s) != nil {
+			t.Error("a pause that was ended is obeyed")
+		}
+	})
+}
+
+func TestPauses_ASweepWaitsForUnknownPausesAndThenGoesOn(t *testing.T) {
+	for name, keeper := range map[string]pauseKeeper{"no copy": nil, "an empty copy": fakeKeeper{}, "the copy is down too": fakeKeeper{errors.New("refused")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &pauseTopic{fails: true}
+				s, ignores := restarted(log, keeper, 10*time.Minute)
+				never, _ := restarted(log, keeper, config.Never)
+				for range 10 {
+					if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrStoreDown) || errors.Is(err, orderclose.ErrPaused) || *ignores {
+						t.Fatalf("within the wait: %v, ignored %v", err, *ignores)
+					}
+					time.Sleep(59 * time.Second)
+				}
+				time.Sleep(time.Minute)
+				if err := sweepAnOrder(t, s); err != nil || !*ignores {
+					t.Errorf("after the wait: %v, ignored %v", err, *ignores)
+				}
+				time.Sleep(100 * time.Hour)
+				if err := sweepAnOrder(t, never); err == nil {
+					t.Error("never: it sweeps")
+				}
+				log.fails = false
+				if err := sweepAnOrder(t, s); err != nil || *ignores {
+					t.Errorf("when Kafka is back: %v, ignored %v", err, *ignores)
+				}
+			})
+		})
+	}
+}
+
+type fakeKeeper struct{ err error }
+
+func (k fakeKeeper) KeepPause(context.Context, string, time.Time) error { return k.err }
+func (k fakeKeeper) KeptPause(context.Context, string) (time.Time, bool, error) {
+	return time.Time{}, false, k.err
+}
+
+// The clock of the operator's machine is two hours behind.
+func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &pauseTopic{}
+		behind := time.Now().Add(-2 * time.Hour)
+		p := wire.Pause{Path: orderclose.PathSweep, CreatedAt: behind, Until: behind.Add(time.Hour), Reason: "r"}
+		if err := ops.NewControl(log, "control").WritePauses(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := restarted(log, nil, time.Minute)
+		time.Sleep(59 * time.Minute)
+		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) {
+			t.Errorf("after 59 minutes: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := sweepAnOrder(t, s); err != nil {
+			t.Errorf("after 61 minutes: %v", err)
+		}
+	})
+}
