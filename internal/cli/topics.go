@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,13 +29,40 @@ func newTopics(c *common) *cobra.Command {
 		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context()) },
-	}, &cobra.Command{
+	}, newTopicsApply(c))
+	return topics
+}
+
+func newTopicsApply(c *common) *cobra.Command {
+	var change []string
+	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context()) },
-	})
-	return topics
+		Long: `Create missing topics, add partitions, and fix settings. No topic is deleted.
+
+A topic that holds records which are not orderclose's is left to you, because its name
+in topics.yaml may be a mistake: other settings can make Kafka delete its records. A
+topic counts as orderclose's if its consumer group has committed offsets there, or if
+the first or last record of a partition is in orderclose's format. To change a topic
+nevertheless, name it with --change.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), change) },
+	}
+	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if its records are not orderclose's; may be repeated")
+	return cmd
+}
+
+// specsNamed returns the specs of the topics. Those of the topics in change are Named.
+func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) {
+	specs := ops.TopicSpecs(cfg)
+	for _, name := range change {
+		i := slices.IndexFunc(specs, func(s kafka.TopicSpec) bool { return s.Name == name })
+		if i < 0 {
+			return nil, Exit(Usage, fmt.Errorf("--change %s: topics.yaml has no topic of that name", name))
+		}
+		specs[i].Named = true
+	}
+	return specs, nil
 }
 
 // compareTopics compares the topics of the cluster with the configuration.
@@ -73,7 +101,7 @@ func (c *common) topicsCheck(ctx context.Context) error {
 	return nil
 }
 
-func (c *common) topicsApply(ctx context.Context) error {
+func (c *common) topicsApply(ctx context.Context, change []string) error {
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
 	s, err := c.openKafka(ctx)
@@ -81,11 +109,15 @@ func (c *common) topicsApply(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
+	specs, err := specsNamed(s.cfg, change)
+	if err != nil {
+		return err
+	}
 	unlisted, err := ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
 	if err != nil {
 		return err
 	}
-	fixed, left, err := s.Kafka.Apply(ctx, ops.TopicSpecs(s.cfg))
+	fixed, left, err := s.Kafka.Apply(ctx, specs)
 	left = append(left, unlisted...)
 	result := struct {
 		Fixed []kafka.Finding `json:"mended"`

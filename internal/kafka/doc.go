@@ -21,6 +21,7 @@
 //	clock.go      an estimate of the brokers' clock
 //	topics.go     the required settings of topics, and the differences
 //	admin.go      describe, create, change and delete topics
+//	foreign.go    topics with records of others, which are not changed
 //	offsets.go    the offsets of many partitions, with as few requests as possible
 //	offsetsrequest.go one such request to one leader
 //	window.go     the records that were appended between two moments
