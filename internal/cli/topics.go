@@ -14,26 +14,25 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-// topicsTimeout bounds a check or a change of all topics, which are a few dozen.
-const topicsTimeout = time.Minute
-
 func newTopics(c *common) *cobra.Command {
+	var wait waiting
 	topics := &cobra.Command{
 		Use:   "topics",
 		Short: "Compare the topics with topics.yaml, or change them to match it",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	topics.AddCommand(newTopicsPlan(c), &cobra.Command{
+	waitFlag(topics, &wait)
+	topics.AddCommand(newTopicsPlan(c, &wait), &cobra.Command{
 		Use:   "check",
 		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
 		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context()) },
-	}, newTopicsApply(c))
+		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
+	}, newTopicsApply(c, &wait))
 	return topics
 }
 
-func newTopicsApply(c *common) *cobra.Command {
+func newTopicsApply(c *common, wait *waiting) *cobra.Command {
 	var change []string
 	cmd := &cobra.Command{
 		Use:   "apply",
@@ -46,7 +45,7 @@ topic counts as orderclose's if its consumer group has committed offsets there, 
 the first or last record of a partition is in orderclose's format. To change a topic
 nevertheless, name it with --change.`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), change) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
 	}
 	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if its records are not orderclose's; may be repeated")
 	return cmd
@@ -66,20 +65,22 @@ func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) 
 }
 
 // compareTopics compares the topics of the cluster with the configuration.
-func (c *common) compareTopics(ctx context.Context) (*config.Config, ops.TopicsPlan, error) {
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
-	s, err := c.openKafka(ctx)
-	if err != nil {
-		return nil, ops.TopicsPlan{}, err
-	}
-	defer s.Close()
-	p, err := s.pipeline().TopicsPlan(ctx)
-	return s.cfg, p, err
+func (c *common) compareTopics(ctx context.Context, wait waiting) (cfg *config.Config, p ops.TopicsPlan, err error) {
+	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
+		s, err := c.openKafka(ctx)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		cfg = s.cfg
+		p, err = s.pipeline().TopicsPlan(ctx)
+		return err
+	})
+	return cfg, p, err
 }
 
-func (c *common) topicsCheck(ctx context.Context) error {
-	_, p, err := c.compareTopics(ctx)
+func (c *common) topicsCheck(ctx context.Context, wait waiting) error {
+	_, p, err := c.compareTopics(ctx, wait)
 	if err != nil {
 		return err
 	}
@@ -101,24 +102,30 @@ func (c *common) topicsCheck(ctx context.Context) error {
 	return nil
 }
 
-func (c *common) topicsApply(ctx context.Context, change []string) error {
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
-	s, err := c.openKafka(ctx)
-	if err != nil {
+func (c *common) topicsApply(ctx context.Context, wait waiting, change []string) error {
+	var fixed, left, unlisted []kafka.Finding
+	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
+		s, err := c.openKafka(ctx)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		specs, err := specsNamed(s.cfg, change)
+		if err != nil {
+			return err
+		}
+		if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
+			return err
+		}
+		var now []kafka.Finding
+		now, left, err = s.Kafka.Apply(ctx, specs)
+		fixed = append(fixed, now...)
 		return err
-	}
-	defer s.Close()
-	specs, err := specsNamed(s.cfg, change)
-	if err != nil {
-		return err
-	}
-	unlisted, err := ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
-	if err != nil {
-		return err
-	}
-	fixed, left, err := s.Kafka.Apply(ctx, specs)
+	})
 	left = append(left, unlisted...)
+	if err != nil && len(fixed)+len(left) == 0 {
+		return err
+	}
 	result := struct {
 		Fixed []kafka.Finding `json:"mended"`
 		Left  []kafka.Finding `json:"left"`

@@ -215,7 +215,8 @@ func (s *secured) producer(o *producer.Options) {
 	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, (*producer.SASL)(a.security.SASL)
 }
 
-// ping returns the error that a client with the access gets.
+// ping returns the error that a client with the access gets. It repeats what a busy broker does not
+// answer.
 func ping(t *testing.T, a access) error {
 	t.Helper()
 	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
@@ -223,9 +224,17 @@ func ping(t *testing.T, a access) error {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	return c.Ping(ctx)
+	return insist(t.Context(), func() error { return c.Ping(t.Context()) })
+}
+
+// insist calls do, and again for waitLimit while a busy server, or one that has just started, does
+// not answer.
+func insist(ctx context.Context, do func() error) error {
+	for began := time.Now(); ; <-time.After(200 * time.Millisecond) {
+		if err := do(); !kafka.Passes(err) || ctx.Err() != nil || time.Since(began) > waitLimit {
+			return err
+		}
+	}
 }
 
 // stranger returns a TLS configuration that trusts the broker and has a certificate
