@@ -90,12 +90,33 @@ func (h *handler) forward(records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
+	if parts := h.Parts(h.o.CloseTopic, records); parts != nil {
+		h.forwardParts(parts)
+		return
+	}
 	sent := h.SendNow(h.o.CloseTopic, records)
 	h.countForwarded(sent)
 	for i := range sent.Left { // the bodies may be in the memory of the fetch
 		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)
 	}
 	h.putBack(sent.Left, sent.Pause)
+}
+
+// forwardParts appends due records to several partitions of the close topic, as while partitions are
+// added. It does not wait, because a partition without a leader must not delay the others.
+func (h *handler) forwardParts(parts map[int][]wire.RawRecord) {
+	for p, records := range parts {
+		for i := range records { // the bodies may be in the memory of the fetch
+			records[i].Body = h.bodyPool.copy(records[i].Body)
+		}
+		wait, ok := h.SendPart(h.o.CloseTopic, p, records, func(sent partition.SendResult) {
+			h.countForwarded(sent)
+			h.putBack(sent.Left, sent.Pause)
+		})
+		if !ok {
+			h.putBack(records, wait)
+		}
+	}
 }
 
 // countForwarded marks and counts records that were appended to the close topic or the

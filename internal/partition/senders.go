@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
@@ -24,7 +25,7 @@ const (
 
 // Senders append the records of a claim in other goroutines than its loop, so that a topic
 // that accepts nothing delays no record of another topic. Each topic has at most one
-// goroutine. An append has a time limit, after which the records that were not accepted
+// goroutine, or one for each partition; see SendPart. An append has a time limit, after which the records that were not accepted
 // return to the loop, and the topic rests for a while. Senders belong to the goroutine of
 // the claim's loop:
 //
@@ -37,9 +38,10 @@ type Senders struct {
 
 	opts       *OutOptions
 	ctx        context.Context
-	deadLetter func(refusal) // makes a dead letter of a refused record
-	topics     map[string]*topicSender
-	inFlight   int // appends in flight
+	deadLetter func(refusal)           // makes a dead letter of a refused record
+	topics     map[string]*topicSender // by topic, or by partName
+	split      map[string]bool         // topics of which each partition has a sender of its own; see Parts
+	inFlight   int                     // appends in flight
 }
 
 // topicSender appends a claim's records to one topic.
@@ -57,7 +59,7 @@ type topicSender struct {
 }
 
 func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refusal)) *Senders {
-	return &Senders{Sent: make(chan *topicSender), opts: o, ctx: ctx, deadLetter: deadLetter, topics: map[string]*topicSender{}}
+	return &Senders{Sent: make(chan *topicSender), opts: o, ctx: ctx, deadLetter: deadLetter, topics: map[string]*topicSender{}, split: map[string]bool{}}
 }
 
 func (s *Senders) topic(topic string) *topicSender {
@@ -71,6 +73,38 @@ func (s *Senders) topic(topic string) *topicSender {
 		s.topics[topic] = t
 	}
 	return t
+}
+
+func partName(topic string, partition int) string { return topic + "/" + strconv.Itoa(partition) } // no topic has a slash
+
+// Parts groups records by the partition of the topic to which they go, for SendPart. It returns nil if
+// they all go to the partition with the claim's number, as they do unless partitions are being added.
+// It also returns nil if the partitions are not known now.
+func (s *Senders) Parts(topic string, records []wire.RawRecord) map[int][]wire.RawRecord {
+	ctx, cancel := context.WithTimeout(s.ctx, awaitTime)
+	defer cancel()
+	parts, err := s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
+	if _, own := parts[s.opts.Claim.Partition]; err != nil || own && len(parts) == 1 && !s.split[topic] {
+		return nil
+	}
+	s.split[topic] = true // from now on, so that the partition of the claim delays no other either
+	return parts
+}
+
+// SendPart is Send for records of one partition, as Parts returns them. Each partition is sent to, and
+// rests, on its own.
+func (s *Senders) SendPart(topic string, partition int, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
+	name := partName(topic, partition)
+	t := s.topics[name]
+	if t == nil {
+		t = newTopicSender(s.ctx, s.opts, topic)
+		t.onRefused = s.deadLetter
+		t.group = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+			return map[int][]wire.RawRecord{partition: records}, nil
+		}
+		s.topics[name] = t
+	}
+	return s.send(t, records, then)
 }
 
 func newTopicSender(ctx context.Context, o *OutOptions, topic string) *topicSender {
