@@ -179,6 +179,9 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		return fmt.Errorf("pipeline: Run needs a role: %v", knownRoles())
 	}
 	roles = slices.Compact(slices.Sorted(slices.Values(roles)))
+	if a.conns.Kafka != nil {
+		a.conns.Kafka.NameMember(memberName(roles, a.o.Listen))
+	}
 	parts := make([]part, len(roles))
 	for i, role := range roles {
 		p, err := a.build(role)

@@ -3,7 +3,9 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -96,12 +98,28 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 }
 
 // thisProcess identifies this process in the history of sweeps: host/17.
-func thisProcess() string {
+func thisProcess() string { return fmt.Sprintf("%s/%d", hostname(), os.Getpid()) }
+
+func hostname() string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "unknown"
+		return "unknown"
 	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
+	return host
+}
+
+// memberName is the client id of this process in its consumer groups: role@host:pid:port, of a process
+// with several roles relay+closer@host:pid:port. The port is that of Options.Listen, if it is set.
+func memberName(roles []Role, listen string) string {
+	names := make([]string, len(roles))
+	for i, role := range roles {
+		names[i] = string(role)
+	}
+	name := fmt.Sprintf("%s@%s:%d", strings.Join(names, "+"), hostname(), os.Getpid())
+	if _, port, err := net.SplitHostPort(listen); err == nil {
+		name += ":" + port
+	}
+	return name
 }
 
 // sweepLock returns the lock in Redis with this suffix of the key; nil without Redis.

@@ -15,8 +15,12 @@ func (c *Cluster) Foreign(ctx context.Context, topic, group string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	commits, denied, err := c.visibleCommits(ctx, group, topic, n)
-	if err != nil || slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 }) {
+	var commits []Commit
+	if group != "" {
+		commits, err = c.Commits(ctx, group, topic, n)
+	}
+	var denied *AccessError // the group is hidden: the records must tell
+	if err != nil && !errors.As(err, &denied) || slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 }) {
 		return false, err
 	}
 	holds := false
@@ -32,23 +36,10 @@ func (c *Cluster) Foreign(ctx context.Context, topic, group string) (bool, error
 			}
 		}
 	}
-	if !holds {
-		return false, nil
+	if holds && denied != nil {
+		return false, denied
 	}
-	return denied == nil, denied
-}
-
-// visibleCommits is Commits for a user who may not see the group: denied then says so. The group
-// may be "".
-func (c *Cluster) visibleCommits(ctx context.Context, group, topic string, n int) (commits []Commit, denied, err error) {
-	if group == "" {
-		return nil, nil, nil
-	}
-	commits, err = c.Commits(ctx, group, topic, n)
-	if access := (*AccessError)(nil); errors.As(err, &access) {
-		return nil, access, nil
-	}
-	return commits, nil, err
+	return holds, nil
 }
 
 // protect takes the changes out of the findings about foreign topics, except those that the

@@ -39,7 +39,7 @@ type Senders struct {
 	opts       *OutOptions
 	ctx        context.Context
 	deadLetter func(refusal)           // makes a dead letter of a refused record
-	topics     map[string]*topicSender // by topic, or by partName
+	topics     map[string]*topicSender // by topic, or topic/partition
 	split      map[string]bool         // topics of which each partition has a sender of its own; see Parts
 	inFlight   int                     // appends in flight
 }
@@ -63,19 +63,21 @@ func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refusal)) *S
 }
 
 func (s *Senders) topic(topic string) *topicSender {
-	t := s.topics[topic]
+	return s.sender(topic, topic, func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
+	})
+}
+
+// sender returns the sender of that name. If there is none, it makes one for the topic.
+func (s *Senders) sender(name, topic string, group groupFunc) *topicSender {
+	t := s.topics[name]
 	if t == nil {
 		t = newTopicSender(s.ctx, s.opts, topic)
-		t.onRefused = s.deadLetter
-		t.group = func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-			return s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
-		}
-		s.topics[topic] = t
+		t.onRefused, t.group = s.deadLetter, group
+		s.topics[name] = t
 	}
 	return t
 }
-
-func partName(topic string, partition int) string { return topic + "/" + strconv.Itoa(partition) } // no topic has a slash
 
 // Parts groups records by the partition of the topic to which they go, for SendPart. It returns nil if
 // they all go to the partition with the claim's number, as they do unless partitions are being added.
@@ -94,16 +96,9 @@ func (s *Senders) Parts(topic string, records []wire.RawRecord) map[int][]wire.R
 // SendPart is Send for records of one partition, as Parts returns them. Each partition is sent to, and
 // rests, on its own.
 func (s *Senders) SendPart(topic string, partition int, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
-	name := partName(topic, partition)
-	t := s.topics[name]
-	if t == nil {
-		t = newTopicSender(s.ctx, s.opts, topic)
-		t.onRefused = s.deadLetter
-		t.group = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-			return map[int][]wire.RawRecord{partition: records}, nil
-		}
-		s.topics[name] = t
-	}
+	t := s.sender(topic+"/"+strconv.Itoa(partition), topic, func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return map[int][]wire.RawRecord{partition: records}, nil
+	})
 	return s.send(t, records, then)
 }
 
