@@ -85,13 +85,13 @@ func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wir
 
 // forward appends due records to the close topic and waits for the answer, since nothing
 // is more urgent. Records that are not acked within a few seconds go back into the
-// window, so that a close topic that accepts nothing does not block hops and replays.
+// window, so that a close topic that accepts nothing does not block hops and replays. It does not
+// wait while partitions are added, because one without a leader must not delay the others.
 func (h *handler) forward(records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
-	if parts := h.Parts(h.o.CloseTopic, records); parts != nil {
-		h.forwardParts(parts)
+	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {
 		return
 	}
 	sent := h.SendNow(h.o.CloseTopic, records)
@@ -102,21 +102,10 @@ func (h *handler) forward(records []wire.RawRecord) {
 	h.putBack(sent.Left, sent.Pause)
 }
 
-// forwardParts appends due records to several partitions of the close topic, as while partitions are
-// added. It does not wait, because a partition without a leader must not delay the others.
-func (h *handler) forwardParts(parts map[int][]wire.RawRecord) {
-	for p, records := range parts {
-		for i := range records { // the bodies may be in the memory of the fetch
-			records[i].Body = h.bodyPool.copy(records[i].Body)
-		}
-		wait, ok := h.SendPart(h.o.CloseTopic, p, records, func(sent partition.SendResult) {
-			h.countForwarded(sent)
-			h.putBack(sent.Left, sent.Pause)
-		})
-		if !ok {
-			h.putBack(records, wait)
-		}
-	}
+// handleForwarded processes the result of an append that forward and replay have not waited for.
+func (h *handler) handleForwarded(sent partition.SendResult) {
+	h.countForwarded(sent)
+	h.putBack(sent.Left, sent.Pause)
 }
 
 // countForwarded marks and counts records that were appended to the close topic or the

@@ -98,24 +98,18 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 }
 
 // thisProcess identifies this process in the history of sweeps: host/17.
-func thisProcess() string { return fmt.Sprintf("%s/%d", hostname(), os.Getpid()) }
-
-func hostname() string {
+func thisProcess() string {
 	host, err := os.Hostname()
 	if err != nil {
-		return "unknown"
+		host = "unknown"
 	}
-	return host
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
-// memberName is the client id of this process in its consumer groups: role@host:pid:port, of a process
-// with several roles relay+closer@host:pid:port. The port is that of Options.Listen, if it is set.
+// memberName is the client id of this process in consumer groups: role@host:pid:port, with several
+// roles relay+closer@host:pid:port. The port is that of Options.Listen, if it is set.
 func memberName(roles []Role, listen string) string {
-	names := make([]string, len(roles))
-	for i, role := range roles {
-		names[i] = string(role)
-	}
-	name := fmt.Sprintf("%s@%s:%d", strings.Join(names, "+"), hostname(), os.Getpid())
+	name := strings.Trim(strings.ReplaceAll(fmt.Sprint(roles), " ", "+"), "[]") + "@" + strings.ReplaceAll(thisProcess(), "/", ":")
 	if _, port, err := net.SplitHostPort(listen); err == nil {
 		name += ":" + port
 	}

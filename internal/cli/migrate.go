@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,7 @@ import (
 
 func newMigrate(c *common) *cobra.Command {
 	var print string
-	var wait waiting
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Migrate the database's schema to this version",

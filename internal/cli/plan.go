@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-func newTopicsPlan(c *common, wait *waiting) *cobra.Command {
+func newTopicsPlan(c *common, wait *time.Duration) *cobra.Command {
 	var delay string
 	cmd := &cobra.Command{
 		Use:   "plan [--delay DELAY]",
@@ -35,7 +36,7 @@ reaches the close topic, if nothing is late. No server is asked.`,
 	return cmd
 }
 
-func (c *common) planTopics(ctx context.Context, wait waiting) error {
+func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
 	cfg, p, err := c.compareTopics(ctx, wait)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 func newTopics(c *common) *cobra.Command {
-	var wait waiting
+	var wait time.Duration
 	topics := &cobra.Command{
 		Use:   "topics",
 		Short: "Compare the topics with topics.yaml, or change them to match it",
@@ -32,18 +32,15 @@ func newTopics(c *common) *cobra.Command {
 	return topics
 }
 
-func newTopicsApply(c *common, wait *waiting) *cobra.Command {
+func newTopicsApply(c *common, wait *time.Duration) *cobra.Command {
 	var change []string
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
 		Long: `Create missing topics, add partitions, and fix settings. No topic is deleted.
 
-A topic that holds records which are not orderclose's is left to you, because its name
-in topics.yaml may be a mistake: other settings can make Kafka delete its records. A
-topic counts as orderclose's if its consumer group has committed offsets there, or if
-the first or last record of a partition is in orderclose's format. To change a topic
-nevertheless, name it with --change.`,
+A topic with records that are not orderclose's is left to you, because its name in
+topics.yaml may be a mistake. To change it nevertheless, name it with --change.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
 	}
@@ -65,7 +62,7 @@ func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) 
 }
 
 // compareTopics compares the topics of the cluster with the configuration.
-func (c *common) compareTopics(ctx context.Context, wait waiting) (cfg *config.Config, p ops.TopicsPlan, err error) {
+func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *config.Config, p ops.TopicsPlan, err error) {
 	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
 		s, err := c.openKafka(ctx)
 		if err != nil {
@@ -79,7 +76,7 @@ func (c *common) compareTopics(ctx context.Context, wait waiting) (cfg *config.C
 	return cfg, p, err
 }
 
-func (c *common) topicsCheck(ctx context.Context, wait waiting) error {
+func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 	_, p, err := c.compareTopics(ctx, wait)
 	if err != nil {
 		return err
@@ -102,7 +99,7 @@ func (c *common) topicsCheck(ctx context.Context, wait waiting) error {
 	return nil
 }
 
-func (c *common) topicsApply(ctx context.Context, wait waiting, change []string) error {
+func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
 	var fixed, left, unlisted []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
 		s, err := c.openKafka(ctx)

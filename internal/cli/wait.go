@@ -11,22 +11,16 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// waiting is how long a command repeats what a server that starts, or is slow, does not do.
-type waiting time.Duration
-
-// defaultWaiting is enough for a broker that starts on a busy machine.
-const defaultWaiting = waiting(time.Minute)
-
-// waitFlag adds the flag --wait to a command and its subcommands.
-func waitFlag(cmd *cobra.Command, w *waiting) {
-	cmd.PersistentFlags().DurationVar((*time.Duration)(w), "wait", time.Duration(defaultWaiting),
-		"how long to repeat what a server that starts or is slow does not do")
+// waitFlag adds the flag --wait to a command and its subcommands. The default is enough for a broker
+// that starts on a busy machine.
+func waitFlag(cmd *cobra.Command, wait *time.Duration) {
+	cmd.PersistentFlags().DurationVar(wait, "wait", time.Minute, "how long to repeat what a server that starts or is slow does not do")
 }
 
-// repeat calls do, and again while its error may pass, for as long as w says. The context of do ends
+// repeat calls do, and again while its error may pass, for as long as wait says. The context of do ends
 // then too. The error after that time names the flag, and has the exit code TimedOut.
-func (c *common) repeat(ctx context.Context, w waiting, what string, passes func(error) bool, do func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, time.Duration(w))
+func (c *common) repeat(ctx context.Context, wait time.Duration, what string, passes func(error) bool, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var err, last error // last is an error of do that the end of limited did not cause
 	done := retry.Do(limited, c.logger(), what, func(context.Context) error {
@@ -46,5 +40,5 @@ func (c *common) repeat(ctx context.Context, w waiting, what string, passes func
 	case last == nil:
 		last = limited.Err()
 	}
-	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", time.Duration(w), last))
+	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
 }

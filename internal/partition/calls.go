@@ -76,14 +76,9 @@ func (l *Loop) SendNow(topic string, records []wire.RawRecord) SendResult {
 	return l.out.SendNow(topic, records)
 }
 
-// Parts groups records by the partition to which they go, for SendPart; see Senders.Parts.
-func (l *Loop) Parts(topic string, records []wire.RawRecord) map[int][]wire.RawRecord {
-	return l.out.Parts(topic, records)
-}
-
-// SendPart is Send for records of one partition; see Senders.SendPart.
-func (l *Loop) SendPart(topic string, partition int, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
-	return l.out.SendPart(topic, partition, records, then)
+// SendParts sends to each partition of a topic on its own; see Senders.SendParts.
+func (l *Loop) SendParts(topic string, records []wire.RawRecord, then func(SendResult)) bool {
+	return l.out.SendParts(topic, records, then)
 }
 
 // Await waits up to 100 ms for the results of Send.

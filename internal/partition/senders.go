@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"context"
 	"strconv"
 	"time"
@@ -25,7 +26,7 @@ const (
 
 // Senders append the records of a claim in other goroutines than its loop, so that a topic
 // that accepts nothing delays no record of another topic. Each topic has at most one
-// goroutine, or one for each partition; see SendPart. An append has a time limit, after which the records that were not accepted
+// goroutine, or one for each partition; see SendParts. An append has a time limit, after which the records that were not accepted
 // return to the loop, and the topic rests for a while. Senders belong to the goroutine of
 // the claim's loop:
 //
@@ -40,7 +41,7 @@ type Senders struct {
 	ctx        context.Context
 	deadLetter func(refusal)           // makes a dead letter of a refused record
 	topics     map[string]*topicSender // by topic, or topic/partition
-	split      map[string]bool         // topics of which each partition has a sender of its own; see Parts
+	split      map[string]bool         // topics of which each partition has a sender of its own; see SendParts
 	inFlight   int                     // appends in flight
 }
 
@@ -79,27 +80,31 @@ func (s *Senders) sender(name, topic string, group groupFunc) *topicSender {
 	return t
 }
 
-// Parts groups records by the partition of the topic to which they go, for SendPart. It returns nil if
-// they all go to the partition with the claim's number, as they do unless partitions are being added.
-// It also returns nil if the partitions are not known now.
-func (s *Senders) Parts(topic string, records []wire.RawRecord) map[int][]wire.RawRecord {
+// SendParts is Send of copies, to each partition on its own, so that a partition without a leader
+// delays no other. then gets the result of each partition, or all its records at once if an earlier
+// append to it is in flight, or it rests. SendParts returns false, and does nothing, if all records
+// belong to the partition with the claim's number, as they do unless partitions are being added, or
+// if the partitions are not known now.
+func (s *Senders) SendParts(topic string, records []wire.RawRecord, then func(SendResult)) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, awaitTime)
 	defer cancel()
 	parts, err := s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
 	if _, own := parts[s.opts.Claim.Partition]; err != nil || own && len(parts) == 1 && !s.split[topic] {
-		return nil
+		return false
 	}
-	s.split[topic] = true // from now on, so that the partition of the claim delays no other either
-	return parts
-}
-
-// SendPart is Send for records of one partition, as Parts returns them. Each partition is sent to, and
-// rests, on its own.
-func (s *Senders) SendPart(topic string, partition int, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
-	t := s.sender(topic+"/"+strconv.Itoa(partition), topic, func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-		return map[int][]wire.RawRecord{partition: records}, nil
-	})
-	return s.send(t, records, then)
+	s.split[topic] = true // from now on, so that the partition with the claim's number delays no other either
+	for p, part := range parts {
+		for i := range part {
+			part[i].Body = bytes.Clone(part[i].Body)
+		}
+		t := s.sender(topic+"/"+strconv.Itoa(p), topic, func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+			return map[int][]wire.RawRecord{p: records}, nil
+		})
+		if wait, ok := s.send(t, part, then); !ok {
+			then(SendResult{Topic: topic, Left: part, Pause: wait})
+		}
+	}
+	return true
 }
 
 func newTopicSender(ctx context.Context, o *OutOptions, topic string) *topicSender {

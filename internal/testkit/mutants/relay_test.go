@@ -5,7 +5,7 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "a partition of the close topic without a leader delays the others",
-		edits: []edit{{"delayrelay/forward.go", "(h.o.CloseTopic, records); parts != nil {\n", "(h.o.CloseTopic, records); len(parts) > 2 {\n"}},
+		edits: []edit{{"delayrelay/forward.go", "	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {\n", "	if len(records) == 0 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AClosePartition", says: "of the healthy partition were appended, the latest",
 	},
 	{
