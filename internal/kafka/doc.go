@@ -32,6 +32,7 @@
 //	idle.go       whether a topic exists, has waiting records, or was used since a time
 //	errors.go     the meaning of error codes
 //	connect.go    one new connection: TCP, TLS and SASL within one deadline
+//	reauthenticate.go authenticate again before a broker ends the session
 //	peers.go      brokers that hang, and their connections
 //	security.go   TLS and SASL, for every connection
 //	access.go     the explanation of a refused request or connection

@@ -37,6 +37,12 @@ func password(user string) string { return "secret of " + user }
 // newBroker starts a secured broker that knows the users by PLAIN, or skips the test.
 func newBroker(t *testing.T, plain ...string) *broker {
 	t.Helper()
+	return newBrokerWith(t, nil, plain...)
+}
+
+// newBrokerWith is newBroker with lines of server.properties.
+func newBrokerWith(t *testing.T, settings []string, plain ...string) *broker {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kafka")
 	b := &broker{t: t, dir: dir, sasl: freeAddress(t), mtls: freeAddress(t)}
 	var users strings.Builder
@@ -56,7 +62,7 @@ func newBroker(t *testing.T, plain ...string) *broker {
 	})
 	_, port, _ := strings.Cut(b.sasl, ":")
 	_, mtls, _ := strings.Cut(b.mtls, ":")
-	if out, err := b.script("start", dir, port, mtls).CombinedOutput(); err != nil {
+	if out, err := b.script(append([]string{"start", dir, port, mtls}, settings...)...).CombinedOutput(); err != nil {
 		if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 			t.Skipf("no secured broker: %v\n%s", err, out)
 		}
