@@ -61,7 +61,6 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
 	c.calls.hung.Store(false)
-	c.calls.panicked.Store(nil)
 	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
 	if c.o.Investigator != nil && !r.DryRun {
 		err := c.calls.catch("Investigator.Begin", func() (err error) { s.investigation, err = c.o.Investigator.Begin(ctx); return err })

@@ -85,9 +85,13 @@ func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wir
 
 // forward appends due records to the close topic and waits for the answer, since nothing
 // is more urgent. Records that are not acked within a few seconds go back into the
-// window, so that a close topic that accepts nothing does not block hops and replays.
+// window, so that a close topic that accepts nothing does not block hops and replays. It does not
+// wait while partitions are added, because one without a leader must not delay the others.
 func (h *handler) forward(records []wire.RawRecord) {
 	if len(records) == 0 {
+		return
+	}
+	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {
 		return
 	}
 	sent := h.SendNow(h.o.CloseTopic, records)
@@ -95,6 +99,12 @@ func (h *handler) forward(records []wire.RawRecord) {
 	for i := range sent.Left { // the bodies may be in the memory of the fetch
 		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)
 	}
+	h.putBack(sent.Left, sent.Pause)
+}
+
+// handleForwarded processes the result of an append that forward and replay have not waited for.
+func (h *handler) handleForwarded(sent partition.SendResult) {
+	h.countForwarded(sent)
 	h.putBack(sent.Left, sent.Pause)
 }
 

@@ -41,11 +41,7 @@ func (h *handler) replay(topic string, records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
-	wait, ok := h.Send(topic, records, func(sent partition.SendResult) {
-		h.countForwarded(sent)
-		h.putBack(sent.Left, sent.Pause)
-	})
-	if !ok {
+	if wait, ok := h.Send(topic, records, h.handleForwarded); !ok {
 		h.putBack(records, wait)
 	}
 }

@@ -186,6 +186,9 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 
 // runRoles runs the roles until ctx ends. An error of one role calls cancel, which ends ctx.
 func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []Role) error {
+	if a.conns.Kafka != nil {
+		a.conns.Kafka.NameMember(memberName(slices.Sorted(slices.Values(roles)), a.o.Listen))
+	}
 	parts, err := a.buildParts(roles)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 
 // keepBuckets keeps the buckets of the parts up to date with the configuration until stop
 // is called. Relays serve each bucket of the configuration as soon as its topic exists, and
-// every other delay topic that still holds records. The buckets that records are put into
+// every other delay topic that still holds records of orderclose. The buckets that records are put into
 // change later, and all at once; see config.Rollout.
 func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
 	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
@@ -196,7 +196,7 @@ func (m *bucketManager) bucketsToServe(ctx context.Context) (serve orderclose.Bu
 	}
 	for _, b := range ops.UnlistedBuckets(c, names) {
 		if !slices.Contains(topicsOf(m.served), b.Topic) {
-			holds, unknown := m.conns.Kafka.WaitingIn(ctx, c.RelayGroup(b), b.Topic)
+			holds, unknown := ops.WaitingUnlisted(ctx, m.conns.Kafka, c, b)
 			if unknown != nil && !ops.AccessDenied(unknown) {
 				err = errors.Join(err, unknown)
 			}

@@ -3,7 +3,9 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -106,6 +108,16 @@ func thisProcess() string {
 		host = "unknown"
 	}
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// memberName is the client id of this process in consumer groups: role@host:pid:port, with several
+// roles relay+closer@host:pid:port. The port is that of Options.Listen, if it is set.
+func memberName(roles []Role, listen string) string {
+	name := strings.Trim(strings.ReplaceAll(fmt.Sprint(roles), " ", "+"), "[]") + "@" + strings.ReplaceAll(thisProcess(), "/", ":")
+	if _, port, err := net.SplitHostPort(listen); err == nil {
+		name += ":" + port
+	}
+	return name
 }
 
 // sweepLock returns the lock in Redis with this suffix of the key; nil without Redis.

@@ -96,6 +96,9 @@ type Options struct {
 	Console         ConsoleSettings
 	ConsoleListener net.Listener
 	Version         string // of the program, which the console shows
+	// Listen is the host:port at which the program serves App.Handler, if it does. Its port is part
+	// of the client id in the consumer groups, so that orderclose status names the process.
+	Listen string
 
 	// Registerer gets the metrics of the roles. If it is also a prometheus.Gatherer, as a registry
 	// is, App.Handler serves /metrics from it. Otherwise App.Handler has no /metrics. Default: a

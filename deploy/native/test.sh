@@ -37,6 +37,8 @@ if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 lines=$("$here/up.sh" "$dir/servers")
 eval "$lines"
 
+go build -o "$dir/progress" ./internal/testkit/progress
+
 # Below DIR, so that finish finds the servers of a killed test.
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp
@@ -52,10 +54,17 @@ run_tests() {
   # internal/testkit/realtest takes longest, so it starts first.
   local packages=(./internal/testkit/realtest ./...)
   if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
-  go test "${race[@]}" -count=1 -parallel 6 -timeout 20m "${packages[@]}" "$@" || code=$?
-  if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?; fi
+  note "running the tests${race[*]:+ with the race detector}; the first lines come after some minutes of compiling"
+  shown_test "${race[@]}" -count=1 -parallel 6 -timeout 20m "${packages[@]}" "$@" || code=$?
+  if [[ ${race[*]} ]]; then
+    note "running the random scenarios again, without the race detector"
+    shown_test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?
+  fi
   return "$code"
 }
+
+# shown_test is go test that says what it does while it runs.
+shown_test() { go test -json "$@" | "$dir/progress" "$@"; }
 
 set -m # a process group of its own, so that finish reaches all processes in it
 run_tests "$@" </dev/null &

@@ -22,6 +22,7 @@ import (
 // the topics by the command itself.
 type rig struct {
 	t       *testing.T
+	broker  *kfake.Cluster
 	brokers string
 	file    string
 	cfg     *config.Config
@@ -35,7 +36,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(broker.Close)
-	r := &rig{t: t, brokers: strings.Join(broker.ListenAddrs(), ","), file: topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\n")}
+	r := &rig{t: t, broker: broker, brokers: strings.Join(broker.ListenAddrs(), ","), file: topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\n")}
 	if r.cfg, err = config.Load(r.file); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 
 func newMigrate(c *common) *cobra.Command {
 	var print string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Migrate the database's schema to this version",
@@ -37,9 +39,13 @@ exit code is 3.`,
 				return err
 			}
 			defer s.Close()
+			if err := c.repeat(cmd.Context(), wait, "ping the database", store.Passes, s.Store.Ping); err != nil {
+				return err
+			}
 			return c.migrate(cmd.Context(), s)
 		},
 	}
+	waitFlag(cmd, &wait)
 	cmd.Flags().StringVar(&print, "print", "", "only print the SQL, for mysql or sqlite, to run it yourself")
 	cmd.Flags().Lookup("print").NoOptDefVal = "mysql"
 	return cmd

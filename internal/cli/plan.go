@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-func newTopicsPlan(c *common) *cobra.Command {
+func newTopicsPlan(c *common, wait *time.Duration) *cobra.Command {
 	var delay string
 	cmd := &cobra.Command{
 		Use:   "plan [--delay DELAY]",
@@ -28,15 +29,15 @@ reaches the close topic, if nothing is late. No server is asked.`,
 			if cmd.Flags().Changed("delay") {
 				return c.planDelay(delay)
 			}
-			return c.planTopics(cmd.Context())
+			return c.planTopics(cmd.Context(), *wait)
 		},
 	}
 	cmd.Flags().StringVar(&delay, "delay", "", "a delay such as 26h or 30d")
 	return cmd
 }
 
-func (c *common) planTopics(ctx context.Context) error {
-	cfg, p, err := c.compareTopics(ctx)
+func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
+	cfg, p, err := c.compareTopics(ctx, wait)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 //	root.go           the command line: flags, and the clients that a command opens
 //	exit.go           exit codes
 //	output.go         printing results and progress; columns_*.go the terminal's width
-//	times.go          flags with times and durations
+//	times.go          flags with times and durations; wait.go the flag --wait
 //	run.go            run: the parts of the pipeline
 //	send.go           send: schedules orders; sendinput.go reads them from JSON
 //	topics.go         topics plan and apply; plan.go what they change

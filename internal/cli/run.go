@@ -203,7 +203,7 @@ func stopped(ended <-chan error) error {
 func (s *session) appFor(hangup <-chan os.Signal) (*pipeline.App, error) {
 	return s.appWith(func(o *pipeline.Options) {
 		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
-		o.Console, o.Version = s.console, buildVersion().Version
+		o.Console, o.Version, o.Listen = s.console, buildVersion().Version, s.servers.Listen
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,45 +14,70 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-// topicsTimeout bounds a check or a change of all topics, which are a few dozen.
-const topicsTimeout = time.Minute
-
 func newTopics(c *common) *cobra.Command {
+	var wait time.Duration
 	topics := &cobra.Command{
 		Use:   "topics",
 		Short: "Compare the topics with topics.yaml, or change them to match it",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	topics.AddCommand(newTopicsPlan(c), &cobra.Command{
+	waitFlag(topics, &wait)
+	topics.AddCommand(newTopicsPlan(c, &wait), &cobra.Command{
 		Use:   "check",
 		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
 		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context()) },
-	}, &cobra.Command{
-		Use:   "apply",
-		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context()) },
-	})
+		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
+	}, newTopicsApply(c, &wait))
 	return topics
 }
 
-// compareTopics compares the topics of the cluster with the configuration.
-func (c *common) compareTopics(ctx context.Context) (*config.Config, ops.TopicsPlan, error) {
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
-	s, err := c.openKafka(ctx)
-	if err != nil {
-		return nil, ops.TopicsPlan{}, err
+func newTopicsApply(c *common, wait *time.Duration) *cobra.Command {
+	var change []string
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
+		Long: `Create missing topics, add partitions, and fix settings. No topic is deleted.
+
+A topic with records that are not orderclose's is left to you, because its name in
+topics.yaml may be a mistake. To change it nevertheless, name it with --change.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
 	}
-	defer s.Close()
-	p, err := s.pipeline().TopicsPlan(ctx)
-	return s.cfg, p, err
+	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if its records are not orderclose's; may be repeated")
+	return cmd
 }
 
-func (c *common) topicsCheck(ctx context.Context) error {
-	_, p, err := c.compareTopics(ctx)
+// specsNamed returns the specs of the topics. Those of the topics in change are Named.
+func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) {
+	specs := ops.TopicSpecs(cfg)
+	for _, name := range change {
+		i := slices.IndexFunc(specs, func(s kafka.TopicSpec) bool { return s.Name == name })
+		if i < 0 {
+			return nil, Exit(Usage, fmt.Errorf("--change %s: topics.yaml has no topic of that name", name))
+		}
+		specs[i].Named = true
+	}
+	return specs, nil
+}
+
+// compareTopics compares the topics of the cluster with the configuration.
+func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *config.Config, p ops.TopicsPlan, err error) {
+	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
+		s, err := c.openKafka(ctx)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		cfg = s.cfg
+		p, err = s.pipeline().TopicsPlan(ctx)
+		return err
+	})
+	return cfg, p, err
+}
+
+func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
+	_, p, err := c.compareTopics(ctx, wait)
 	if err != nil {
 		return err
 	}
@@ -73,20 +99,30 @@ func (c *common) topicsCheck(ctx context.Context) error {
 	return nil
 }
 
-func (c *common) topicsApply(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
-	s, err := c.openKafka(ctx)
-	if err != nil {
+func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
+	var fixed, left, unlisted []kafka.Finding
+	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
+		s, err := c.openKafka(ctx)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		specs, err := specsNamed(s.cfg, change)
+		if err != nil {
+			return err
+		}
+		if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
+			return err
+		}
+		var now []kafka.Finding
+		now, left, err = s.Kafka.Apply(ctx, specs)
+		fixed = append(fixed, now...)
 		return err
-	}
-	defer s.Close()
-	unlisted, err := ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
-	if err != nil {
-		return err
-	}
-	fixed, left, err := s.Kafka.Apply(ctx, ops.TopicSpecs(s.cfg))
+	})
 	left = append(left, unlisted...)
+	if err != nil && len(fixed)+len(left) == 0 {
+		return err
+	}
 	result := struct {
 		Fixed []kafka.Finding `json:"mended"`
 		Left  []kafka.Finding `json:"left"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -61,7 +62,8 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 	return states, nil
 }
 
-// Check returns the differences between the topics and their specs.
+// Check returns the differences between the topics and their specs. A difference of a foreign topic
+// has no change; see Foreign.
 func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
 	names := make([]string, len(specs))
 	for i, s := range specs {
@@ -71,12 +73,14 @@ func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, erro
 	if err != nil {
 		return nil, err
 	}
-	return Drift(specs, states), nil
+	findings := Drift(specs, states)
+	return findings, c.protect(ctx, specs, findings)
 }
 
 // Apply creates and changes topics so that they match their specs. It then waits until every
 // partition has a leader, or until ctx ends. It returns the findings that it has fixed, and
-// those that need a person. With an error both lists may be incomplete. Apply is idempotent.
+// those that need a person. With an error both lists may be incomplete. Apply is idempotent. It does
+// not change a foreign topic unless its spec is Named.
 func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []Finding, err error) {
 	findings, err := c.Check(ctx, specs)
 	if err != nil {
@@ -96,7 +100,10 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []F
 		}
 		fixed = append(fixed, f)
 	}
-	return fixed, left, c.awaitTopics(ctx, specs)
+	isLeft := func(s TopicSpec) bool {
+		return slices.ContainsFunc(left, func(f Finding) bool { return f.Topic == s.Name })
+	}
+	return fixed, left, c.awaitTopics(ctx, slices.DeleteFunc(slices.Clone(specs), isLeft)) // of a topic that is left, partitions may be missing
 }
 
 func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {

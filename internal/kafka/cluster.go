@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,7 @@ type Cluster struct {
 	versions    versionCache
 
 	mu     sync.Mutex
+	member string                    // the client id of memberships
 	counts map[string]partitionCount // by topic
 	noIDs  time.Time                 // when a broker last had no topic ids; zero: never
 }
@@ -112,7 +114,16 @@ func New(o Options) (*Cluster, error) {
 	t.topology = newTopology(t.askTopics)
 	t.lifetime, t.end = context.WithCancel(context.Background())
 	client := &kafka.Client{Addr: t.addr, Timeout: requestTimeout, Transport: t}
-	return &Cluster{opts: o, connect: connect, transport: t, client: client, answers: answerPool{poison: o.PoisonFreedMemory}, counts: map[string]partitionCount{}}, nil
+	return &Cluster{opts: o, connect: connect, transport: t, client: client, answers: answerPool{poison: o.PoisonFreedMemory}, counts: map[string]partitionCount{}, member: o.ClientID}, nil
+}
+
+// NameMember sets the client id of the memberships of this process that begin from now on: at most
+// 200 bytes of it. Status shows it as the owner of partitions. All other requests have
+// Options.ClientID, so that quotas for it apply to all processes together.
+func (c *Cluster) NameMember(clientID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.member = strings.ToValidUTF8(clientID[:min(len(clientID), 200)], "")
 }
 
 // Close closes the connections. Requests in flight fail.

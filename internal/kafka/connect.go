@@ -186,7 +186,11 @@ func (c *connector) handshake(ctx context.Context, conn net.Conn, address string
 	if err != nil {
 		return nil, err
 	}
-	return conn, authenticate(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: number}), requests, c.mechanism)
+	login := func() (time.Duration, error) {
+		return authenticate(sasl.WithMetadata(context.WithoutCancel(ctx), &sasl.Metadata{Host: host, Port: number}), requests, c.mechanism)
+	}
+	session, err := login()
+	return newSessionConn(conn, session, login), err
 }
 
 // agreeOnVersions asks the broker for the versions of each request that it accepts, and
@@ -209,38 +213,39 @@ func agreeOnVersions(conn *protocol.Conn) error {
 	return nil
 }
 
-// authenticate sends the credentials and waits until the broker has accepted them.
-func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mechanism) error {
+// authenticate sends the credentials and waits until the broker has accepted them. It returns after
+// which time the broker wants them again; 0: never.
+func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mechanism) (session time.Duration, err error) {
 	answer, err := conn.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
-		return kafka.Error(code)
+		return 0, kafka.Error(code)
 	}
-	session, message, err := mechanism.Start(ctx)
+	steps, message, err := mechanism.Start(ctx)
 	for done := false; err == nil && !done; {
 		var challenge []byte
-		if challenge, err = exchange(conn, message); err == nil {
-			done, message, err = session.Next(ctx, challenge)
+		if challenge, session, err = exchange(conn, message); err == nil {
+			done, message, err = steps.Next(ctx, challenge)
 		}
 	}
-	return err
+	return session, err
 }
 
-// exchange sends one message of a SASL conversation and returns the broker's answer. Old
-// brokers reject credentials by closing the connection.
-func exchange(conn *protocol.Conn, message []byte) ([]byte, error) {
+// exchange sends one message of a SASL conversation and returns the broker's answer, and how long the
+// session lasts. Old brokers reject credentials by closing the connection.
+func exchange(conn *protocol.Conn, message []byte) (challenge []byte, session time.Duration, err error) {
 	answer, err := conn.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, kafka.SASLAuthenticationFailed
+		return nil, 0, kafka.SASLAuthenticationFailed
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	}
 	res := answer.(*saslauthenticate.Response)
 	if res.ErrorCode != 0 {
-		return nil, fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
+		return nil, 0, fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
 	}
-	return res.AuthBytes, nil
+	return res.AuthBytes, time.Duration(res.SessionLifetimeMs) * time.Millisecond, nil
 }

@@ -21,6 +21,7 @@
 //	clock.go      an estimate of the brokers' clock
 //	topics.go     the required settings of topics, and the differences
 //	admin.go      describe, create, change and delete topics
+//	foreign.go    topics with records of others, which are not changed
 //	offsets.go    the offsets of many partitions, with as few requests as possible
 //	offsetsrequest.go one such request to one leader
 //	window.go     the records that were appended between two moments
@@ -31,6 +32,7 @@
 //	idle.go       whether a topic exists, has waiting records, or was used since a time
 //	errors.go     the meaning of error codes
 //	connect.go    one new connection: TCP, TLS and SASL within one deadline
+//	reauthenticate.go authenticate again before a broker ends the session
 //	peers.go      brokers that hang, and their connections
 //	security.go   TLS and SASL, for every connection
 //	access.go     the explanation of a refused request or connection

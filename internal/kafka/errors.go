@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -18,6 +19,20 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", wire.ErrRefused, err)
 	}
 	return err
+}
+
+// Passes reports whether an error may end by itself, as while brokers start: a broker does not answer,
+// the cluster has no leader or controller, or has fewer brokers than a topic wants replicas.
+func Passes(err error) bool {
+	var access *AccessError
+	var code kafka.Error
+	switch {
+	case err == nil, errors.As(err, &access), errors.Is(err, context.Canceled):
+		return false
+	case errors.As(err, &code):
+		return code.Temporary() || code == kafka.BrokerNotAvailable || code == kafka.InvalidReplicationFactor || code == kafka.Unknown
+	}
+	return true
 }
 
 // evicted reports whether a commit was rejected because the partitions may belong to

@@ -307,8 +307,10 @@ func (c *Cluster) dialer(ctx, connCtx context.Context) *kafka.Dialer {
 		over := context.AfterFunc(connCtx, func() { conn.Close() })
 		return &boundConn{conn, func() { slow(); over() }}, nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return &kafka.Dialer{
-		ClientID: c.opts.ClientID,
+		ClientID: c.member,
 		Timeout:  c.connect.timeout(),
 		DialFunc: func(dialing context.Context, network, address string) (net.Conn, error) {
 			dialing, cancel := context.WithCancel(dialing)

@@ -3,11 +3,13 @@ package kafka
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -208,5 +210,20 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	}
 	if got := consumeOnce(t, c, 5, ""); !got[4] {
 		t.Errorf("the topic was recreated: %v, want partition 4 fresh", got)
+	}
+}
+
+func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {
+	_, c := newFake(t, 1)
+	c.NameMember("relay@" + strings.Repeat("höst", 60) + ":17:9464")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {
+		defer cancel()
+		g, err := c.Group(ctx, "g", "t")
+		if owner := g.Owner(0); err != nil || owner == nil || !strings.HasPrefix(owner.ClientID, "relay@höst") || len(owner.ClientID) > 200 || !utf8.ValidString(owner.ClientID) {
+			t.Errorf("the owner is %+v, %v", owner, err)
+		}
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -16,6 +16,11 @@ type TopicSpec struct {
 	// BrokerTime means that the broker stamps records when it appends them
 	// (LogAppendTime).
 	BrokerTime bool
+	// Group is the consumer group whose commits show that the topic is orderclose's; see Foreign.
+	// It may be "".
+	Group string
+	// Named is set if the operator has named the topic: Apply changes it even if it is foreign.
+	Named bool
 }
 
 // TopicState is what a topic looks like. The zero value is a topic that does not exist.

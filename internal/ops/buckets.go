@@ -79,13 +79,17 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 	var findings []kafka.Finding
 	for _, b := range UnlistedBuckets(c, names) {
 		use, err := inUse(ctx, k, c.RelayGroup(b), b, now)
+		foreign := false
+		if err == nil && use != "" {
+			foreign, err = k.Foreign(ctx, b.Topic, c.RelayGroup(b))
+		}
 		if AccessDenied(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if use != "" {
+		if use != "" && !foreign {
 			findings = append(findings, kafka.Finding{
 				Topic: b.Topic, What: "has no bucket in topics.yaml and " + use,
 				Fix: fmt.Sprintf("list it as {length: %s, draining: true} until it has been empty for its length and a day", config.FormatDuration(b.Length)),
@@ -93,6 +97,19 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 		}
 	}
 	return findings, nil
+}
+
+// WaitingUnlisted returns how many records wait in a delay topic that has no bucket in the
+// configuration. It returns 0 if the topic is foreign: another team may have a topic with such a name.
+func WaitingUnlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, b orderclose.Bucket) (int64, error) {
+	holds, err := k.WaitingIn(ctx, c.RelayGroup(b), b.Topic)
+	if err != nil || holds == 0 {
+		return 0, err
+	}
+	if foreign, err := k.Foreign(ctx, b.Topic, c.RelayGroup(b)); err != nil || foreign {
+		return 0, err
+	}
+	return holds, nil
 }
 
 // UnlistedBuckets returns the buckets of those topics that are named like delay topics and have

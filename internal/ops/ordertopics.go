@@ -47,7 +47,7 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 	buckets := slices.Clone(cfg.Buckets)
 	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
 		for _, b := range UnlistedBuckets(cfg, names) {
-			if holds, err := k.WaitingIn(ctx, cfg.RelayGroup(b), b.Topic); err == nil && holds > 0 {
+			if holds, err := WaitingUnlisted(ctx, k, cfg, b); err == nil && holds > 0 {
 				buckets = append(buckets, b)
 			}
 		}

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -153,10 +154,14 @@ func (o Overdue) runbook() string {
 	return "records-do-not-leave-a-delay-topic"
 }
 
-// MemberName returns client id and host of a member; "" for none.
+// MemberName returns the client id of a member, which names role, host, process and port, or else the
+// client id and the host; "" for none.
 func MemberName(m *kafka.Member) string {
 	if m == nil {
 		return ""
+	}
+	if strings.Contains(m.ClientID, "@") { // the host of the process: that of its connection may be a proxy's
+		return m.ClientID
 	}
 	return m.ClientID + "@" + m.Host
 }

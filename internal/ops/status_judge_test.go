@@ -84,12 +84,14 @@ func TestMissingOffsets_ReportsACommitOfAnOldLog(t *testing.T) {
 }
 
 func TestNext_NamesTheLikelyCause(t *testing.T) {
+	named := &kafka.Member{ClientID: "relay@shop-1:17:9464", Host: "10.0.0.7"}
 	owner := &kafka.Member{ClientID: "orderclose", Host: "10.0.0.7"}
 	for _, c := range []struct {
 		o    Overdue
 		want string
 	}{
 		{Overdue{Topic: TopicStatus{Members: 1}, Partition: PartitionStatus{Owner: owner}}, "its owner orderclose@10.0.0.7"},
+		{Overdue{Topic: TopicStatus{Members: 1}, Partition: PartitionStatus{Owner: named}}, "its owner relay@shop-1:17:9464 does"},
 		{Overdue{}, "orderclose run relay"},
 		{Overdue{Topic: TopicStatus{close: true}}, "orderclose run closer"},
 		{Overdue{Topic: TopicStatus{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},

@@ -22,25 +22,25 @@ const (
 // time are stamped by the brokers. Events are too: an audit searches them by time and must
 // not depend on a dispatcher's clock.
 func TopicSpecs(c *config.Config) []kafka.TopicSpec {
-	spec := func(name string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
-		return kafka.TopicSpec{Name: name, Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: brokerTime}
+	spec := func(name, group string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
+		return kafka.TopicSpec{Name: name, Group: group, Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: brokerTime}
 	}
 	var specs []kafka.TopicSpec
 	for _, b := range c.Buckets {
-		specs = append(specs, spec(b.Topic, b.Length+week, true))
+		specs = append(specs, spec(b.Topic, c.RelayGroup(b), b.Length+week, true))
 	}
-	dead := spec(c.Topics.DeadLetter, deadLetterRetention, false)
+	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention, false)
 	dead.Partitions = 1 // few records, read by people
-	control := spec(c.Topics.Control, week, true)
+	control := spec(c.Topics.Control, c.CompensatorGroup(), week, true)
 	control.Partitions = 1 // a few records a minute
-	return append(specs, spec(c.Topics.Close, week, true), spec(c.Topics.Replay, week, true),
-		dead, spec(c.Topics.Events, week, true), control)
+	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true), spec(c.Topics.Replay, c.ReplayGroup(), week, true),
+		dead, spec(c.Topics.Events, c.ReleaseGroup(), week, true), control)
 }
 
 // ShadowSpec returns the required properties of the topic of a shadow run. It is not among
 // TopicSpecs: only the role shadow creates it, and nothing checks it.
 func ShadowSpec(c *config.Config) kafka.TopicSpec {
-	return kafka.TopicSpec{Name: c.Topics.Shadow, Partitions: c.Partitions, Replication: c.Replication, Retention: shadowRetention, BrokerTime: true}
+	return kafka.TopicSpec{Name: c.Topics.Shadow, Group: c.ShadowGroup(), Partitions: c.Partitions, Replication: c.Replication, Retention: shadowRetention, BrokerTime: true}
 }
 
 // Groups returns the names of the consumer groups.

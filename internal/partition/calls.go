@@ -84,6 +84,11 @@ func (l *Loop) SendNow(topic string, records []wire.RawRecord) SendResult {
 	return l.out.SendNow(topic, records)
 }
 
+// SendParts sends to each partition of a topic on its own; see Senders.SendParts.
+func (l *Loop) SendParts(topic string, records []wire.RawRecord, then func(SendResult)) bool {
+	return l.out.SendParts(topic, records, then)
+}
+
 // Await waits up to 100 ms for the results of Send.
 func (l *Loop) Await() { l.out.Await() }
 

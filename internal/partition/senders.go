@@ -1,7 +1,9 @@
 package partition
 
 import (
+	"bytes"
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
@@ -24,7 +26,7 @@ const (
 
 // Senders append the records of a claim in other goroutines than its loop, so that a topic
 // that accepts nothing delays no record of another topic. Each topic has at most one
-// goroutine. An append has a time limit, after which the records that were not accepted
+// goroutine, or one for each partition; see SendParts. An append has a time limit, after which the records that were not accepted
 // return to the loop, and the topic rests for a while. Senders belong to the goroutine of
 // the claim's loop:
 //
@@ -37,9 +39,10 @@ type Senders struct {
 
 	opts       *OutOptions
 	ctx        context.Context
-	deadLetter func(refusal) // makes a dead letter of a refused record
-	topics     map[string]*topicSender
-	inFlight   int // appends in flight
+	deadLetter func(refusal)           // makes a dead letter of a refused record
+	topics     map[string]*topicSender // by topic, or topic/partition
+	split      map[string]bool         // topics of which each partition has a sender of its own; see SendParts
+	inFlight   int                     // appends in flight
 }
 
 // topicSender appends a claim's records to one topic.
@@ -57,20 +60,51 @@ type topicSender struct {
 }
 
 func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refusal)) *Senders {
-	return &Senders{Sent: make(chan *topicSender), opts: o, ctx: ctx, deadLetter: deadLetter, topics: map[string]*topicSender{}}
+	return &Senders{Sent: make(chan *topicSender), opts: o, ctx: ctx, deadLetter: deadLetter, topics: map[string]*topicSender{}, split: map[string]bool{}}
 }
 
 func (s *Senders) topic(topic string) *topicSender {
-	t := s.topics[topic]
+	return s.sender(topic, topic, func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
+	})
+}
+
+// sender returns the sender of that name. If there is none, it makes one for the topic.
+func (s *Senders) sender(name, topic string, group groupFunc) *topicSender {
+	t := s.topics[name]
 	if t == nil {
 		t = newTopicSender(s.ctx, s.opts, topic)
-		t.onRefused = s.deadLetter
-		t.group = func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-			return s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
-		}
-		s.topics[topic] = t
+		t.onRefused, t.group = s.deadLetter, group
+		s.topics[name] = t
 	}
 	return t
+}
+
+// SendParts is Send of copies, to each partition on its own, so that a partition without a leader
+// delays no other. then gets the result of each partition, or all its records at once if an earlier
+// append to it is in flight, or it rests. SendParts returns false, and does nothing, if all records
+// belong to the partition with the claim's number, as they do unless partitions are being added, or
+// if the partitions are not known now.
+func (s *Senders) SendParts(topic string, records []wire.RawRecord, then func(SendResult)) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, awaitTime)
+	defer cancel()
+	parts, err := s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
+	if _, own := parts[s.opts.Claim.Partition]; err != nil || own && len(parts) == 1 && !s.split[topic] {
+		return false
+	}
+	s.split[topic] = true // from now on, so that the partition with the claim's number delays no other either
+	for p, part := range parts {
+		for i := range part {
+			part[i].Body = bytes.Clone(part[i].Body)
+		}
+		t := s.sender(topic+"/"+strconv.Itoa(p), topic, func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+			return map[int][]wire.RawRecord{p: records}, nil
+		})
+		if wait, ok := s.send(t, part, then); !ok {
+			then(SendResult{Topic: topic, Left: part, Pause: wait})
+		}
+	}
+	return true
 }
 
 func newTopicSender(ctx context.Context, o *OutOptions, topic string) *topicSender {

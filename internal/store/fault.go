@@ -100,6 +100,16 @@ var mysqlFaults = map[uint16]Fault{
 // readOnlyFaults say that the server accepts no writes, and may no longer be the primary.
 var readOnlyFaults = []uint16{1036, 1290, 1792, 1836, 1874, 3032}
 
+// startFaults are the errors of a server that starts, stops, or has too many connections.
+var startFaults = []uint16{1040, 1047, 1053, 1077, 1079, 3032}
+
+// Passes reports whether an error of Ping may end by itself, as while the server starts. A refused user
+// and an unknown database do not.
+func Passes(err error) bool {
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	return err != nil && (!ok || slices.Contains(startFaults, my.Number)) && !errors.Is(err, ErrZone) && !errors.Is(err, context.Canceled)
+}
+
 func isReadOnly(err error) bool {
 	my, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && slices.Contains(readOnlyFaults, my.Number)

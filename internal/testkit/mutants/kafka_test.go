@@ -4,6 +4,11 @@ package mutants
 // identity of a log, and the brokers' clock.
 var kafkaMutants = []mutant{
 	{
+		name:  "a connection authenticates again within a request",
+		edits: []edit{{"internal/kafka/reauthenticate.go", "	if c.answered.Swap(false) && time", "	if time"}},
+		pkg:   "internal/kafka", run: "TestSessionConn_", says: "authenticated again",
+	},
+	{
 		name:  "a new connection to Kafka has no deadline",
 		edits: []edit{{"internal/kafka/connect.go", "	limited, cancel := context.WithTimeout(ctx, connectTimeout)\n", "	limited, cancel := context.WithCancel(ctx)\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_LogsSilentBroker|TestConsume_RetriesSilentCluster", says: "the membership took",

@@ -18,6 +18,16 @@ var operationMutants = []mutant{
 		pkg:   "internal/ops", run: "TestInspect_APartitionThatDoesNotAnswer", says: "0 wait in 30 partitions",
 	},
 	{
+		name:  "topics apply changes the topic of another team",
+		edits: []edit{{"internal/kafka/foreign.go", "			if foreign && changes(findings[i]) {\n", "			if !foreign && changes(findings[i]) {\n"}},
+		pkg:   "internal/ops", run: "TestApply_", says: "it was changed",
+	},
+	{
+		name:  "a delay topic of another team is served",
+		edits: []edit{{"internal/ops/buckets.go", "err != nil || foreign {\n		return 0, err\n", "err != nil && foreign {\n		return 0, err\n"}},
+		pkg:   "internal/testkit/simulation", run: "TestSimulation_ATopicOfAnotherTeam", says: "records of another team",
+	},
+	{
 		name:  "a pause of a control topic that was deleted stays on",
 		edits: []edit{{"internal/ops/control.go", "	c.pauses, c.sweeps, c.losses = map[orderclose.Path]wire.Pause{}, nil, nil\n", "	if c.pauses == nil {\n		c.pauses = map[orderclose.Path]wire.Pause{}\n	}\n"}},
 		pkg:   "internal/ops", run: "TestControl_StartsAgainInAnotherLog", says: "pauses one",

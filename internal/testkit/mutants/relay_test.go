@@ -4,6 +4,11 @@ package mutants
 // bucket and to the close topic.
 var relayMutants = []mutant{
 	{
+		name:  "a partition of the close topic without a leader delays the others",
+		edits: []edit{{"delayrelay/forward.go", "	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {\n", "	if len(records) == 0 {\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AClosePartition", says: "of the healthy partition were appended, the latest",
+	},
+	{
 		name:  "the relay commits before the ack",
 		edits: []edit{{"delayrelay/forward.go", "	sent := h.SendNow(h.o.CloseTopic, records)\n", "	h.DoneAll(records)\n	h.Commit()\n	sent := h.SendNow(h.o.CloseTopic, records)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",

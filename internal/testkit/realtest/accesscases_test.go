@@ -128,17 +128,19 @@ func (b *broker) scram(user string) access { return b.by(kafka.ScramSHA512, user
 // takes seconds for hundreds of topics.
 var topicSlots = make(chan struct{}, 3)
 
-// makeTopics creates the topics of the case, with retries.
+// makeTopics creates the topics of the case.
 func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error {
 	topicSlots <- struct{}{}
 	defer func() { <-topicSlots }()
-	for {
-		_, _, err := admin.Apply(ctx, ops.TopicSpecs(c.cfg))
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		<-time.After(time.Second)
-	}
+	return apply(ctx, admin, ops.TopicSpecs(c.cfg))
+}
+
+// apply creates topics, and repeats what a busy broker does not answer.
+func apply(ctx context.Context, admin *kafka.Cluster, specs []kafka.TopicSpec) error {
+	return insist(ctx, func() error {
+		_, _, err := admin.Apply(ctx, specs)
+		return err
+	})
 }
 
 // playProducer schedules an order that is due later and one that is due.
@@ -183,8 +185,10 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 		}
 		messages = append(messages, m)
 	}
-	_, err := admin.Append(ctx, topic, 0, messages)
-	return err
+	return insist(ctx, func() error {
+		_, err := admin.Append(ctx, topic, 0, messages)
+		return err
+	})
 }
 
 // putReplay appends a record of an order on the replay lane.
@@ -415,9 +419,9 @@ func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) e
 	return err
 }
 
-// cliTimeout limits a command. A command whose append is rejected retries, and logs
-// it.
-const cliTimeout = 25 * time.Second
+// refusedWithin limits a command after it has logged the expected refusal. A command whose append is
+// rejected retries until it is ended.
+const refusedWithin = 10 * time.Second
 
 // cli runs commands of the production binary until one fails.
 func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) error {
@@ -425,13 +429,25 @@ func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
-	defer cancel()
 	for _, args := range commands {
-		cmd := exec.CommandContext(ctx, path, append(args, "--config", c.file)...)
-		cmd.Env = b.scram(c.user).env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("orderclose %v: %w\n%s", args, err, out)
+		limited, cancel := context.WithCancel(ctx)
+		out := &testkit.LogBuffer{}
+		cmd := exec.CommandContext(limited, path, append(args, "--config", c.file)...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = b.scram(c.user).env, out, out
+		go func() {
+			for c.without == nil || !c.without.refusal(c.user, c.prefix).MatchString(out.Tail(1<<20)) {
+				select {
+				case <-limited.Done():
+					return
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+			time.AfterFunc(refusedWithin, cancel)
+		}()
+		err := cmd.Run()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("orderclose %v: %w\n%s", args, err, out.Tail(1<<20))
 		}
 	}
 	return nil
@@ -469,7 +485,7 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 			drifted = append(drifted, spec)
 		}
 	}
-	if _, _, err := admin.Apply(ctx, drifted); err != nil {
+	if err := apply(ctx, admin, drifted); err != nil {
 		return err
 	}
 	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
@@ -481,7 +497,7 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 			dead = append(dead, spec)
 		}
 	}
-	if _, _, err := admin.Apply(ctx, dead); err != nil {
+	if err := apply(ctx, admin, dead); err != nil {
 		return err
 	}
 	for i, due := range []time.Duration{-time.Second, time.Hour} {

@@ -75,14 +75,18 @@ func (r *rig) coordinator(group string) int32 {
 	r.t.Helper()
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorKey, req.CoordinatorKeys = group, []string{group}
-	res, err := req.RequestWith(r.t.Context(), r.client())
-	if err == nil && len(res.Coordinators) == 1 {
-		err = kerr.ErrorForCode(res.Coordinators[0].ErrorCode)
-	}
-	if err != nil || len(res.Coordinators) != 1 {
-		r.t.Fatalf("coordinator of %s: %v, %+v", group, err, res)
-	}
-	return res.Coordinators[0].NodeID
+	client, node := r.client(), int32(0)
+	r.eventually(func() error {
+		res, err := req.RequestWith(r.t.Context(), client)
+		if err == nil && len(res.Coordinators) == 1 {
+			node, err = res.Coordinators[0].NodeID, kerr.ErrorForCode(res.Coordinators[0].ErrorCode)
+		}
+		if err != nil || len(res.Coordinators) != 1 {
+			return fmt.Errorf("coordinator of %s: %v, %+v", group, err, res)
+		}
+		return nil
+	})
+	return node
 }
 
 // electLeaders makes the first replica of every partition its leader again.
@@ -90,13 +94,13 @@ func (r *rig) electLeaders() {
 	r.t.Helper()
 	req := kmsg.NewPtrElectLeadersRequest()
 	req.TimeoutMillis = 10_000
-	res, err := req.RequestWith(r.t.Context(), r.client())
-	if err == nil {
-		err = kerr.ErrorForCode(res.ErrorCode)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	client, res := r.client(), (*kmsg.ElectLeadersResponse)(nil)
+	r.eventually(func() (err error) {
+		if res, err = req.RequestWith(r.t.Context(), client); err == nil {
+			err = kerr.ErrorForCode(res.ErrorCode)
+		}
+		return err
+	})
 	moved := 0
 	for _, t := range res.Topics {
 		moved += len(t.Partitions)

@@ -238,7 +238,7 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 		return err
 	})
 	short.Retention, short.BrokerTime = time.Minute, false
-	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{short}); err != nil {
+	if err := apply(t.Context(), r.kafka, []kafka.TopicSpec{short}); err != nil {
 		t.Fatal(err)
 	}
 	var result struct {

@@ -37,6 +37,12 @@ func password(user string) string { return "secret of " + user }
 // newBroker starts a secured broker that knows the users by PLAIN, or skips the test.
 func newBroker(t *testing.T, plain ...string) *broker {
 	t.Helper()
+	return newBrokerWith(t, nil, plain...)
+}
+
+// newBrokerWith is newBroker with lines of server.properties.
+func newBrokerWith(t *testing.T, settings []string, plain ...string) *broker {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kafka")
 	b := &broker{t: t, dir: dir, sasl: freeAddress(t), mtls: freeAddress(t)}
 	var users strings.Builder
@@ -56,7 +62,7 @@ func newBroker(t *testing.T, plain ...string) *broker {
 	})
 	_, port, _ := strings.Cut(b.sasl, ":")
 	_, mtls, _ := strings.Cut(b.mtls, ":")
-	if out, err := b.script("start", dir, port, mtls).CombinedOutput(); err != nil {
+	if out, err := b.script(append([]string{"start", dir, port, mtls}, settings...)...).CombinedOutput(); err != nil {
 		if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 			t.Skipf("no secured broker: %v\n%s", err, out)
 		}
@@ -215,7 +221,8 @@ func (s *secured) producer(o *producer.Options) {
 	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, (*producer.SASL)(a.security.SASL)
 }
 
-// ping returns the error that a client with the access gets.
+// ping returns the error that a client with the access gets. It repeats what a busy broker does not
+// answer.
 func ping(t *testing.T, a access) error {
 	t.Helper()
 	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
@@ -223,9 +230,17 @@ func ping(t *testing.T, a access) error {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	return c.Ping(ctx)
+	return insist(t.Context(), func() error { return c.Ping(t.Context()) })
+}
+
+// insist calls do, and again for waitLimit while a busy server, or one that has just started, does
+// not answer.
+func insist(ctx context.Context, do func() error) error {
+	for began := time.Now(); ; <-time.After(200 * time.Millisecond) {
+		if err := do(); !kafka.Passes(err) || ctx.Err() != nil || time.Since(began) > waitLimit {
+			return err
+		}
+	}
 }
 
 // stranger returns a TLS configuration that trusts the broker and has a certificate

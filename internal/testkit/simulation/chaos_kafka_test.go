@@ -172,10 +172,14 @@ func (w *chaosWorld) addPartitions(event) {
 	more.Partitions++
 	w.cfg = &more // for processes that are started, and topics that are created, from now on
 	w.mu.Unlock()
+	specs := ops.TopicSpecs(&more)
+	for i := range specs {
+		specs[i].Named = true // unreadable records may be all that a topic holds
+	}
 	w.admin(func(c *kafka.Cluster) error {
-		_, _, err := c.Apply(w.faulty, ops.TopicSpecs(&more))
+		_, _, err := c.Apply(w.faulty, specs)
 		if w.faulty.Err() != nil {
-			_, _, err = c.Apply(w.ctx, ops.TopicSpecs(&more))
+			_, _, err = c.Apply(w.ctx, specs)
 		}
 		return err
 	})

@@ -406,6 +406,29 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 	})
 }
 
+// TestSimulation_ATopicOfAnotherTeamIsNotServed: its name is that of a bucket, by chance.
+func TestSimulation_ATopicOfAnotherTeamIsNotServed(t *testing.T) {
+	t.Parallel()
+	simulateWithFile(t, newTopicsFile(t), func(ctx context.Context, r *rig) {
+		spec := ops.TopicSpecs(r.cfg)[0]
+		spec.Name = "delay_4m"
+		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.kafka.Append(ctx, "delay_4m", 0, []wire.Message{{Key: []byte("job-1"), Value: []byte(`{"job":"resize"}`)}}); err != nil {
+			t.Fatal(err)
+		}
+		r.startPipeline()
+		time.Sleep(10 * time.Minute)
+		if _, dead, err := r.kafka.Bounds(ctx, r.cfg.Topics.DeadLetter, 0); err != nil || dead > 0 {
+			t.Errorf("%d records of another team became dead letters, %v", dead, err)
+		}
+		if findings, err := ops.Unlisted(ctx, r.kafka, r.cfg, time.Now()); err != nil || len(findings) > 0 {
+			t.Errorf("topics check finds %v, %v", findings, err)
+		}
+	})
+}
+
 func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
 	t.Parallel()
 	f := newTopicsFile(t)

@@ -1,0 +1,69 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Foreign reports whether a topic belongs to somebody else: it holds records, the group has
+// committed nothing there, and the first and last record of each partition are not recognized. An
+// empty topic is not foreign. The group may be "".
+func (c *Cluster) Foreign(ctx context.Context, topic, group string) (bool, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return false, err
+	}
+	var commits []Commit
+	if group != "" {
+		commits, err = c.Commits(ctx, group, topic, n)
+	}
+	var denied *AccessError // the group is hidden: the records must tell
+	if err != nil && !errors.As(err, &denied) || slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 }) {
+		return false, err
+	}
+	holds := false
+	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
+		if a.Err != nil {
+			return false, a.Err
+		}
+		for first, end := a.Offsets[0], a.Offsets[1]; first < end; first = max(first+1, end-1) {
+			holds = true
+			m, err := c.Peek(ctx, topic, p, first, end)
+			if err != nil || m != nil && m.Recognized() {
+				return false, err
+			}
+		}
+	}
+	if holds && denied != nil {
+		return false, denied
+	}
+	return holds, nil
+}
+
+// protect takes the changes out of the findings about foreign topics, except those that the
+// operator has named. A topic is also left alone if this user may not see whose it is.
+func (c *Cluster) protect(ctx context.Context, specs []TopicSpec, findings []Finding) error {
+	for _, spec := range specs {
+		changes := func(f Finding) bool { return f.Topic == spec.Name && f.By != (Change{}) && !f.By.Create }
+		if spec.Named || !slices.ContainsFunc(findings, changes) {
+			continue
+		}
+		foreign, err := c.Foreign(ctx, spec.Name, spec.Group)
+		why := "its records are not orderclose's"
+		if access := (*AccessError)(nil); errors.As(err, &access) {
+			foreign, err, why = true, nil, fmt.Sprintf("it is not known whether its records are orderclose's (%v)", access)
+		}
+		if err != nil {
+			return fmt.Errorf("find out whose records topic %s holds: %w", spec.Name, err)
+		}
+		for i := range findings {
+			if foreign && changes(findings[i]) {
+				findings[i].By = Change{}
+				findings[i].Fix = fmt.Sprintf("the topic is left alone, because %s: correct the name in topics.yaml, or change the topic with orderclose topics apply --change %s", why, spec.Name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package realtest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// A broker that ends sessions after 5 s does not end the generation of a group.
+func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
+	t.Parallel()
+	servers(t)
+	b := newBrokerWith(t, []string{"connections.max.reauth.ms=5000"}, "member")
+	b.grant([]kafkago.ACLEntry{
+		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),
+		row{"", "Group", "g", "Read"}.acl(t, "member", ""),
+	})
+	_, security := b.mutual("admin")
+	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
+	if err := apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	member := b.connect(t, b.by(kafka.Plain, "member"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var generations atomic.Int32
+	if err := member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
+		generations.Add(1)
+		for over := time.After(20 * time.Second); ; {
+			select {
+			case <-serving.Done():
+				return
+			case <-time.After(500 * time.Millisecond):
+				claim.Done(0, "")
+			case <-over:
+				cancel()
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := generations.Load(); n != 1 {
+		t.Errorf("%d generations in 20 s, want 1", n)
+	}
+}
