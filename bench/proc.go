@@ -56,3 +56,16 @@ func residentPeak(process string) int64 {
 	}
 	return 0
 }
+
+// bytesRead returns what a process has read from files and connections since its start; 0 on a
+// system without /proc.
+func bytesRead(pid int) int64 {
+	counters, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	for line := range strings.Lines(string(counters)) {
+		if n, ok := strings.CutPrefix(line, "rchar: "); ok {
+			read, _ := strconv.ParseInt(strings.TrimSpace(n), 10, 64)
+			return read
+		}
+	}
+	return 0
+}

@@ -53,12 +53,14 @@ type served struct {
 type watched struct {
 	cpuPercent float64 // of one core
 	rssMB      float64 // peak of resident memory since its start
+	readMB     float64 // what the relay has read since its start, nearly all of it from the brokers
+	cpuSeconds float64 // CPU time since its start
 	// brokerPercent and metadata are zero unless counters are set.
 	brokerPercent float64 // of one core
 	metadata      float64 // bytes per minute
 }
 
-// benchWaiting puts waiting records into the 30-minute bucket of one pipeline and
+// benchWaiting puts waiting records into the 12-hour bucket of one pipeline and
 // none into another, and watches the relays of both in turns.
 func benchWaiting(ctx context.Context, p *workspace, pl plan, program string) error {
 	dir, err := os.MkdirTemp("", "orderclose-bench-")
@@ -90,7 +92,8 @@ func benchWaiting(ctx context.Context, p *workspace, pl plan, program string) er
 		if err != nil {
 			return fmt.Errorf("with parked records: %w", err)
 		}
-		fmt.Fprintf(os.Stderr, "round %d  empty %.2f %% and %.1f MB, parked %.2f %% and %.1f MB\n", round+1, a.cpuPercent, a.rssMB, b.cpuPercent, b.rssMB)
+		fmt.Fprintf(os.Stderr, "round %d  empty %.2f %% and %.1f MB, parked %.2f %% and %.1f MB; since the start %.1f and %.1f MB read, %.2f and %.2f CPU-s\n",
+			round+1, a.cpuPercent, a.rssMB, b.cpuPercent, b.rssMB, a.readMB, b.readMB, a.cpuSeconds, b.cpuSeconds)
 		idle, waiting = append(idle, a), append(waiting, b)
 	}
 	if err := full.allWait(ctx, park.Topic, pl.parked); err != nil {
@@ -100,7 +103,7 @@ func benchWaiting(ctx context.Context, p *workspace, pl plan, program string) er
 }
 
 // parkedFor is the length of the bucket with the waiting records, and their delay.
-const parkedFor = 30 * time.Minute
+const parkedFor = 12 * time.Hour
 
 // serve creates a pipeline's topics with the program itself.
 func (p *workspace) serve(program, dir string) (*served, error) {
@@ -198,6 +201,7 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	took := time.Since(begin)
 	return watched{
 		cpuPercent: 100 * (after.cpu - before.cpu).Seconds() / took.Seconds(), rssMB: float64(after.peak) / (1 << 20),
+		readMB: float64(bytesRead(cmd.Process.Pid)) / (1 << 20), cpuSeconds: after.cpu.Seconds(),
 		brokerPercent: 100 * (brokerAfter.cpu - broker.cpu).Seconds() / took.Seconds(),
 		metadata:      float64(metadataAfter-metadata) / took.Minutes(),
 	}, nil
@@ -226,11 +230,17 @@ func (s *served) topics() (names []string) {
 }
 
 func medianWatched(turns []watched) watched {
-	var cpu, rss []float64
-	for _, t := range turns {
-		cpu, rss = append(cpu, t.cpuPercent), append(rss, t.rssMB)
+	of := func(figure func(watched) float64) float64 {
+		var all []float64
+		for _, t := range turns {
+			all = append(all, figure(t))
+		}
+		return median(all)
 	}
-	return watched{cpuPercent: median(cpu), rssMB: median(rss)}
+	return watched{
+		cpuPercent: of(func(w watched) float64 { return w.cpuPercent }), rssMB: of(func(w watched) float64 { return w.rssMB }),
+		readMB: of(func(w watched) float64 { return w.readMB }), cpuSeconds: of(func(w watched) float64 { return w.cpuSeconds }),
+	}
 }
 
 // waitingReport is the output of make bench-waiting.
@@ -251,6 +261,10 @@ type waitingJSON struct {
 		RSSMB     float64 `json:"rss_mb"`
 		IdleRSSMB float64 `json:"idle_rss_mb"`
 		AboveIdle float64 `json:"above_idle_mb"`
+		ReadMB    float64 `json:"read_mb"` // since the start of the relay
+		IdleRead  float64 `json:"idle_read_mb"`
+		CPUSecs   float64 `json:"cpu_s"` // likewise
+		IdleSecs  float64 `json:"idle_cpu_s"`
 	} `json:"waiting"`
 }
 
@@ -259,16 +273,25 @@ func (r waitingReport) json() (j waitingJSON) {
 	w.Records, w.Bucket, w.Seconds = r.records, orderclose.ShortDuration(parkedFor), r.during.Seconds()
 	w.CPU, w.IdleCPU = round(r.waiting.cpuPercent, 2), round(r.idle.cpuPercent, 2)
 	w.RSSMB, w.IdleRSSMB, w.AboveIdle = round(r.waiting.rssMB, 1), round(r.idle.rssMB, 1), round(r.waiting.rssMB-r.idle.rssMB, 1)
+	w.ReadMB, w.IdleRead = round(r.waiting.readMB, 1), round(r.idle.readMB, 1)
+	w.CPUSecs, w.IdleSecs = round(r.waiting.cpuSeconds, 2), round(r.idle.cpuSeconds, 2)
 	return j
 }
 
 // print writes the object to out and the table to tables.
 func (r waitingReport) print(out, tables io.Writer) error {
 	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\nrelay with\t% of one core\tRSS MB\t\n")
-	fmt.Fprintf(w, "empty topics\t%.2f\t%.1f\t\n", r.idle.cpuPercent, r.idle.rssMB)
-	fmt.Fprintf(w, "%d parked\t%.2f\t%.1f\t\n", r.records, r.waiting.cpuPercent, r.waiting.rssMB)
-	fmt.Fprintf(w, "difference\t%.2f\t%.1f\t\n\n", r.waiting.cpuPercent-r.idle.cpuPercent, r.waiting.rssMB-r.idle.rssMB)
+	fmt.Fprint(w, "\nrelay with\t% of one core\tRSS MB\tread MB\tCPU-s\t\n")
+	line := func(what string, m watched) {
+		fmt.Fprintf(w, "%s\t%.2f\t%.1f\t%.1f\t%.2f\t\n", what, m.cpuPercent, m.rssMB, m.readMB, m.cpuSeconds)
+	}
+	line("empty topics", r.idle)
+	line(fmt.Sprint(r.records, " parked"), r.waiting)
+	line("difference", watched{
+		cpuPercent: r.waiting.cpuPercent - r.idle.cpuPercent, rssMB: r.waiting.rssMB - r.idle.rssMB,
+		readMB: r.waiting.readMB - r.idle.readMB, cpuSeconds: r.waiting.cpuSeconds - r.idle.cpuSeconds,
+	})
+	fmt.Fprintln(w)
 	if err := w.Flush(); err != nil {
 		return err
 	}
