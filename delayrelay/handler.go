@@ -154,9 +154,9 @@ func (h *handler) scheduleFetches(f wire.Fetched) {
 	}
 }
 
-// urgent reports whether a record leaves before nextFetch would have it read.
+// urgent reports whether a record may leave before nextFetch would have it read.
 func (h *handler) urgent(r *wire.RawRecord, now int64) bool {
-	return mispicked(h.bucket, r.DueAt, min(h.clock.appended(r.Appended), now))
+	return h.readsAtOnce() || mispicked(h.bucket, r.DueAt, min(h.clock.appended(r.Appended), now))
 }
 
 // Reset implements partition.Handler. The sweep that follows the loss closes the orders of

@@ -143,3 +143,27 @@ func TestRelay_ReadsARecordTwice(t *testing.T) {
 		}
 	})
 }
+
+// In the smallest bucket a record may have any time left, so none of those behind a full window is
+// left for later.
+func TestRelay_AFullWindowOfTheSmallestBucketDelaysNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &testkit.Log{}
+		log.Put(bucket10s, record("first", time.Second))
+		defer runRelay(t, log, func(o *Options) { o.WindowBytes = 48 << 10 })()
+		const records = 3000
+		for i := range records {
+			log.Put(bucket10s, record(fmt.Sprint(i), time.Duration((i*7919)%10000)*time.Millisecond))
+			time.Sleep(20 * time.Millisecond) // 500 records wait on average, some 80 KB
+		}
+		time.Sleep(time.Minute)
+		for i := range records {
+			if late := lateness(t, log, fmt.Sprint(i)); late > 1200*time.Millisecond {
+				t.Fatalf("record %d was %v late, want some more than a look-ahead's second", i, late)
+			}
+		}
+		if n := len(log.Keys("order-close")); n != records+1 {
+			t.Errorf("%d records were forwarded, want %d", n, records+1)
+		}
+	})
+}
