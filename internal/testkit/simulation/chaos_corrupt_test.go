@@ -35,10 +35,11 @@ type damage struct {
 // sweeps damages fewer, because only a sweep finds the orders of a batch that is given up.
 const batchTries = 3
 
-var orderInRecord = regexp.MustCompile(`order-\d\d`)
+// inRecord is found in records only: an order's id, and fields of pauses and of notices of losses.
+var inRecord = regexp.MustCompile(`order-\d\d|"until"|"reason"`)
 
 func (d *damage) strike(b []byte) {
-	at := orderInRecord.FindIndex(b)
+	at := inRecord.FindIndex(b)
 	if at == nil || d.left.Add(-1) < 0 {
 		return
 	}
