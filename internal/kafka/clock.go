@@ -140,8 +140,7 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 		}
 		if measured != nil {
 			c.lastSample.Store(measured)
-			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
-				lastWarning = time.Now()
+			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil {
 				cluster.opts.Logger.Warn("learning the database's clock from the control topic failed, will retry", "topic", topic, "err", err)
 			}
 			if onOffset != nil {

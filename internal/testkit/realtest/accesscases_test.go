@@ -358,7 +358,11 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 			return err
 		}
 	}
-	part, err := pipeline.New(pipeline.Options{Config: c.cfg, Connections: pipeline.Connections{Kafka: cluster, Store: db}, Releaser: done200{}, Logger: logger})
+	servers := pipeline.Connections{Kafka: cluster, Store: db}
+	if role == pipeline.Relay {
+		servers.Store = nil // a relay reaches no database
+	}
+	part, err := pipeline.New(pipeline.Options{Config: c.cfg, Connections: servers, Releaser: done200{}, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -372,8 +376,11 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	for last := error(nil); ; {
 		err := done()
 		log := refusalsAtWork(logs.Tail(1 << 20))
-		if err == nil && log != "" {
+		switch {
+		case err == nil && log != "":
 			err = errors.New("the table lacks something")
+		case err == nil && c.without != nil:
+			err = errors.New("all is done, and nothing was refused yet")
 		}
 		switch {
 		case err == nil:
