@@ -20,7 +20,7 @@ func TestLogRedis_WritesToTheLogAndIsLimited(t *testing.T) {
 	var out bytes.Buffer
 	LogRedis(slog.New(slog.NewTextHandler(&out, nil)))
 	defer logging.Enable()
-	client := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redis.NewClient(&redis.Options{PoolSize: 100, MaxRetries: -1, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("no route to Redis")
 	}})
 	defer client.Close()
