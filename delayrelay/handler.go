@@ -175,8 +175,9 @@ func (h *handler) Fetch() {
 		return
 	}
 	// Dropped records are read again when a good part of them has room. That is before their
-	// release time, because the records that stayed leave first.
-	if h.dropped.any && h.window.bytes <= h.relay.memory.Share()/4 {
+	// release time, because the records that stayed leave first. Urgent ones are all read before
+	// any is read once more.
+	if h.dropped.any && h.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 {
 		h.FetchFrom(h.dropped.from)
 		h.readTo = h.dropped.urgentEnd
 		h.dropped, h.nextFetch = dropped{}, time.Time{}
