@@ -34,10 +34,12 @@ func nextIdleFetch(b orderclose.Bucket, began, now time.Time) time.Time {
 
 // maxUnseen bounds how long a new record is not seen, and so how late an order may be whose
 // producer picked a bucket that is too long. In a bucket that is read at once, it is shorter:
-// there a look-ahead is needed only while the window is full.
+// there a look-ahead is needed only while the window is full. minUnseen is for buckets of a few
+// seconds, since a look-ahead waits for no record.
 const (
 	maxUnseen       = time.Minute
 	maxUnseenAtOnce = time.Second
+	minUnseen       = 200 * time.Millisecond
 )
 
 // nextLook returns when to look ahead again after a fetch that reached the end of the log of b.
@@ -48,7 +50,7 @@ func nextLook(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time 
 	if atOnce {
 		unseen = maxUnseenAtOnce
 	}
-	return earlier(began, now).Add(min(max(wire.UnreadFor(b), 0)/2, unseen))
+	return earlier(began, now).Add(min(max(wire.UnreadFor(b)/2, minUnseen), unseen))
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -175,8 +175,9 @@ func (h *handler) Fetch() {
 		return
 	}
 	// Dropped records are read again when a good part of them has room. That is before their
-	// release time, because the records that stayed leave first.
-	if h.dropped.any && h.window.bytes <= h.relay.memory.Share()/4 {
+	// release time, because the records that stayed leave first. Urgent ones are all read before
+	// any is read once more.
+	if h.dropped.any && h.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 {
 		h.FetchFrom(h.dropped.from)
 		h.readTo = h.dropped.urgentEnd
 		h.dropped, h.nextFetch = dropped{}, time.Time{}
@@ -192,9 +193,12 @@ func (h *handler) Fetch() {
 	}
 }
 
-// mayRead reports whether the loop may read on. A full window must shrink first, unless urgent
-// records were dropped: when they are read again, they take the place of records that leave later.
-func (h *handler) mayRead() bool { return !h.dropped.any || h.NextOffset() < h.readTo }
+// mayRead reports whether the loop may read on when readAt says so. What it reads takes the place of
+// records that leave later. If the bucket is read at once and its window is full, the window must
+// shrink first, unless dropped records are urgent: until then look-aheads read what is new.
+func (h *handler) mayRead() bool {
+	return !h.dropped.any || !h.readsAtOnce() || h.NextOffset() < h.readTo
+}
 
 // readAt returns when to read on: in a bucket whose records may have any time left, at once.
 func (h *handler) readAt() time.Time {

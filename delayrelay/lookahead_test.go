@@ -3,6 +3,7 @@ package delayrelay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -111,13 +112,69 @@ func TestRelay_AFullWindowKeepsTheEarliest(t *testing.T) {
 	}
 }
 
-// recordsRead counts the records that were read.
+// The due records of a burst leave while a full window reads its urgent records again. What it drops
+// meanwhile does not make it forget the urgent records that it has not reached.
+func TestRelay_AFullWindowReadsAllUrgentRecordsBeforeItBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, at := &recordsRead{Log: &testkit.Log{}, takes: time.Second}, testkit.TopicPartition{Topic: bucket30m.Topic}
+		put := func(count int, delay time.Duration) {
+			for i := range count {
+				log.Put(at, record(fmt.Sprint(delay, i), delay))
+			}
+		}
+		put(1000, 6*time.Minute)
+		put(1500, 6*time.Minute+3*time.Second)
+		put(6000, 20*time.Minute)
+		put(20_000, 30*time.Minute)
+		put(1, 8*time.Minute)
+		defer runRelay(t, log.Log, func(o *Options) {
+			o.Log, o.Buckets, o.WindowBytes = log, orderclose.Buckets{bucket5m, bucket30m}, 300<<10
+		})()
+		time.Sleep(40 * time.Minute)
+		if late := lateness(t, log.Log)["8m0s 0"]; late > 10*time.Second {
+			t.Errorf("the last urgent record was %v late", late)
+		}
+		if n := len(log.Keys("order-close")); n != 28_501 {
+			t.Errorf("%d records were forwarded, want 28501, each once", n)
+		}
+	})
+}
+
+// A window that has no room for its second record, and one in a bucket of a few seconds.
+func TestRelay_AFullWindowDoesNotReadWithoutAPause(t *testing.T) {
+	for _, row := range []struct {
+		bucket time.Duration
+		sizes  []int
+	}{
+		{30 * time.Minute, []int{20 << 10, 130 << 10, 130 << 10}},
+		{5 * time.Second, slices.Repeat([]int{1000}, 400)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, b := &recordsRead{Log: &testkit.Log{}, takes: time.Millisecond}, orderclose.Bucket{Topic: "delay", Length: row.bucket}
+			for i, size := range row.sizes {
+				m := record(fmt.Sprint(i), row.bucket+time.Duration(i)*time.Millisecond)
+				m.Value = make([]byte, size)
+				log.Put(testkit.TopicPartition{Topic: b.Topic}, m)
+			}
+			defer runRelay(t, log.Log, func(o *Options) { o.Log, o.Buckets, o.WindowBytes = log, orderclose.Buckets{b}, 187<<10 })()
+			time.Sleep(4 * time.Second)
+			if n := log.fetches.Load(); n > 30 {
+				t.Errorf("bucket %v: %d fetches in 4 s", row.bucket, n)
+			}
+		})
+	}
+}
+
+// recordsRead counts the records that were read, and the fetches.
 type recordsRead struct {
 	*testkit.Log
-	n atomic.Int64
+	takes      time.Duration // of each fetch
+	n, fetches atomic.Int64
 }
 
 func (l *recordsRead) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	l.fetches.Add(1)
+	time.Sleep(l.takes)
 	f, err := l.Log.Read(ctx, at)
 	l.n.Add(int64(len(f.Records)))
 	return f, err

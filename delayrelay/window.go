@@ -101,15 +101,14 @@ func (w *window) freeTaken() { clear(w.taken) }
 // trim frees memory that is kept for reuse.
 func (w *window) trim() { w.taken = nil }
 
-// dropLatest removes and returns the records with the latest release times until the heap
-// is within the given bytes. The earliest record of the heap always stays.
+// dropLatest removes and returns the records with the latest release times. The earliest stay until
+// they have the given bytes, or a part of a record more: a window that were nearly empty would be
+// filled and dropped again at once.
 func (w *window) dropLatest(bytes int) []waiting {
 	w.sort()
 	keep := 0
-	for size := 0; keep < len(w.heap); keep++ {
-		if size += w.heap[keep].record.Size(); size > bytes && keep > 0 {
-			break
-		}
+	for size := 0; keep < len(w.heap) && (keep == 0 || size < bytes); keep++ {
+		size += w.heap[keep].record.Size()
 	}
 	dropped := slices.Clone(w.heap[keep:])
 	for _, r := range dropped {

@@ -15,6 +15,10 @@ const (
 	databaseSlack = 500 * time.Millisecond
 	// databaseTimeout bounds one question for the database's time.
 	databaseTimeout = 2 * time.Second
+	// databaseFresh is how old a probe may be, and databaseMost the largest difference that is
+	// believed. Without a probe that counts, the brokers' clock is used.
+	databaseFresh = 5 * time.Minute
+	databaseMost  = 24 * time.Hour
 	// probesBack is how many records of the control topic are searched for the database's time:
 	// those of a minute of 50 relays and closers, and more.
 	probesBack = 500
@@ -67,21 +71,29 @@ func probeOf(sent reading, database *databaseTime) (wire.Message, error) {
 	return wire.Message{Value: value}, err
 }
 
-// learnDatabase sets DatabaseAhead: by the measurement of this process, or, if it knows no database,
-// by the newest probes in the topic of processes that do. A relay need not reach the database.
-func (c *BrokerClock) learnDatabase(ctx context.Context, cluster *Cluster, topic string, own []time.Duration) error {
-	if c.Database != nil {
+// probeLog is where probes are read.
+type probeLog interface {
+	LogReader
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+}
+
+// learnDatabase sets DatabaseAhead: by the measurement of this process, or, if its database is unknown
+// or does not answer, by the newest probes in the topic of processes whose database does. A relay
+// need not reach the database.
+func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic string, own []time.Duration) error {
+	if len(own) > 0 {
 		c.setDatabaseAhead(own)
 		return nil
 	}
-	first, end, err := cluster.Bounds(ctx, topic, 0)
+	first, end, err := log.Bounds(ctx, topic, 0)
 	if err != nil {
 		return err
 	}
 	var all []time.Duration // oldest first
-	_, err = Scan(ctx, cluster, topic, Span{First: max(first, end-probesBack), End: end}, func(f wire.Fetched) error {
+	_, err = Scan(ctx, log, topic, Span{First: max(first, end-probesBack), End: end}, func(f wire.Fetched) error {
 		for i := range f.Records {
-			if ahead, ok := databaseAhead(&f.Records[i]); ok {
+			r := &f.Records[i]
+			if ahead, ok := databaseAhead(r); ok && c.Now().Sub(r.AppendedAt()) <= databaseFresh {
 				all = append(all, ahead)
 			}
 		}
@@ -97,22 +109,31 @@ func (c *BrokerClock) learnDatabase(ctx context.Context, cluster *Cluster, topic
 }
 
 // setDatabaseAhead takes the largest of the newest measurements. Each one is too small by the time
-// that its append took. Older ones do not count: a broker's clock may have been set since.
+// that its append took, which may be seconds while a broker restarts. So one that no other confirms
+// does not count. Older ones do not count either: a broker's clock may have been set since.
 func (c *BrokerClock) setDatabaseAhead(newest []time.Duration) {
-	if len(newest) == 0 {
-		return // no process that knows it has probed lately: the clocks are as they were
+	if len(newest) == 0 { // no process that knows it has probed lately
+		c.databaseAhead.Store(0)
+		return
 	}
+	newest = newest[max(0, len(newest)-probesPerRound):]
 	ahead := newest[len(newest)-1]
-	for _, other := range newest[max(0, len(newest)-probesPerRound):] {
-		if other > ahead && other-ahead < probeSlow {
+	if n := len(newest); n == probesPerRound && !near(ahead, newest[0]) && !near(ahead, newest[1]) && near(newest[0], newest[1]) {
+		ahead = newest[1] // the append of the newest took long, or its clock was set: the next probe shows it
+	}
+	for _, other := range newest {
+		if other > ahead && near(other, ahead) {
 			ahead = other
 		}
 	}
-	if ahead.Abs() < databaseSlack {
+	if ahead.Abs() < databaseSlack || ahead.Abs() > databaseMost {
 		ahead = 0
 	}
 	c.databaseAhead.Store(int64(ahead))
 }
+
+// near reports whether two measurements differ by no more than round trips do.
+func near(a, b time.Duration) bool { return (a - b).Abs() < probeSlow }
 
 // databaseAhead returns by how much the database's clock was ahead of the broker's when the broker
 // appended the probe. ok is false for any other record.

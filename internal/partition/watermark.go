@@ -154,7 +154,7 @@ func (w *Watermark) Lose(below int64) {
 func (w *Watermark) Done(offset int64) {
 	if offset >= w.next {
 		if w.untake(offset) {
-			w.doneAhead = slices.Insert(w.doneAhead, w.runFrom(offset), wire.Run{First: offset, End: offset + 1})
+			w.addAhead(offset)
 			w.changes++
 		}
 		return
@@ -166,6 +166,20 @@ func (w *Watermark) Done(offset int64) {
 	o.state = done
 	w.changes++
 	w.advance()
+}
+
+// addAhead adds an offset to doneAhead. It joins runs that touch, so that thousands of records which are
+// done ahead take the memory of the gaps between them.
+func (w *Watermark) addAhead(offset int64) {
+	at, run := w.runFrom(offset), wire.Run{First: offset, End: offset + 1}
+	from, to := at, at
+	if at > 0 && w.doneAhead[at-1].End == offset {
+		from, run.First = at-1, w.doneAhead[at-1].First
+	}
+	if at < len(w.doneAhead) && w.doneAhead[at].First == run.End {
+		to, run.End = at+1, w.doneAhead[at].End
+	}
+	w.doneAhead = slices.Replace(w.doneAhead, from, to, run)
 }
 
 // compact joins done offsets into runs, so that one record that stays open for hours

@@ -181,3 +181,17 @@ func TestWatermark_WhatIsTakenAheadIsProcessedOnce(t *testing.T) {
 		}
 	})
 }
+
+// Each second record is done when it is taken, and then the others.
+func TestWatermark_RunsThatAreDoneAheadAreJoined(t *testing.T) {
+	w := NewWatermark(0)
+	for _, first := range []int64{1, 2} {
+		for o := first; o < 1000; o += 2 {
+			w.Take(o)
+			w.Done(o)
+		}
+	}
+	if len(w.doneAhead) != 1 {
+		t.Errorf("%d runs, want 1: %v", len(w.doneAhead), w.doneAhead)
+	}
+}

@@ -54,6 +54,16 @@ var relayMutants = []mutant{
 		pkg:   "delayrelay", run: "TestRelay_AFullWindowKeepsTheEarliest", says: "late",
 	},
 	{
+		name:  "a full window forgets urgent records that it has not read again yet",
+		edits: []edit{{"delayrelay/handler.go", "h.dropped.any && h.NextOffset() >= h.readTo && ", "h.dropped.any && "}},
+		pkg:   "delayrelay", run: "TestRelay_AFullWindowReadsAll", says: "the last urgent record was",
+	},
+	{
+		name:  "a window that is nearly empty after a drop reads the dropped records again at once",
+		edits: []edit{{"delayrelay/window.go", "		size += w.heap[keep].record.Size()\n", "		if size += w.heap[keep].record.Size(); size > bytes && keep > 0 {\n			break\n		}\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AFullWindowDoesNotRead", says: "fetches in 4 s",
+	},
+	{
 		name:  "a maximum delay is refused if it is exceeded by the difference of two clocks",
 		edits: []edit{{"order.go", "ahead > max+MaxDelaySlack", "ahead > max"}},
 		pkg:   ".", run: "TestValidate_", says: "past the maximum by the clock slack",
