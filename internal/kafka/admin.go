@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -60,6 +62,35 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 		}
 	}
 	return states, nil
+}
+
+// MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit.
+func (c *Cluster) MetadataLimit(ctx context.Context) (least int, err error) {
+	const key = "offset.metadata.max.bytes"
+	meta, err := c.metadata(ctx)
+	if err != nil {
+		return 0, err
+	}
+	req := &kafka.DescribeConfigsRequest{}
+	for _, b := range meta.Brokers {
+		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(b.ID), ConfigNames: []string{key}})
+	}
+	res, err := c.client.DescribeConfigs(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	least = math.MaxInt
+	for _, r := range res.Resources {
+		if r.Error != nil || len(r.ConfigEntries) != 1 {
+			return 0, fmt.Errorf("broker %s does not tell its %s: %w", r.ResourceName, key, cmp.Or(r.Error, errors.ErrUnsupported))
+		}
+		n, err := strconv.Atoi(r.ConfigEntries[0].ConfigValue)
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, n)
+	}
+	return least, nil
 }
 
 // Check returns the differences between the topics and their specs. A difference of a foreign topic
