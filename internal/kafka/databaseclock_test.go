@@ -32,14 +32,8 @@ func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) 
 // The control topic has other records, and probes of processes without a database.
 func TestBrokerClock_ReadsTheDatabasesClockFromProbes(t *testing.T) {
 	appended := time.UnixMilli(1_700_000_000_000)
-	known, err := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Minute), 0})
-	if err != nil {
-		t.Fatal(err)
-	}
-	unknown, err := probeOf(reading{appended, time.Second}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Minute), 0})
+	unknown := probeOf(reading{appended, time.Second}, nil)
 	keyed := known
 	keyed.Key = []byte("pause")
 	for i, m := range []wire.Message{known, unknown, keyed, {Value: []byte("{")}} {

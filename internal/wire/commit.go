@@ -130,11 +130,3 @@ func DecodeRuns(low int64, encoded string) []Run {
 	}
 	return runs
 }
-
-// CountRuns returns the number of offsets in the runs.
-func CountRuns(runs []Run) (n int64) {
-	for _, r := range runs {
-		n += r.End - r.First
-	}
-	return n
-}
