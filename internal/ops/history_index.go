@@ -208,12 +208,7 @@ func (p *partitionState) readFrom(partition int, from int64) {
 }
 
 // pending returns how many offsets are in todo.
-func (p *partitionState) pending() (n int64) {
-	for _, s := range p.todo {
-		n += s.Len()
-	}
-	return n
-}
+func (p *partitionState) pending() int64 { return kafka.TotalLen(p.todo) }
 
 // unread returns how many offsets from floor on have not been read.
 func (p *partitionState) unread() int64 { return p.pending() + p.low - p.floor }

@@ -166,10 +166,7 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 		}
 	}
 	spans := within(from, waiting, end, b.Records)
-	p.Skipped = end - from
-	for _, s := range spans {
-		p.Skipped -= s.Len()
-	}
+	p.Skipped = end - from - kafka.TotalLen(spans)
 	for _, s := range spans {
 		s.Partition = p.Partition
 		if err := p.read(ctx, log, s, id, commit, end); err != nil {
