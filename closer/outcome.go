@@ -74,10 +74,7 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 // countPending counts an order that starts or stops waiting for the payment provider.
 func (h *handler) countPending(before wire.Record, d decision) {
 	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
-	switch {
-	case is && !was:
-		h.metrics.PaymentPending(true)
-	case was && !is:
-		h.metrics.PaymentPending(false)
+	if was != is {
+		h.metrics.PaymentPending(is)
 	}
 }

@@ -95,14 +95,13 @@ func (h *handler) forward(records []wire.RawRecord) {
 		return
 	}
 	sent := h.SendNow(h.o.CloseTopic, records)
-	h.countForwarded(sent)
 	for i := range sent.Left { // the bodies may be in the memory of the fetch
 		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)
 	}
-	h.putBack(sent.Left, sent.Pause)
+	h.handleForwarded(sent)
 }
 
-// handleForwarded processes the result of an append that forward and replay have not waited for.
+// handleForwarded processes the result of an append to the close topic or the replay topic.
 func (h *handler) handleForwarded(sent partition.SendResult) {
 	h.countForwarded(sent)
 	h.putBack(sent.Left, sent.Pause)

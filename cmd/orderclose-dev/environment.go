@@ -190,13 +190,16 @@ func exports(s string) map[string]string {
 
 // dropTopics deletes what the demo created in Kafka and Redis.
 func (st *environment) dropTopics(ctx context.Context) error {
-	var names []string
-	for _, spec := range ops.TopicSpecs(st.cfg) {
+	var names, groups []string
+	for _, spec := range append(ops.TopicSpecs(st.cfg), ops.ShadowSpec(st.cfg)) {
 		names = append(names, spec.Name)
+		if spec.Group != "" {
+			groups = append(groups, spec.Group)
+		}
 	}
 	return errors.Join(
 		st.Kafka.DeleteTopics(ctx, names...),
-		st.Kafka.DeleteGroups(ctx, ops.Groups(st.cfg)...),
+		st.Kafka.DeleteGroups(ctx, groups...),
 		st.Redis.Del(ctx, st.cfg.Compensator.Lock.Key).Err(),
 	)
 }

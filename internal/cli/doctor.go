@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -34,7 +35,8 @@ func newDoctor(c *common) *cobra.Command {
 		Use:   "doctor [--stock]",
 		Short: "Check servers, clocks, schema, topics and dead letters; or the stock, row by row",
 		Long: `Check that the servers that are set answer, how much the clocks differ, that schema
-and topics are as this version needs them, and that no dead letter is pending.
+and topics are as this version needs them, that brokers accept long commits, and that
+no dead letter is pending.
 
 With --stock check the stock instead: the reserved quantity of each SKU must be what
 unpaid and paid orders hold, and each closed, cancelled or shipped order must have moved
@@ -168,7 +170,7 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 	if !ping.OK {
 		return []checkup{ping}, 0, false
 	}
-	all = append(all, ping, withTimeout(ctx, s.checkTopics), withTimeout(ctx, s.checkIdentity), withTimeout(ctx, s.checkDeadLetters))
+	all = append(all, ping, withTimeout(ctx, s.checkTopics), withTimeout(ctx, s.checkIdentity), withTimeout(ctx, s.checkDeadLetters), withTimeout(ctx, s.checkCommits))
 	return append(all, withTimeout(ctx, func(ctx context.Context) checkup {
 		const check = "clock of Kafka"
 		if s.found.Unknown("topics.prefix", "topics.control") {
@@ -231,6 +233,21 @@ func (s *session) checkIdentity(ctx context.Context) checkup {
 		return skipped(check, "asking for the ids failed: "+err.Error())
 	}
 	return passed(check, "the brokers have them: a deleted and recreated topic is noticed")
+}
+
+// checkCommits checks that the brokers accept the longest commits: those of a partition on which
+// many records were done in another order.
+func (s *session) checkCommits(ctx context.Context) checkup {
+	const check = "commits"
+	limit, err := s.Kafka.MetadataLimit(ctx)
+	switch {
+	case err != nil:
+		return skipped(check, "not checked: "+err.Error())
+	case limit < wire.MaxCommitBytes:
+		return finding(check, fmt.Sprintf("a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again", limit),
+			fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes))
+	}
+	return passed(check, "the brokers accept the longest")
 }
 
 func (s *session) checkDeadLetters(ctx context.Context) checkup {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -60,6 +62,32 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 pending: 1 failed") {
 		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
+	}
+}
+
+// The broker accepts commits that are too short for a partition with many retries.
+func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
+	r := newRig(t)
+	limit := "4095"
+	r.broker.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.broker.KeepControl()
+		asked := req.(*kmsg.DescribeConfigsRequest).Resources[0]
+		if asked.ResourceType != kmsg.ConfigResourceTypeBroker {
+			return nil, nil, false
+		}
+		res, answer := req.ResponseKind().(*kmsg.DescribeConfigsResponse), kmsg.NewDescribeConfigsResponseResource()
+		answer.ResourceName, answer.ResourceType = asked.ResourceName, asked.ResourceType
+		answer.Configs = append(answer.Configs, kmsg.DescribeConfigsResponseResourceConfig{Name: "offset.metadata.max.bytes", Value: &limit})
+		res.Resources = append(res.Resources, answer)
+		return res, nil, true
+	})
+	r.cli("topics", "apply")
+	if out, _, code := r.cli("doctor"); code != 3 || !strings.Contains(out, "FOUND  commits") || !strings.Contains(out, "offset.metadata.max.bytes to 4096") {
+		t.Errorf("a limit of %s: exit %d\n%s", limit, code, out)
+	}
+	limit = "4096"
+	if out, _, code := r.cli("doctor"); code != 0 || !strings.Contains(out, "the brokers accept the longest") {
+		t.Errorf("a limit of %s: exit %d\n%s", limit, code, out)
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -30,21 +32,15 @@ func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]Topic
 }
 
 func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[string]TopicState, error) {
-	meta, err := c.metadata(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
+	states, err := c.shapes(ctx, names)
+	if err != nil || len(states) == 0 {
+		return states, err
 	}
-	states := map[string]TopicState{}
 	req := &kafka.DescribeConfigsRequest{}
-	for _, t := range meta.Topics {
-		if t.Error != nil || len(t.Partitions) == 0 {
-			continue
+	for _, name := range names {
+		if states[name].Exists {
+			req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: name})
 		}
-		states[t.Name] = TopicState{Exists: true, Partitions: len(t.Partitions), Replication: len(t.Partitions[0].Replicas), Config: map[string]string{}}
-		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: t.Name})
-	}
-	if len(states) == 0 {
-		return states, nil
 	}
 	res, err := c.client.DescribeConfigs(ctx, req)
 	if err != nil {
@@ -62,14 +58,54 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 	return states, nil
 }
 
+// shapes returns the states of the topics without their settings.
+func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicState, error) {
+	meta, err := c.metadata(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	states := map[string]TopicState{}
+	for _, t := range meta.Topics {
+		if t.Error == nil && len(t.Partitions) > 0 {
+			states[t.Name] = TopicState{Exists: true, Partitions: len(t.Partitions), Replication: len(t.Partitions[0].Replicas), Config: map[string]string{}}
+		}
+	}
+	return states, nil
+}
+
+// MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit.
+func (c *Cluster) MetadataLimit(ctx context.Context) (least int, err error) {
+	const key = "offset.metadata.max.bytes"
+	meta, err := c.metadata(ctx)
+	if err != nil {
+		return 0, err
+	}
+	req := &kafka.DescribeConfigsRequest{}
+	for _, b := range meta.Brokers {
+		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(b.ID), ConfigNames: []string{key}})
+	}
+	res, err := c.client.DescribeConfigs(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	least = math.MaxInt
+	for _, r := range res.Resources {
+		if r.Error != nil || len(r.ConfigEntries) != 1 {
+			return 0, fmt.Errorf("broker %s does not tell its %s: %w", r.ResourceName, key, cmp.Or(r.Error, errors.ErrUnsupported))
+		}
+		n, err := strconv.Atoi(r.ConfigEntries[0].ConfigValue)
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, n)
+	}
+	return least, nil
+}
+
 // Check returns the differences between the topics and their specs. A difference of a foreign topic
 // has no change; see Foreign.
 func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
-	names := make([]string, len(specs))
-	for i, s := range specs {
-		names[i] = s.Name
-	}
-	states, err := c.Topics(ctx, names...)
+	states, err := c.Topics(ctx, topicNames(specs)...)
 	if err != nil {
 		return nil, err
 	}

@@ -124,6 +124,12 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 	cluster.clock.Store(c)
 	defer cluster.clock.CompareAndSwap(c, nil)
 	lastWarning := time.Now() // no warning while Kafka starts
+	warn := func(what string, err error) {
+		if err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
+			lastWarning = time.Now()
+			cluster.opts.Logger.Warn(what+" failed, will retry", "topic", topic, "err", err)
+		}
+	}
 	for {
 		pause := probeRetry
 		// Forget earlier mismatches. A mismatch from here on may be newer than the measurement.
@@ -134,10 +140,7 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 			}
 		}
 		measured, err := c.measure(ctx, cluster, topic)
-		if err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
-			lastWarning = time.Now()
-			cluster.opts.Logger.Warn("measuring the brokers' clock failed, will retry", "topic", topic, "err", err)
-		}
+		warn("measuring the brokers' clock", err)
 		if measured != nil {
 			c.lastSample.Store(measured)
 			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil {
@@ -224,11 +227,7 @@ func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic strin
 	shortest, database := probeSlow+1, c.askDatabase(ctx)
 	for range probesPerRound {
 		sent := c.local()
-		m, failed := probeOf(sent, database)
-		if failed != nil {
-			return nil, failed
-		}
-		at, failed := cluster.Append(ctx, topic, 0, []wire.Message{m})
+		at, failed := cluster.Append(ctx, topic, 0, []wire.Message{probeOf(sent, database)})
 		answered := c.local()
 		if failed != nil {
 			err = failed

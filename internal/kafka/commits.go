@@ -141,22 +141,27 @@ func (c *Cluster) Position(ctx context.Context, group, topic string, partition i
 // partition alone.
 func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {
 	err := askCoordinator(ctx, func() error {
-		res, err := c.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
+		return c.commit(ctx, topic, []kafka.OffsetCommit{{Partition: partition, Offset: offset}}, kafka.OffsetCommitRequest{
 			GroupID: group, GenerationID: -1, // of no generation
-			Topics: map[string][]kafka.OffsetCommit{topic: {{Partition: partition, Offset: offset}}},
 		})
-		if err != nil {
-			return err
-		}
-		for _, p := range res.Topics[topic] {
-			if p.Error != nil {
-				return p.Error
-			}
-		}
-		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("commit of group %s for %s/%d: %w", group, topic, partition, err)
+		return fmt.Errorf("commit of group %s for %s: %w", group, topic, err)
+	}
+	return nil
+}
+
+// commit commits offsets of a topic for the group and the member of the request.
+func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) error {
+	req.Topics = map[string][]kafka.OffsetCommit{topic: offsets}
+	res, err := c.client.OffsetCommit(ctx, &req)
+	if err != nil {
+		return err
+	}
+	for _, p := range res.Topics[topic] {
+		if p.Error != nil {
+			return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
+		}
 	}
 	return nil
 }

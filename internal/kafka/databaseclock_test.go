@@ -39,14 +39,8 @@ func TestBrokerClock_TakesTheNewestMeasurementOfTheDatabasesClock(t *testing.T) 
 // The control topic has other records, and probes of processes without a database.
 func TestBrokerClock_ReadsTheDatabasesClockFromProbes(t *testing.T) {
 	appended := time.UnixMilli(1_700_000_000_000)
-	known, err := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Minute), 0})
-	if err != nil {
-		t.Fatal(err)
-	}
-	unknown, err := probeOf(reading{appended, time.Second}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Minute), 0})
+	unknown := probeOf(reading{appended, time.Second}, nil)
 	keyed := known
 	keyed.Key = []byte("pause")
 	for i, m := range []wire.Message{known, unknown, keyed, {Value: []byte("{")}} {
@@ -70,10 +64,7 @@ func (l oneProbe) Read(context.Context, wire.Position) (wire.Fetched, error) {
 
 // No process that knows the database probes any more: the brokers' clock may be right by now.
 func TestBrokerClock_ForgetsOldProbes(t *testing.T) {
-	m, err := probeOf(reading{time.Now(), time.Second}, &databaseTime{time.Now(), time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := probeOf(reading{time.Now(), time.Second}, &databaseTime{time.Now(), time.Second})
 	m.Appended = time.Now().Add(-time.Hour)
 	c := NewBrokerClock(nil)
 	c.databaseAhead.Store(int64(time.Hour))
@@ -85,10 +76,7 @@ func TestBrokerClock_ForgetsOldProbes(t *testing.T) {
 // A relay may have the address of a database that only closers reach.
 func TestBrokerClock_LearnsFromOthersWhileItsOwnDatabaseDoesNotAnswer(t *testing.T) {
 	appended := time.Now().Truncate(time.Millisecond)
-	m, err := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Hour), time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := probeOf(reading{appended, time.Second}, &databaseTime{appended.Add(time.Hour), time.Second})
 	m.Appended = appended
 	c := NewBrokerClock(nil)
 	c.Database = func(context.Context) (time.Time, error) { return time.Time{}, errors.New("no route to host") }

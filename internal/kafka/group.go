@@ -234,21 +234,7 @@ func (g *generation) send(ctx context.Context, commits map[int]Commit, partition
 	for number, c := range commits {
 		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
 	}
-	res, err := g.cluster.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
-		GroupID:      g.gen.GroupID,
-		GenerationID: int(g.gen.ID),
-		MemberID:     g.gen.MemberID,
-		Topics:       map[string][]kafka.OffsetCommit{g.topic: offsets},
-	})
-	if err != nil {
-		return err
-	}
-	for _, p := range res.Topics[g.topic] {
-		if p.Error != nil {
-			return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
-		}
-	}
-	return nil
+	return g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.gen.GroupID, GenerationID: int(g.gen.ID), MemberID: g.gen.MemberID})
 }
 
 // note stores a commit of a partition, to be sent with the next commit.

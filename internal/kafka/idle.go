@@ -2,26 +2,23 @@ package kafka
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 )
 
 // Exists reports whether the topic exists. If this user may not see the topic, Exists
 // returns true, and an append to it will report the missing access.
 func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
-	meta, err := c.metadata(ctx, topic)
-	if hiddenTopic(err) {
+	_, err := c.askPartitions(ctx, topic)
+	switch {
+	case err == nil, hiddenTopic(err):
 		return true, nil
+	case errors.Is(err, kafka.UnknownTopicOrPartition):
+		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("topic %s: %w", topic, err)
-	}
-	for _, t := range meta.Topics {
-		if t.Name == topic && t.Error == nil && len(t.Partitions) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+	return false, err
 }
 
 // WaitingIn returns the number of offsets of a topic that the group has not done yet, as Waiting

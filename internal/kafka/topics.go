@@ -23,6 +23,14 @@ type TopicSpec struct {
 	Named bool
 }
 
+func topicNames(specs []TopicSpec) []string {
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = s.Name
+	}
+	return names
+}
+
 // TopicState is what a topic looks like. The zero value is a topic that does not exist.
 type TopicState struct {
 	Exists      bool

@@ -118,8 +118,10 @@ func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error 
 	if !ok {
 		return nil
 	}
-	slices.Sort(r.names)
-	a.name = strings.Join(r.names, ", ")
+	if a.resource != "Cluster" { // its names are those of brokers
+		slices.Sort(r.names)
+		a.name = strings.Join(r.names, ", ")
+	}
 	return denied(who(), a, r.code)
 }
 

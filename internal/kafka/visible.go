@@ -37,19 +37,9 @@ func (c *Cluster) CheckVisible(ctx context.Context, specs []TopicSpec) (findings
 
 // checkShape compares partitions and replication, but no settings.
 func (c *Cluster) checkShape(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
-	names := make([]string, len(specs))
-	for i, s := range specs {
-		names[i] = s.Name
-	}
-	meta, err := c.metadata(ctx, names...)
+	states, err := c.shapes(ctx, topicNames(specs))
 	if err != nil {
 		return nil, err
-	}
-	states := map[string]TopicState{}
-	for _, t := range meta.Topics {
-		if t.Error == nil && len(t.Partitions) > 0 {
-			states[t.Name] = TopicState{Exists: true, Partitions: len(t.Partitions), Replication: len(t.Partitions[0].Replicas)}
-		}
 	}
 	var findings []Finding
 	for _, f := range Drift(specs, states) {

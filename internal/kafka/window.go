@@ -21,6 +21,14 @@ type Span struct {
 // Len returns the number of offsets in the span.
 func (s Span) Len() int64 { return s.End - s.First }
 
+// TotalLen returns the number of offsets in the spans.
+func TotalLen(spans []Span) (n int64) {
+	for _, s := range spans {
+		n += s.Len()
+	}
+	return n
+}
+
 // Window returns, by partition, the offsets of the records that were appended to the topic in
 // [from, to). It leaves out partitions without such records. It reads no record.
 func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) ([]Span, error) {

@@ -75,7 +75,6 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
 	var findings []kafka.Finding
 	for _, b := range UnlistedBuckets(c, names) {
 		use, err := inUse(ctx, k, c.RelayGroup(b), b, now)

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
@@ -37,15 +38,8 @@ func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []
 
 // Known reports whether the database or a searched topic has the order.
 func (s History) Known() bool {
-	if s.Database != nil && s.Database.Known() {
-		return true
-	}
-	for _, p := range s.Topics {
-		if len(p.Records) > 0 {
-			return true
-		}
-	}
-	return false
+	return s.Database != nil && s.Database.Known() ||
+		slices.ContainsFunc(s.Topics, func(p HistoryTopic) bool { return len(p.Records) > 0 })
 }
 
 // Skipped returns how many offsets were not searched because the budget was used up.
@@ -88,7 +82,7 @@ func (s History) record() Sentence {
 		for _, r := range p.Records {
 			switch {
 			case r.Waits && r.Leaves != nil:
-				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, clock(*r.Leaves))}
+				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, stamp(*r.Leaves))}
 			case r.Waits:
 				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
@@ -109,12 +103,7 @@ func (s History) record() Sentence {
 
 // settled reports whether the partition has a resolution of a dead letter.
 func settled(p HistoryTopic, dead Record) bool {
-	for _, r := range p.Records {
-		if r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Records, func(r Record) bool {
+		return r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset
+	})
 }
-
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

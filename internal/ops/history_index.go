@@ -208,33 +208,18 @@ func (p *partitionState) readFrom(partition int, from int64) {
 }
 
 // pending returns how many offsets are in todo.
-func (p *partitionState) pending() (n int64) {
-	for _, s := range p.todo {
-		n += s.Len()
-	}
-	return n
-}
+func (p *partitionState) pending() int64 { return kafka.TotalLen(p.todo) }
 
 // unread returns how many offsets from floor on have not been read.
 func (p *partitionState) unread() int64 { return p.pending() + p.low - p.floor }
 
 // load reads the commit and the bounds of a partition.
-func (x *RecordIndex) load(ctx context.Context, at topicPartition, p *partitionState) (err error) {
-	topic := x.topics[at.topic]
-	p.commit.Offset = -1
-	if topic.Group != "" {
-		commits, err := x.log.Commits(ctx, topic.Group, topic.Topic, x.counts[at.topic])
-		if err != nil {
-			return err
-		}
-		p.commit = commits[at.partition]
+func (x *RecordIndex) load(ctx context.Context, at topicPartition, p *partitionState) error {
+	commit, first, end, err := x.topics[at.topic].bounds(ctx, x.log, at.partition, x.counts[at.topic])
+	if err == nil {
+		p.loaded, p.commit, p.end, p.low, p.floor = true, commit, end, end, kafka.FirstWaiting(commit, first, end)
 	}
-	first, end, err := x.log.Bounds(ctx, topic.Topic, at.partition)
-	if err != nil {
-		return err
-	}
-	p.loaded, p.end, p.low, p.floor = true, end, end, kafka.FirstWaiting(p.commit, first, end)
-	return nil
+	return err
 }
 
 // read reads the spans in todo, at most budget offsets.

@@ -138,15 +138,7 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 		return err
 	}
 	p.Partition = kafka.PartitionOf([]byte(id), n)
-	commit := kafka.Commit{Offset: -1}
-	if p.Group != "" {
-		commits, err := log.Commits(ctx, p.Group, p.Topic, n)
-		if err != nil {
-			return err
-		}
-		commit = commits[p.Partition]
-	}
-	first, end, err := log.Bounds(ctx, p.Topic, p.Partition)
+	commit, first, end, err := p.bounds(ctx, log, p.Partition, n)
 	if err != nil {
 		return err
 	}
@@ -174,10 +166,7 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 		}
 	}
 	spans := within(from, waiting, end, b.Records)
-	p.Skipped = end - from
-	for _, s := range spans {
-		p.Skipped -= s.Len()
-	}
+	p.Skipped = end - from - kafka.TotalLen(spans)
 	for _, s := range spans {
 		s.Partition = p.Partition
 		if err := p.read(ctx, log, s, id, commit, end); err != nil {
@@ -188,6 +177,21 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 		p.Skipped += doubtfulOffsets
 	}
 	return nil
+}
+
+// bounds returns what the topic's group has committed for one of n partitions, and the bounds of the
+// partition.
+func (p *HistoryTopic) bounds(ctx context.Context, log HistoryLog, partition, n int) (commit kafka.Commit, first, end int64, err error) {
+	commit.Offset = -1
+	if p.hasGroup() {
+		commits, err := log.Commits(ctx, p.Group, p.Topic, n)
+		if err != nil {
+			return commit, 0, 0, err
+		}
+		commit = commits[partition]
+	}
+	first, end, err = log.Bounds(ctx, p.Topic, partition)
+	return commit, first, end, err
 }
 
 // readIndexed reads the records of the order that the index knows, and returns the offset from which on

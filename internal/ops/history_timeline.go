@@ -31,7 +31,7 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 		}
 	}
 	if db != nil && db.Order != nil {
-		created := []Phrase{say("created, to be closed at %s if it is not paid", clock(db.Order.Due))}
+		created := []Phrase{say("created, to be closed at %s if it is not paid", stamp(db.Order.Due))}
 		if db.Order.Category != "" {
 			created = append(created, say("category %s", db.Order.Category))
 		}
@@ -122,7 +122,7 @@ func (r Record) what(kind TopicKind) Sentence {
 		states = append(states, say("handed to the closer"))
 	}
 	if r.Leaves != nil {
-		states = append(states, say("to leave at %s", clock(*r.Leaves)))
+		states = append(states, say("to leave at %s", stamp(*r.Leaves)))
 	}
 	if r.Attempt > 0 {
 		states = append(states, say("after %d failed attempts (%s)", r.Attempt, r.Cause))

@@ -92,9 +92,7 @@ func (l Lateness) Problems() (n int) {
 func readStage(ctx context.Context, log LatenessLog, stage, topic string, from time.Time, lateness func(*wire.Message) (time.Duration, bool)) StageLateness {
 	s := StageLateness{Stage: stage, Topic: topic}
 	spans, err := spansSince(ctx, log, topic, from)
-	for _, span := range spans {
-		s.Appended += span.Len()
-	}
+	s.Appended = kafka.TotalLen(spans)
 	ranges, all := sampleRanges(spans)
 	records, read, failed := readRanges(ctx, log, topic, ranges)
 	s.Complete = all && read && err == nil
@@ -139,11 +137,7 @@ func spansSince(ctx context.Context, log LatenessLog, topic string, from time.Ti
 // over the spans: each is the middle of a part of a span. all says that they cover the spans. It is a
 // pure function.
 func sampleRanges(spans []kafka.Span) (ranges []kafka.Span, all bool) {
-	var total int64
-	for _, s := range spans {
-		total += s.Len()
-	}
-	step := max(latenessRange, (total+latenessFetches-1)/latenessFetches)
+	step := max(latenessRange, (kafka.TotalLen(spans)+latenessFetches-1)/latenessFetches)
 	for _, s := range spans {
 		for first := s.First; first < s.End; first += step {
 			end := min(first+step, s.End)

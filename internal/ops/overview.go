@@ -140,7 +140,7 @@ func Judge(f Facts) Verdict {
 			add(SweepFailed, last.Failed, last.Error)
 		}
 		if f.SweepPeriod > 0 && f.Now.Sub(ended) > 2*f.SweepPeriod {
-			add(SweepMissing, 0, clock(ended))
+			add(SweepMissing, 0, stamp(ended))
 		}
 		if last.Closed > 0 {
 			add(SweepFound, last.Closed, describeCauses(last.Causes))

@@ -97,9 +97,7 @@ func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPl
 	if err := p.resume(ctx, log, n); err != nil {
 		return p, err
 	}
-	for _, s := range p.Spans {
-		p.Records += s.Len()
-	}
+	p.Records = kafka.TotalLen(p.Spans)
 	return p, nil
 }
 

@@ -134,10 +134,7 @@ func (r *shadowReport) readVerdicts(ctx context.Context, total int64) error {
 	if err != nil {
 		return err
 	}
-	var all, read int64
-	for _, s := range spans {
-		all += s.Len()
-	}
+	all, read := kafka.TotalLen(spans), int64(0)
 	for _, s := range spans {
 		err := r.o.Log.ReadSpan(ctx, r.o.Topic, s, func(records []wire.RawRecord) error {
 			for _, raw := range records {

@@ -108,17 +108,7 @@ func (r Status) Worst(limit time.Duration) (Overdue, bool) {
 
 // Problems counts the topics and partitions with a problem.
 func (r Status) Problems() int {
-	n := 0
-	for _, t := range r.Topics {
-		if t.Problem != "" {
-			n++
-		}
-		for _, p := range t.Partitions {
-			if p.Problem != "" {
-				n++
-			}
-		}
-	}
+	n, _ := r.firstProblem()
 	return n
 }
 

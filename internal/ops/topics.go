@@ -42,12 +42,3 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 func ShadowSpec(c *config.Config) kafka.TopicSpec {
 	return kafka.TopicSpec{Name: c.Topics.Shadow, Group: c.ShadowGroup(), Partitions: c.Partitions, Replication: c.Replication, Retention: shadowRetention, BrokerTime: true}
 }
-
-// Groups returns the names of the consumer groups.
-func Groups(c *config.Config) []string {
-	var groups []string
-	for _, b := range c.Buckets {
-		groups = append(groups, c.RelayGroup(b))
-	}
-	return append(groups, c.CloserGroup(), c.ReplayGroup(), c.ReleaseGroup(), c.CompensatorGroup(), c.ShadowGroup())
-}

@@ -45,14 +45,16 @@ func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) erro
 	return half + n, err
 }
 
+// GroupFunc groups records by their partition of a topic.
+type GroupFunc func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+
 // AppendDeadLetters tries once to append dead letters to their topic. group groups them by the
 // partition of the topic. After an error of one partition AppendDeadLetters goes on with the
 // others. It returns the dead letters that were not acked, with the last error. wire.ErrRefused
 // is such an error, and halving would not help: dead letters are cut to fit, so the limits of
 // the topic are wrong.
 func AppendDeadLetters(ctx context.Context, topic string, letters []wire.RawRecord,
-	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error),
-	request wire.AppendFunc,
+	group GroupFunc, request wire.AppendFunc,
 ) (left []wire.RawRecord, err error) {
 	grouped, err := group(ctx, topic, letters)
 	if err != nil {

@@ -46,11 +46,8 @@ type appender struct {
 	claimCtx    context.Context
 	appendFuncs map[int]wire.AppendFunc
 	pulse       Pulse
-	group       groupFunc
+	group       GroupFunc
 }
-
-// groupFunc groups records by their partition of a topic.
-type groupFunc func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 
 // try appends the records until all are acked or refused, or ctx ends. ctx is derived from the
 // claim's context. After ctx has ended no append is started. try then waits for the appends in

@@ -168,12 +168,9 @@ func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
 	if d.opts.DeadLetterTopic == "" {
 		return true
 	}
-	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-		return d.opts.Log.GroupForClaim(ctx, d.opts.Claim, topic, records)
-	}
 	left := batch
 	return retry.Do(d.ctx, d.opts.Logger, "dead-letter append", func(ctx context.Context) (err error) {
-		left, err = AppendDeadLetters(ctx, d.opts.DeadLetterTopic, left, group, d.append)
+		left, err = AppendDeadLetters(ctx, d.opts.DeadLetterTopic, left, d.opts.group, d.append)
 		if errors.Is(err, wire.ErrRefused) { // an operator has to fix the topic
 			retry.Sleep(d.ctx, deadLetterRetryPause)
 			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", d.opts.DeadLetterTopic, err)

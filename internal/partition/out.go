@@ -28,6 +28,18 @@ type OutOptions struct {
 	Logger          *slog.Logger
 }
 
+// group groups records of the claim by their partition of a topic.
+func (o *OutOptions) group(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	return o.Log.GroupForClaim(ctx, o.Claim, topic, records)
+}
+
+// allTo returns a GroupFunc that puts all records into one partition.
+func allTo(partition int) GroupFunc {
+	return func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return map[int][]wire.RawRecord{partition: records}, nil
+	}
+}
+
 // Out appends the records of a claim: to other topics (Senders), to the dead-letter topic
 // (DeadLetters), and notices of losses to the control topic. It belongs to the goroutine of
 // the claim's loop.
@@ -47,9 +59,7 @@ func NewOut(ctx context.Context, o OutOptions) *Out {
 	out := &Out{DeadLetters: newDeadLetters(ctx, o), opts: o, ctx: ctx, wake: time.Now()}
 	out.Senders = newSenders(ctx, &out.opts, func(r refusal) { out.DeadLetterRaw(r.record, CauseRefused, r.err.Error()) })
 	out.control = newTopicSender(ctx, &out.opts, o.ControlTopic)
-	out.control.group = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-		return map[int][]wire.RawRecord{0: records}, nil
-	}
+	out.control.group = allTo(0)
 	out.control.onRefused = out.handleRefusedLoss
 	return out
 }

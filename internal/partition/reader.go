@@ -78,8 +78,6 @@ func (r *Reader) Start() { r.begin(false) }
 // The fetch does not wait, and Start reads its records again.
 func (r *Reader) LookAhead() { r.begin(true) }
 
-type read = func(ctx context.Context, at wire.Position) (wire.Fetched, error)
-
 func (r *Reader) begin(ahead bool) {
 	if r.busy {
 		return
@@ -97,22 +95,18 @@ func (r *Reader) begin(ahead bool) {
 	})
 }
 
-// verifyFirst returns a read that first verifies the runs of the former owner: that the
-// log still has the records they stand for. Otherwise other records at the same offsets
+// read reads at a position. The first read verifies the runs of the former owner before: that
+// the log still has the records they stand for. Otherwise other records at the same offsets
 // would count as done.
-func (r *Reader) verifyFirst(read read) read {
-	if r.formerEnd == 0 {
-		return read
-	}
-	return func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+func (r *Reader) read(at wire.Position) (wire.Fetched, error) {
+	if r.formerEnd > 0 {
 		ahead := at
 		ahead.Offset = r.formerEnd
-		f, err := r.source.Verify(ctx, ahead)
-		if err != nil || f.Replaced {
+		if f, err := r.source.Verify(r.ctx, ahead); err != nil || f.Replaced {
 			return f, err
 		}
-		return read(ctx, at)
 	}
+	return r.source.Read(r.ctx, at)
 }
 
 // HandleFetched notes that the result of the fetch was received from C. The loop must call it
@@ -167,11 +161,10 @@ func (r *Reader) Wait() {
 
 // fetch retries until it has a result, or returns false when ctx ends.
 func (r *Reader) fetch(at wire.Position) (wire.Fetched, bool) {
-	read, offset := r.verifyFirst(r.source.Read), at.Offset
 	pauses := retry.NewBackOff()
 	failing := false
 	for {
-		f, err := read(r.ctx, at)
+		f, err := r.read(at)
 		if r.ctx.Err() != nil {
 			return f, false
 		}
@@ -183,7 +176,7 @@ func (r *Reader) fetch(at wire.Position) (wire.Fetched, bool) {
 			return f, true
 		}
 		if pauses.ShouldLog() {
-			r.logger.Warn("fetch failed, will retry", "offset", offset, "err", err)
+			r.logger.Warn("fetch failed, will retry", "offset", at.Offset, "err", err)
 		}
 		if !retry.Sleep(r.ctx, pauses.NextBackOff()) {
 			return wire.Fetched{}, false

@@ -64,13 +64,11 @@ func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refusal)) *S
 }
 
 func (s *Senders) topic(topic string) *topicSender {
-	return s.sender(topic, topic, func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-		return s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
-	})
+	return s.sender(topic, topic, s.opts.group)
 }
 
 // sender returns the sender of that name. If there is none, it makes one for the topic.
-func (s *Senders) sender(name, topic string, group groupFunc) *topicSender {
+func (s *Senders) sender(name, topic string, group GroupFunc) *topicSender {
 	t := s.topics[name]
 	if t == nil {
 		t = newTopicSender(s.ctx, s.opts, topic)
@@ -88,7 +86,7 @@ func (s *Senders) sender(name, topic string, group groupFunc) *topicSender {
 func (s *Senders) SendParts(topic string, records []wire.RawRecord, then func(SendResult)) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, awaitTime)
 	defer cancel()
-	parts, err := s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
+	parts, err := s.opts.group(ctx, topic, records)
 	if _, own := parts[s.opts.Claim.Partition]; err != nil || own && len(parts) == 1 && !s.split[topic] {
 		return false
 	}
@@ -97,9 +95,7 @@ func (s *Senders) SendParts(topic string, records []wire.RawRecord, then func(Se
 		for i := range part {
 			part[i].Body = bytes.Clone(part[i].Body)
 		}
-		t := s.sender(topic+"/"+strconv.Itoa(p), topic, func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-			return map[int][]wire.RawRecord{p: records}, nil
-		})
+		t := s.sender(topic+"/"+strconv.Itoa(p), topic, allTo(p))
 		if wait, ok := s.send(t, part, then); !ok {
 			then(SendResult{Topic: topic, Left: part, Pause: wait})
 		}

@@ -11,8 +11,11 @@ import (
 // Run is a run of done offsets above a watermark, [First, End).
 type Run struct{ First, End int64 }
 
-// maxRunBytes bounds an encoded list of runs. Brokers refuse a commit with metadata over
-// 4,096 bytes. The log's identity takes up to 40 of them, the number of partitions up to 14.
+// MaxCommitBytes bounds the metadata of a commit. By default brokers refuse a commit with more.
+const MaxCommitBytes = 4096
+
+// maxRunBytes bounds an encoded list of runs. Of MaxCommitBytes, the log's identity takes up to 40,
+// the number of partitions up to 14.
 const maxRunBytes = 4000
 
 // runsPrefix marks the field of commit metadata that holds a list of runs.
@@ -126,12 +129,4 @@ func DecodeRuns(low int64, encoded string) []Run {
 		runs, at, b = append(runs, r), r.End, b[n+m:]
 	}
 	return runs
-}
-
-// CountRuns returns the number of offsets in the runs.
-func CountRuns(runs []Run) (n int64) {
-	for _, r := range runs {
-		n += r.End - r.First
-	}
-	return n
 }

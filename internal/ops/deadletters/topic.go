@@ -96,10 +96,7 @@ func (f Filter) firstPlace(partition int) (smallest int64, some bool) {
 // Index reads the spans and returns an Index of the dead letters of the filter.
 func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index, error) {
 	x := NewIndex()
-	var total, done int64
-	for _, s := range spans {
-		total += s.Len()
-	}
+	total, done := kafka.TotalLen(spans), int64(0)
 	for _, s := range spans {
 		before := done
 		err := t.read(ctx, s, func(batch []wire.RawRecord) error {

@@ -50,7 +50,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a list of done records is applied to another log",
-		edits: []edit{{"internal/partition/reader.go", "	if r.formerEnd == 0 {\n		return read\n	}\n", "	if r.formerEnd >= 0 {\n		return read\n	}\n"}},
+		edits: []edit{{"internal/partition/reader.go", "	if r.formerEnd > 0 {\n", "	if r.formerEnd < 0 {\n"}},
 		pkg:   "internal/partition", run: "VerifiesTheFormerOwnersRuns", says: "Replaced:false",
 	},
 	{
