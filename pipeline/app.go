@@ -117,7 +117,7 @@ func New(o Options) (*App, error) {
 		a.conns = a.own
 	}
 	a.o = o
-	a.ready.wait(needRun, "was not called yet")
+	a.ready.waiting.add(needRun, "was not called yet")
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
 	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
@@ -268,19 +268,6 @@ func (a *App) database() string {
 		return ""
 	}
 	return a.conns.Store.Database()
-}
-
-// needs returns the needs of all parts, without duplicates.
-func needs(parts []part) []need {
-	var all []need
-	for _, p := range parts {
-		for _, n := range p.needs {
-			if !slices.ContainsFunc(all, func(o need) bool { return o.name == n.name }) {
-				all = append(all, n)
-			}
-		}
-	}
-	return all
 }
 
 func (a *App) build(role Role) (part, error) {

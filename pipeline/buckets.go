@@ -132,7 +132,7 @@ func (m *bucketManager) start(ctx context.Context) bool {
 				m.startRollout(ctx)
 			}
 			m.notify()
-			m.ready.done(needBuckets)
+			m.ready.waiting.remove(needBuckets)
 			close(m.bucketsReady)
 			return true
 		}

@@ -59,7 +59,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 		_, old := known[f.Topic+" "+f.What]
 		switch {
 		case f.By.Create:
-			a.ready.hint("topic "+f.Topic, errNoTopic.Error())
+			a.ready.hints.add("topic "+f.Topic, errNoTopic.Error())
 			if !old {
 				missing = append(missing, f.Topic)
 			}
@@ -72,7 +72,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 	}
 	for key, f := range known {
 		if _, still := now[key]; !still {
-			a.ready.removeHint("topic " + f.Topic)
+			a.ready.hints.remove("topic " + f.Topic)
 			a.o.Logger.Info("topic is fixed", "topic", f.Topic, "problem", f.What)
 		}
 	}

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -123,12 +122,7 @@ func (s *pausedStore) readForSweep(ctx context.Context) ([]wire.Pause, error) {
 }
 
 // Probe reports whether the store works.
-func (s *pausedStore) Probe(ctx context.Context) error {
-	if p, ok := s.Store.(bisect.Prober); ok {
-		return p.Probe(ctx)
-	}
-	return errors.ErrUnsupported
-}
+func (s *pausedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.Store) }
 
 // MaxBatch returns how many orders the store accepts at once.
 func (s *pausedStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }

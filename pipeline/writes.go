@@ -28,10 +28,10 @@ func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
 		report: func(failing time.Duration, err error) {
 			a.metrics.DatabaseWriteFailing(failing)
 			if err == nil {
-				a.ready.done("database writes")
+				a.ready.waiting.remove("database writes")
 				return
 			}
-			a.ready.wait("database writes", err.Error())
+			a.ready.waiting.add("database writes", err.Error())
 		},
 	}
 	ctx, cancel := context.WithCancel(ctx)
