@@ -202,25 +202,15 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 			}
 		})
 	}
-	if a.conns.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator && r != Console }) {
-		guarding, stop := context.WithCancel(ctx)
-		var guard sync.WaitGroup
-		guard.Go(func() { a.guard(guarding) })
-		if slices.Contains(roles, Relay) || slices.Contains(roles, Closer) {
-			if a.conns.Store != nil {
-				a.clock.Database = a.conns.Store.Now
-			}
-			guard.Go(func() { a.clock.Keep(guarding, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset) })
-		}
-		defer guard.Wait()
-		defer stop()
+	beside, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	for _, watch := range []func(context.Context, []Role){
+		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile,
+	} {
+		watching.Go(func() { watch(beside, roles) })
 	}
-	defer a.watchDeadLetters(ctx, roles)()
-	defer a.watchOverdue(ctx, roles)()
-	defer a.watchWrites(ctx, roles)()
-	defer a.watchPauses(ctx, roles)()
-	defer a.keepBuckets(ctx, roles)()
-	defer a.watch(ctx)()
+	defer watching.Wait()
+	defer stop()
 	running.Wait()
 	for _, c := range a.closers {
 		errs = append(errs, c.Close())
@@ -319,6 +309,17 @@ func (a *App) buildRelay() (part, error) {
 // clockWarnOffset is the offset between the clocks above which the log has a warning. The
 // relay works correctly with any offset.
 const clockWarnOffset = time.Second
+
+// keepClock keeps the clocks for relays and closers until ctx ends.
+func (a *App) keepClock(ctx context.Context, roles []Role) {
+	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) {
+		return
+	}
+	if a.conns.Store != nil {
+		a.clock.Database = a.conns.Store.Now
+	}
+	a.clock.Keep(ctx, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset)
+}
 
 func (a *App) onClockOffset(offset time.Duration) {
 	a.metrics.ClockOffset("kafka", offset)
