@@ -260,30 +260,26 @@ func (a *App) database() string {
 	return a.conns.Store.Database()
 }
 
+// requiresKafka reports whether a role cannot work without Kafka.
+func requiresKafka(r Role) bool { return r != Compensator && r != Console }
+
 func (a *App) build(role Role) (part, error) {
-	switch role {
-	case Relay:
-		return a.buildRelay()
-	case Closer:
-		return a.buildCloser()
-	case Compensator:
-		return a.buildCompensator()
-	case Outbox:
-		return a.buildOutbox()
-	case Release:
-		return a.buildRelease()
-	case Shadow:
-		return a.buildShadow()
-	case Console:
-		return a.buildConsole()
+	build, known := map[Role]func() (part, error){
+		Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox,
+		Release: a.buildRelease, Shadow: a.buildShadow, Console: a.buildConsole,
+	}[role]
+	switch {
+	case !known:
+		return part{}, fmt.Errorf("unknown role; the roles are %v", knownRoles())
+	case a.conns.Kafka == nil && requiresKafka(role):
+		return part{}, errNoBrokers
+	case a.conns.Store == nil && (role == Outbox || role == Shadow):
+		return part{}, errNoDatabase
 	}
-	return part{}, fmt.Errorf("unknown role; the roles are %v", knownRoles())
+	return build()
 }
 
 func (a *App) buildRelay() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
 	c := a.o.Config
 	r, err := delayrelay.New(delayrelay.Options{
 		Log:             topicWaiter{a.conns.Kafka, a},
@@ -332,9 +328,6 @@ func (a *App) onClockOffset(offset time.Duration) {
 }
 
 func (a *App) buildCloser() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
 	method, err := a.closeMethodOnce()
 	if err != nil {
 		return part{}, err

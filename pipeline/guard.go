@@ -18,7 +18,7 @@ const guardInterval = time.Minute
 // ends. A metric counts the differences. The log has a line when one appears and when it is
 // fixed. /-/ready also names topics that do not exist.
 func (a *App) guard(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator && r != Console }) {
+	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, requiresKafka) {
 		return
 	}
 	known, asked := map[string]kafka.Finding{}, false

@@ -121,16 +121,19 @@ const readyInterval = 10 * time.Millisecond
 // partitions. No record that is appended meanwhile is lost.
 func (a *App) WaitReady(ctx context.Context) error {
 	for {
-		waits := a.Ready()
 		a.mu.Lock()
 		ended := a.ended
 		a.mu.Unlock()
-		if ended != nil || len(waits) == 0 {
+		waits := a.Ready()
+		switch {
+		case ended == nil && len(waits) == 0:
+			return nil
+		case ctx.Err() != nil: // it may have ended Run too
+			return fmt.Errorf("pipeline: not ready: %w; waiting for %s", ctx.Err(), strings.Join(waits, "; "))
+		case ended != nil:
 			return ended
 		}
-		if !retry.Sleep(ctx, readyInterval) {
-			return fmt.Errorf("pipeline: not ready: %w; waiting for %s", ctx.Err(), strings.Join(waits, "; "))
-		}
+		retry.Sleep(ctx, readyInterval)
 	}
 }
 

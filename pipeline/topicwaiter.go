@@ -34,9 +34,7 @@ func (a *App) awaitTopic(ctx context.Context, topic string) bool {
 	hint, waited := "topic "+topic, false
 	defer a.ready.hints.remove(hint)
 	for {
-		asking, cancel := context.WithTimeout(ctx, checkTimeout)
-		err := a.exists(asking, topic)
-		cancel()
+		err := a.ask(ctx, a.needTopic(topic))
 		if err == nil {
 			if waited {
 				a.o.Logger.Info("topic exists now", "topic", topic)
