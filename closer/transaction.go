@@ -84,14 +84,8 @@ func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 // MaxBatch is the largest batch that the Store accepts; 0 means no limit.
 func (s measuredStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
 
-// Probe implements bisect.Prober. It returns errors.ErrUnsupported if the Store has no
-// probe.
-func (s measuredStore) Probe(ctx context.Context) error {
-	if p, ok := s.Store.(bisect.Prober); ok {
-		return p.Probe(ctx)
-	}
-	return errors.ErrUnsupported
-}
+// Probe implements bisect.Prober.
+func (s measuredStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.Store) }
 
 // pulseKey is the context key of a transaction's pulse.
 type pulseKey struct{}

@@ -28,9 +28,12 @@ const (
 
 var errNoAnswer = errors.New("no answer")
 
-// calls limits the time of calls of the user's code, such as a store, and turns its panics into
-// errors. It is safe for concurrent use.
+// calls is the Store, DueStore and Log that a Compensator uses: those of the user. It limits the time of
+// each call, turns panics into errors, and checks the pages. It is safe for concurrent use.
 type calls struct {
+	store  Store
+	due    DueStore // nil without a Control
+	log    Log
 	onHang func(why string)
 	logger *slog.Logger
 	hung   atomic.Bool // a call of CloseOrders had no answer, and no page has all its verdicts since
@@ -79,21 +82,15 @@ func (c *calls) catch(what string, f func() error) error {
 	return err
 }
 
-// guardedStore is a Store whose calls are limited, and whose pages are checked.
-type guardedStore struct {
-	Store
-	calls *calls
-}
-
 // Now implements Store.
-func (s guardedStore) Now(ctx context.Context) (time.Time, error) {
-	return call(ctx, s.calls, "the store's method Now", callTimeout, s.Store.Now)
+func (c *calls) Now(ctx context.Context) (time.Time, error) {
+	return call(ctx, c, "the store's method Now", callTimeout, c.store.Now)
 }
 
 // Overdue implements Store.
-func (s guardedStore) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	page, err := call(ctx, s.calls, "the store's method Overdue", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
-		return s.Store.Overdue(ctx, cutoff, after, limit)
+func (c *calls) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	page, err := call(ctx, c, "the store's method Overdue", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
+		return c.store.Overdue(ctx, cutoff, after, limit)
 	})
 	if err == nil {
 		err = checkPage("Overdue", page, cutoff, after, limit)
@@ -101,49 +98,10 @@ func (s guardedStore) Overdue(ctx context.Context, cutoff time.Time, after order
 	return page, err
 }
 
-// CloseOrders implements Store.
-func (s guardedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	for _, r := range requests {
-		if r.OrderID == "" {
-			return nil, errNoID // the other orders of the page are closed without it
-		}
-	}
-	limit := callTimeout
-	if s.calls.hung.Load() {
-		limit = shortTimeout
-	}
-	outcomes, err := call(ctx, s.calls, closeOrders, limit, func(ctx context.Context) ([]orderclose.Outcome, error) {
-		return s.Store.CloseOrders(ctx, path, requests)
-	})
-	if errors.Is(err, errNoAnswer) {
-		s.calls.hung.Store(true)
-	}
-	return outcomes, err
-}
-
-// Probe implements bisect.Prober.
-func (s guardedStore) Probe(ctx context.Context) error {
-	p, ok := s.Store.(bisect.Prober)
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	_, err := call(ctx, s.calls, "the store's method Probe", callTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Probe(ctx) })
-	return err
-}
-
-// MaxBatch returns how many orders the store accepts at once.
-func (s guardedStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
-
-// guardedDue is a DueStore whose calls are limited, and whose pages are checked.
-type guardedDue struct {
-	store DueStore
-	calls *calls
-}
-
 // DueBetween implements DueStore.
-func (s guardedDue) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	page, err := call(ctx, s.calls, "the store's method DueBetween", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
-		return s.store.DueBetween(ctx, from, to, after, limit)
+func (c *calls) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	page, err := call(ctx, c, "the store's method DueBetween", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
+		return c.due.DueBetween(ctx, from, to, after, limit)
 	})
 	if err == nil {
 		err = checkPage("DueBetween", page, to, after, limit)
@@ -151,25 +109,50 @@ func (s guardedDue) DueBetween(ctx context.Context, from, to time.Time, after or
 	return page, err
 }
 
-// guardedLog is a Log whose calls are limited.
-type guardedLog struct {
-	log   Log
-	calls *calls
+// CloseOrders implements Store.
+func (c *calls) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if r.OrderID == "" {
+			return nil, errNoID // the other orders of the page are closed without it
+		}
+	}
+	limit := callTimeout
+	if c.hung.Load() {
+		limit = shortTimeout
+	}
+	outcomes, err := call(ctx, c, closeOrders, limit, func(ctx context.Context) ([]orderclose.Outcome, error) {
+		return c.store.CloseOrders(ctx, path, requests)
+	})
+	if errors.Is(err, errNoAnswer) {
+		c.hung.Store(true)
+	}
+	return outcomes, err
 }
 
+// Probe implements bisect.Prober.
+func (c *calls) Probe(ctx context.Context) error {
+	_, err := call(ctx, c, "the store's method Probe", callTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, bisect.Probe(ctx, c.store)
+	})
+	return err
+}
+
+// MaxBatch returns how many orders the store accepts at once.
+func (c *calls) MaxBatch() int { return bisect.MaxBatch(c.store) }
+
 // LastSweep implements Log.
-func (l guardedLog) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
-	times, err := call(ctx, l.calls, "the log's method LastSweep", callTimeout, func(ctx context.Context) (times [2]time.Time, err error) {
-		times[0], times[1], err = l.log.LastSweep(ctx, name)
+func (c *calls) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
+	times, err := call(ctx, c, "the log's method LastSweep", callTimeout, func(ctx context.Context) (times [2]time.Time, err error) {
+		times[0], times[1], err = c.log.LastSweep(ctx, name)
 		return times, err
 	})
 	return times[0], times[1], err
 }
 
 // SweepFinished implements Log.
-func (l guardedLog) SweepFinished(ctx context.Context, name string) error {
-	_, err := call(ctx, l.calls, "the log's method SweepFinished", callTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.log.SweepFinished(ctx, name)
+func (c *calls) SweepFinished(ctx context.Context, name string) error {
+	_, err := call(ctx, c, "the log's method SweepFinished", callTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.log.SweepFinished(ctx, name)
 	})
 	return err
 }

@@ -213,8 +213,11 @@ func New(o Options) (*Compensator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
-	calls := &calls{onHang: o.OnHang, logger: o.Logger}
-	o.Store, o.Log = guardedStore{o.Store, calls}, guardedLog{o.Log, calls}
+	calls := &calls{store: o.Store, log: o.Log, onHang: o.OnHang, logger: o.Logger}
+	if o.Control != nil {
+		calls.due = o.Control.Store
+	}
+	o.Store, o.Log = calls, calls
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
 		limit = rate.Inf

@@ -3,6 +3,7 @@ package compensator
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -90,37 +91,35 @@ func (k *Control) reach(lost notice, buckets orderclose.Buckets) time.Duration {
 // bucket: other programs may still pick from it.
 const formerListTime = time.Hour
 
-// usedBuckets remembers the lists of buckets that were in use lately: records that were put into a
-// bucket by a former list may still be there. It belongs to one goroutine.
-type usedBuckets struct {
-	current orderclose.Buckets
-	former  []formerList
+// usedBuckets remembers when each bucket of the recent lists was last in use: records that were put
+// into a bucket by a former list may still be there. It belongs to one goroutine.
+type usedBuckets map[usedBucket]time.Time
+
+type usedBucket struct {
+	topic         string
+	length, reach time.Duration
 }
 
-type formerList struct {
-	buckets orderclose.Buckets
-	until   time.Time // when it was replaced
+// mayHoldRecords reports whether records that were put into the bucket until last may still be there.
+func (b usedBucket) mayHoldRecords(last, now time.Time) bool {
+	return now.Sub(last) <= b.length+formerListTime
 }
 
-// update notes the list in use now. It forgets lists that no record can be in a bucket by.
-func (u *usedBuckets) update(buckets orderclose.Buckets, now time.Time) {
-	if u.current != nil && !slices.Equal(u.current, buckets) {
-		u.former = append(u.former, formerList{u.current, now})
+// update notes the list in use now. It forgets buckets in which no record can be any more.
+func (u usedBuckets) update(k *Control, buckets orderclose.Buckets, now time.Time) {
+	for _, b := range buckets {
+		u[usedBucket{b.Topic, b.Length, k.reach(notice{Lost: wire.Lost{Topic: b.Topic}}, buckets)}] = now
 	}
-	u.current = slices.Clone(buckets)
-	u.former = slices.DeleteFunc(u.former, func(f formerList) bool {
-		return len(f.buckets) == 0 || now.Sub(f.until) > f.buckets[len(f.buckets)-1].Length+formerListTime
-	})
+	maps.DeleteFunc(u, func(b usedBucket, last time.Time) bool { return !b.mayHoldRecords(last, now) })
 }
 
 // reach returns the longest Control.reach of the lists that were in use since a lost record was put
-// into its bucket.
-func (u *usedBuckets) reach(k *Control, lost notice, now time.Time) time.Duration {
-	longest := k.reach(lost, u.current)
-	for _, f := range u.former {
-		i := slices.IndexFunc(f.buckets, func(b orderclose.Bucket) bool { return b.Topic == lost.Topic })
-		if i >= 0 && now.Sub(f.until) <= f.buckets[i].Length+formerListTime {
-			longest = max(longest, k.reach(lost, f.buckets))
+// into its bucket. buckets is the list in use now.
+func (u usedBuckets) reach(k *Control, lost notice, buckets orderclose.Buckets, now time.Time) time.Duration {
+	longest := k.reach(lost, buckets)
+	for b, last := range u {
+		if b.topic == lost.Topic && b.mayHoldRecords(last, now) {
+			longest = max(longest, b.reach)
 		}
 	}
 	return longest

@@ -38,15 +38,16 @@ func TestControl_ReachesEachOrderThatMayWaitInALostBucket(t *testing.T) {
 func TestControl_ReachRemembersTheListsOfTheLastHours(t *testing.T) {
 	k := &Control{CloseTopic: "close", MaxDelay: func() time.Duration { return 24 * time.Hour }}
 	lost, now, u := notice{Lost: wire.Lost{Topic: "delay_5m", Last: 99}}, time.Now(), usedBuckets{}
-	u.update(orderclose.Buckets{delay5m, delay2h}, now)
-	u.update(orderclose.Buckets{delay5m, delay30m, delay2h}, now.Add(time.Minute)) // a bucket was added
+	after30m := orderclose.Buckets{delay5m, delay30m, delay2h}
+	u.update(k, orderclose.Buckets{delay5m, delay2h}, now)
+	u.update(k, after30m, now.Add(time.Minute)) // a bucket was added
 	for after, want := range map[time.Duration]time.Duration{2 * time.Minute: 2 * time.Hour, 65 * time.Minute: 2 * time.Hour, 67 * time.Minute: 30 * time.Minute} {
-		if got := u.reach(k, lost, now.Add(after)); got != want {
+		if got := u.reach(k, lost, after30m, now.Add(after)); got != want {
 			t.Errorf("%v after the change: %v, want %v", after, got, want)
 		}
 	}
-	u.update(u.current, now.Add(4*time.Hour))
-	if len(u.former) != 0 {
-		t.Errorf("%d lists are remembered for ever", len(u.former))
+	u.update(k, after30m, now.Add(4*time.Hour))
+	if former := len(u) - len(after30m); former != 0 {
+		t.Errorf("%d buckets of former lists are remembered for ever", former)
 	}
 }

@@ -33,10 +33,10 @@ type listener struct {
 func newListener(c *Compensator) *listener {
 	k := c.o.Control
 	return &listener{
-		c: c, k: k, swept: make(chan sweepResult, 1),
+		c: c, k: k, used: usedBuckets{}, swept: make(chan sweepResult, 1),
 		topic: controlTopic{kafka: k.Kafka, group: k.Group, name: k.Topic},
 		rescheduler: rescheduler{
-			store: guardedDue{k.Store, c.calls}, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
+			store: c.calls, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
 			logger: c.o.Logger, count: c.metrics.Rescheduled,
 		},
@@ -74,13 +74,14 @@ func (c *Compensator) listen(ctx context.Context) {
 // poll reads the new notices of the control topic.
 func (l *listener) poll(ctx context.Context) error {
 	l.polledAt = time.Now()
-	l.used.update(l.k.Buckets(), l.polledAt)
+	buckets := l.k.Buckets()
+	l.used.update(l.k, buckets, l.polledAt)
 	notices, err := l.topic.poll(ctx)
 	for _, n := range notices {
 		if !n.empty() { // act logs the empty logs, in one line
 			l.c.o.Logger.Warn("records lost, will sweep", "topic", n.Topic, "partition", n.Partition, "first", n.First, "last", n.Last, "reason", n.Reason)
 		}
-		l.setLost(l.lost.with(n, l.used.reach(l.k, n, l.polledAt), time.Now()))
+		l.setLost(l.lost.with(n, l.used.reach(l.k, n, buckets, l.polledAt), time.Now()))
 	}
 	return err
 }

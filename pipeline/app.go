@@ -117,7 +117,7 @@ func New(o Options) (*App, error) {
 		a.conns = a.own
 	}
 	a.o = o
-	a.ready.wait(needRun, "was not called yet")
+	a.ready.waiting.add(needRun, "was not called yet")
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
 	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
@@ -202,25 +202,15 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 			}
 		})
 	}
-	if a.conns.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator && r != Console }) {
-		guarding, stop := context.WithCancel(ctx)
-		var guard sync.WaitGroup
-		guard.Go(func() { a.guard(guarding) })
-		if slices.Contains(roles, Relay) || slices.Contains(roles, Closer) {
-			if a.conns.Store != nil {
-				a.clock.Database = a.conns.Store.Now
-			}
-			guard.Go(func() { a.clock.Keep(guarding, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset) })
-		}
-		defer guard.Wait()
-		defer stop()
+	beside, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	for _, watch := range []func(context.Context, []Role){
+		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile,
+	} {
+		watching.Go(func() { watch(beside, roles) })
 	}
-	defer a.watchDeadLetters(ctx, roles)()
-	defer a.watchOverdue(ctx, roles)()
-	defer a.watchWrites(ctx, roles)()
-	defer a.watchPauses(ctx, roles)()
-	defer a.keepBuckets(ctx, roles)()
-	defer a.watch(ctx)()
+	defer watching.Wait()
+	defer stop()
 	running.Wait()
 	for _, c := range a.closers {
 		errs = append(errs, c.Close())
@@ -270,43 +260,26 @@ func (a *App) database() string {
 	return a.conns.Store.Database()
 }
 
-// needs returns the needs of all parts, without duplicates.
-func needs(parts []part) []need {
-	var all []need
-	for _, p := range parts {
-		for _, n := range p.needs {
-			if !slices.ContainsFunc(all, func(o need) bool { return o.name == n.name }) {
-				all = append(all, n)
-			}
-		}
-	}
-	return all
-}
+// requiresKafka reports whether a role cannot work without Kafka.
+func requiresKafka(r Role) bool { return r != Compensator && r != Console }
 
 func (a *App) build(role Role) (part, error) {
-	switch role {
-	case Relay:
-		return a.buildRelay()
-	case Closer:
-		return a.buildCloser()
-	case Compensator:
-		return a.buildCompensator()
-	case Outbox:
-		return a.buildOutbox()
-	case Release:
-		return a.buildRelease()
-	case Shadow:
-		return a.buildShadow()
-	case Console:
-		return a.buildConsole()
+	build, known := map[Role]func() (part, error){
+		Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox,
+		Release: a.buildRelease, Shadow: a.buildShadow, Console: a.buildConsole,
+	}[role]
+	switch {
+	case !known:
+		return part{}, fmt.Errorf("unknown role; the roles are %v", knownRoles())
+	case a.conns.Kafka == nil && requiresKafka(role):
+		return part{}, errNoBrokers
+	case a.conns.Store == nil && (role == Outbox || role == Shadow):
+		return part{}, errNoDatabase
 	}
-	return part{}, fmt.Errorf("unknown role; the roles are %v", knownRoles())
+	return build()
 }
 
 func (a *App) buildRelay() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
 	c := a.o.Config
 	r, err := delayrelay.New(delayrelay.Options{
 		Log:             topicWaiter{a.conns.Kafka, a},
@@ -333,6 +306,17 @@ func (a *App) buildRelay() (part, error) {
 // relay works correctly with any offset.
 const clockWarnOffset = time.Second
 
+// keepClock keeps the clocks for relays and closers until ctx ends.
+func (a *App) keepClock(ctx context.Context, roles []Role) {
+	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) {
+		return
+	}
+	if a.conns.Store != nil {
+		a.clock.Database = a.conns.Store.Now
+	}
+	a.clock.Keep(ctx, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset)
+}
+
 func (a *App) onClockOffset(offset time.Duration) {
 	a.metrics.ClockOffset("kafka", offset)
 	if offset.Abs() > clockWarnOffset {
@@ -344,9 +328,6 @@ func (a *App) onClockOffset(offset time.Duration) {
 }
 
 func (a *App) buildCloser() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
 	method, err := a.closeMethodOnce()
 	if err != nil {
 		return part{}, err

@@ -92,13 +92,13 @@ func (a *App) await(ctx context.Context, n need) error {
 	for {
 		err := a.ask(ctx, n)
 		if err == nil {
-			a.ready.done(n.name)
+			a.ready.waiting.remove(n.name)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		a.ready.wait(n.name, err.Error())
+		a.ready.waiting.add(n.name, err.Error())
 		if errors.Is(err, store.ErrPool) {
 			return err
 		}

@@ -21,19 +21,16 @@ const bucketsRetryInterval = 5 * time.Second
 // ActiveBuckets returns the buckets into which records are put now.
 func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 
-// keepBuckets keeps the buckets of the parts up to date with the configuration until stop
-// is called. Relays serve each bucket of the configuration as soon as its topic exists, and
+// keepBuckets keeps the buckets of the parts up to date with the configuration until ctx
+// ends. Relays serve each bucket of the configuration as soon as its topic exists, and
 // every other delay topic that still holds records of orderclose. The buckets that records are put into
 // change later, and all at once; see config.Rollout.
-func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
+func (a *App) keepBuckets(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
-		return func() {}
+		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	m := &bucketManager{App: a, relaying: slices.Contains(roles, Relay), served: a.config().Buckets, finished: make(chan finishedRollout), stopRollout: func() {}}
-	var keeping sync.WaitGroup
-	keeping.Go(func() { m.run(ctx) })
-	return func() { cancel(); keeping.Wait() }
+	m.run(ctx)
 }
 
 // usesBuckets reports whether a role puts records into buckets. A compensator does after a loss.
@@ -132,7 +129,7 @@ func (m *bucketManager) start(ctx context.Context) bool {
 				m.startRollout(ctx)
 			}
 			m.notify()
-			m.ready.done(needBuckets)
+			m.ready.waiting.remove(needBuckets)
 			close(m.bucketsReady)
 			return true
 		}

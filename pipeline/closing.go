@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -73,7 +72,7 @@ func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
 		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s (Options.Secrets.HTTP)", err, config.EnvHTTPSecret)
 	}
 	a.closers = append(a.closers, s)
-	a.ready.hintFunc("closing service", func() string { return whyFailing(s) })
+	a.ready.hints.addFunc("closing service", func() string { return whyFailing(s) })
 	return closeMethod{store: s, maxBatch: c.Batch}, nil
 }
 
@@ -96,7 +95,7 @@ func (a *App) withPayment(method closeMethod, c config.Payment) (closeMethod, er
 	if err != nil {
 		return closeMethod{}, err
 	}
-	a.ready.hintFunc("payment provider", func() string { return whyFailing(checked) })
+	a.ready.hints.addFunc("payment provider", func() string { return whyFailing(checked) })
 	method.store = checked
 	return method, nil
 }
@@ -147,12 +146,7 @@ func (s sweepStore) CloseOrders(ctx context.Context, path orderclose.Path, reque
 
 // Probe reports whether the store that closes works. It replaces the Probe of the embedded
 // sweepSource: the source is the database, and a service may do the closing.
-func (s sweepStore) Probe(ctx context.Context) error {
-	if p, ok := s.method.(bisect.Prober); ok {
-		return p.Probe(ctx)
-	}
-	return errors.ErrUnsupported
-}
+func (s sweepStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.method) }
 
 // MaxBatch returns how many orders the store that closes accepts at once.
 func (s sweepStore) MaxBatch() int { return bisect.MaxBatch(s.method) }

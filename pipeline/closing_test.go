@@ -31,7 +31,7 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.ready.done(needRun)
+		a.ready.waiting.remove(needRun)
 		method, err := a.closeMethodOnce()
 		if err != nil {
 			t.Fatal(err)

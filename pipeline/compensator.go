@@ -73,9 +73,6 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	if err != nil {
 		return compensator.Options{}, nil, err
 	}
-	if s, ok := method.store.(*pausedStore); ok {
-		s.keeper = a.pauseKeeper(source)
-	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
 		Store:        sweepStore{source, method.store},

@@ -17,7 +17,10 @@ const guardInterval = time.Minute
 // guard compares the topics with the configuration, at once and each minute, until ctx
 // ends. A metric counts the differences. The log has a line when one appears and when it is
 // fixed. /-/ready also names topics that do not exist.
-func (a *App) guard(ctx context.Context) {
+func (a *App) guard(ctx context.Context, roles []Role) {
+	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, requiresKafka) {
+		return
+	}
 	known, asked := map[string]kafka.Finding{}, false
 	for {
 		findings, unseen, err := a.findings(ctx)
@@ -59,7 +62,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 		_, old := known[f.Topic+" "+f.What]
 		switch {
 		case f.By.Create:
-			a.ready.hint("topic "+f.Topic, errNoTopic.Error())
+			a.ready.hints.add("topic "+f.Topic, errNoTopic.Error())
 			if !old {
 				missing = append(missing, f.Topic)
 			}
@@ -72,7 +75,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 	}
 	for key, f := range known {
 		if _, still := now[key]; !still {
-			a.ready.removeHint("topic " + f.Topic)
+			a.ready.hints.remove("topic " + f.Topic)
 			a.o.Logger.Info("topic is fixed", "topic", f.Topic, "problem", f.What)
 		}
 	}

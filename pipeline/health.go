@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -15,77 +16,48 @@ import (
 )
 
 // readiness collects what a process waits for, and hints at problems that do not stop it.
-// The process is ready when it waits for nothing. The zero value is ready. It is safe for
-// concurrent use.
+// The process is ready when it waits for nothing. The zero value is ready.
 type readiness struct {
-	mu        sync.Mutex
-	waiting   map[string]string        // reason by name
-	hints     map[string]string        // reason by name
-	hintFuncs map[string]func() string // functions that return the reason, by name
+	waiting, hints reasons
 }
 
-// wait adds something that the process waits for, with the reason.
-func (r *readiness) wait(what, why string) { r.set(&r.waiting, what, why) }
+// reasons say why things are missing. The zero value has none. It is safe for concurrent use.
+type reasons struct {
+	mu sync.Mutex
+	by map[string]func() string // by name; "": it is not missing now
+}
 
-// done removes what was added by wait.
-func (r *readiness) done(what string) { r.unset(&r.waiting, what) }
+// add adds something that is missing, or replaces its reason.
+func (r *reasons) add(what, why string) {
+	r.addFunc(what, func() string { return cmp.Or(why, "unknown") })
+}
 
-// waitsFor lists what the process waits for, with the reasons, sorted by name.
-func (r *readiness) waitsFor() []string { return r.list(&r.waiting) }
-
-// hint adds something that is missing and that the process can work without, with the reason.
-func (r *readiness) hint(what, why string) { r.set(&r.hints, what, why) }
-
-// removeHint removes what was added by hint.
-func (r *readiness) removeHint(what string) { r.unset(&r.hints, what) }
-
-// hintFunc adds a function that is called for each list of hints. It returns the reason of the
-// hint, or "" if there is none. The function must not block.
-func (r *readiness) hintFunc(what string, why func() string) {
+// addFunc is add for a reason that changes: why is called for each list, and must not block.
+func (r *reasons) addFunc(what string, why func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hintFuncs == nil {
-		r.hintFuncs = map[string]func() string{}
+	if r.by == nil {
+		r.by = map[string]func() string{}
 	}
-	r.hintFuncs[what] = why
+	r.by[what] = why
 }
 
-// listHints lists what is missing and not required, with the reasons, sorted by name.
-func (r *readiness) listHints() []string {
+// remove removes what was added.
+func (r *reasons) remove(what string) {
 	r.mu.Lock()
-	funcs := maps.Clone(r.hintFuncs)
+	defer r.mu.Unlock()
+	delete(r.by, what)
+}
+
+// list lists what is missing, with the reasons, sorted by name.
+func (r *reasons) list() (all []string) {
+	r.mu.Lock()
+	by := maps.Clone(r.by)
 	r.mu.Unlock()
-	for what, why := range funcs {
-		if reason := why(); reason != "" {
-			r.hint(what, reason)
-		} else {
-			r.removeHint(what)
+	for _, what := range slices.Sorted(maps.Keys(by)) {
+		if why := by[what](); why != "" {
+			all = append(all, what+": "+why)
 		}
-	}
-	return r.list(&r.hints)
-}
-
-func (r *readiness) set(of *map[string]string, what, why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if *of == nil {
-		*of = map[string]string{}
-	}
-	(*of)[what] = why
-}
-
-func (r *readiness) unset(of *map[string]string, what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(*of, what)
-}
-
-func (r *readiness) list(of *map[string]string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []string
-	for _, what := range slices.Sorted(maps.Keys(*of)) {
-		all = append(all, what+": "+(*of)[what])
 	}
 	return all
 }
@@ -101,12 +73,12 @@ func healthHandler(g prometheus.Gatherer, ready *readiness, database string, pro
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		lines := ready.waitsFor()
+		lines := ready.waiting.list()
 		if len(lines) > 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		} else {
 			lines = []string{"ready"}
-			for _, line := range ready.listHints() {
+			for _, line := range ready.hints.list() {
 				lines = append(lines, "without "+line)
 			}
 		}

@@ -54,11 +54,11 @@ func TestApp_NamesItsDatabase(t *testing.T) {
 	if err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }}); err != nil || !strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n") {
 		t.Errorf("%v, %s", err, &log)
 	}
-	a.ready.done(needRun)
+	a.ready.waiting.remove(needRun)
 	if code, body := get(t, a.Handler(false), "/-/ready"); code != 200 || body != "ready\nwith database db-2:3307/shop\n" {
 		t.Errorf("%d %q", code, body)
 	}
-	a.ready.wait("database", "refused")
+	a.ready.waiting.add("database", "refused")
 	if code, body := get(t, a.Handler(false), "/-/ready"); code != 503 || body != "database: refused\nwith database db-2:3307/shop\n" {
 		t.Errorf("%d %q", code, body)
 	}
@@ -67,16 +67,16 @@ func TestApp_NamesItsDatabase(t *testing.T) {
 func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
 	var ready readiness
 	h := healthHandler(prometheus.NewRegistry(), &ready, "", false)
-	ready.wait("kafka", "no route")
-	ready.wait("database", "refused")
+	ready.waiting.add("kafka", "no route")
+	ready.waiting.add("database", "refused")
 	if code, body := get(t, h, "/-/ready"); code != 503 || body != "database: refused\nkafka: no route\n" {
 		t.Errorf("%d %q", code, body)
 	}
 	if code, _ := get(t, h, "/-/healthy"); code != 200 {
 		t.Errorf("healthy is %d although only servers are away", code)
 	}
-	ready.done("kafka")
-	ready.done("database")
+	ready.waiting.remove("kafka")
+	ready.waiting.remove("database")
 	if code, _ := get(t, h, "/-/ready"); code != 200 {
 		t.Errorf("ready is %d", code)
 	}

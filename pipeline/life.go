@@ -58,14 +58,14 @@ func (a *App) buildParts(roles []Role) ([]part, error) {
 			return nil, fmt.Errorf("%s: %w", role, err)
 		}
 		parts[i] = p
-	}
-	for _, need := range needs(parts) {
-		a.ready.wait(need.name, "not checked yet")
+		for _, need := range p.needs {
+			a.ready.waiting.add(need.name, "not checked yet")
+		}
 	}
 	if slices.ContainsFunc(roles, a.waitsForBuckets) {
-		a.ready.wait(needBuckets, "not checked yet")
+		a.ready.waiting.add(needBuckets, "not checked yet")
 	}
-	a.ready.done(needRun)
+	a.ready.waiting.remove(needRun)
 	return parts, nil
 }
 
@@ -81,7 +81,7 @@ func (a *App) endRun(err error) error {
 	if a.ended = errReturned; err != nil {
 		a.ended = fmt.Errorf("%w: %w", errReturned, err)
 	}
-	a.ready.wait(appEnded, "Run has returned")
+	a.ready.waiting.add(appEnded, "Run has returned")
 	return err
 }
 
@@ -97,7 +97,7 @@ func (a *App) Close() {
 	defer a.mu.Unlock()
 	if a.ended == nil {
 		a.ended = ErrClosed
-		a.ready.wait(appEnded, "was closed")
+		a.ready.waiting.add(appEnded, "was closed")
 	}
 	if a.stop != nil {
 		a.stop()
@@ -110,7 +110,7 @@ func (a *App) Close() {
 // "database writes" while the database refuses the writes of a close. An empty list means that each
 // role of Run has found what it needs, and runs. The list is never empty after Run has returned, and
 // after Close.
-func (a *App) Ready() []string { return a.ready.waitsFor() }
+func (a *App) Ready() []string { return a.ready.waiting.list() }
 
 // readyInterval is the time between two looks of WaitReady.
 const readyInterval = 10 * time.Millisecond
@@ -121,19 +121,22 @@ const readyInterval = 10 * time.Millisecond
 // partitions. No record that is appended meanwhile is lost.
 func (a *App) WaitReady(ctx context.Context) error {
 	for {
-		waits := a.Ready()
 		a.mu.Lock()
 		ended := a.ended
 		a.mu.Unlock()
-		if ended != nil || len(waits) == 0 {
+		waits := a.Ready()
+		switch {
+		case ended == nil && len(waits) == 0:
+			return nil
+		case ctx.Err() != nil: // it may have ended Run too
+			return fmt.Errorf("pipeline: not ready: %w; waiting for %s", ctx.Err(), strings.Join(waits, "; "))
+		case ended != nil:
 			return ended
 		}
-		if !retry.Sleep(ctx, readyInterval) {
-			return fmt.Errorf("pipeline: not ready: %w; waiting for %s", ctx.Err(), strings.Join(waits, "; "))
-		}
+		retry.Sleep(ctx, readyInterval)
 	}
 }
 
 // Hints lists problems that do not stop the App: topics that do not exist, and services
 // that fail every call.
-func (a *App) Hints() []string { return a.ready.listHints() }
+func (a *App) Hints() []string { return a.ready.hints.list() }

@@ -14,12 +14,6 @@ import (
 const Release Role = "release"
 
 func (a *App) buildOutbox() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
-	if a.conns.Store == nil {
-		return part{}, errNoDatabase
-	}
 	c := a.o.Config
 	d, err := outbox.New(outbox.Options{
 		Store:           a.conns.Store,
@@ -57,9 +51,6 @@ func (a *App) eventType() string {
 }
 
 func (a *App) buildRelease() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
 	if a.o.Releaser == nil {
 		return part{}, fmt.Errorf("there is no service that keeps stock: set %s, or Options.Releaser", config.EnvReleaseURL)
 	}

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
@@ -18,20 +17,15 @@ const (
 )
 
 // watchOverdue checks each minute, beside a compensator, which records wait and which are overdue,
-// until stop is called. Relays and closers report how far behind they are by their own state. This
+// until ctx ends. Relays and closers report how far behind they are by their own state. This
 // check also finds records that a relay or closer has lost track of.
-func (a *App) watchOverdue(ctx context.Context, roles []Role) (stop func()) {
+func (a *App) watchOverdue(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil || !slices.Contains(roles, Compensator) {
-		return func() {}
+		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for retry.Sleep(ctx, overdueInterval) {
-			a.checkOverdue(ctx)
-		}
-	})
-	return func() { cancel(); watching.Wait() }
+	for retry.Sleep(ctx, overdueInterval) {
+		a.checkOverdue(ctx)
+	}
 }
 
 func (a *App) checkOverdue(ctx context.Context) {

@@ -23,7 +23,8 @@ type pauseKeeper interface {
 }
 
 // pauseKeeper returns where the pauses of sweeps are kept; nil: nowhere.
-func (a *App) pauseKeeper(source sweepSource) pauseKeeper {
+func (a *App) pauseKeeper() pauseKeeper {
+	source, _ := a.sweepSource() // nil: a sweep reports it
 	if k, ok := source.(pauseKeeper); ok {
 		return k
 	}

@@ -2,10 +2,8 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -36,7 +34,7 @@ type pausedStore struct {
 	ignored func(bool)    // tells the metric whether sweeps ignore pauses
 	name    string        // of the sweeps
 	wait    time.Duration // how long a sweep waits for unknown pauses; config.Never: as long as they are unknown
-	keeper  pauseKeeper   // set for a compensator; nil: pauses are not kept
+	keeper  pauseKeeper   // nil: pauses are not kept
 
 	kept   time.Time // what keeper has; used by one goroutine
 	keptAt time.Time
@@ -123,12 +121,7 @@ func (s *pausedStore) readForSweep(ctx context.Context) ([]wire.Pause, error) {
 }
 
 // Probe reports whether the store works.
-func (s *pausedStore) Probe(ctx context.Context) error {
-	if p, ok := s.Store.(bisect.Prober); ok {
-		return p.Probe(ctx)
-	}
-	return errors.ErrUnsupported
-}
+func (s *pausedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.Store) }
 
 // MaxBatch returns how many orders the store accepts at once.
 func (s *pausedStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
@@ -142,35 +135,34 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	method.store = &pausedStore{
 		Store: method.store, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.PausesIgnored,
 		mu: make(turn, 1), name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
-		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control),
+		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control), keeper: a.pauseKeeper(),
 	}
 	return method
 }
 
-// watchPauses updates the metric of the pauses, beside a closer or compensator, until stop is called.
-func (a *App) watchPauses(ctx context.Context, roles []Role) (stop func()) {
+// watchPauses updates the metric of the pauses, beside a closer or compensator, until ctx ends. Beside
+// a compensator it also keeps the pause of sweeps.
+func (a *App) watchPauses(ctx context.Context, roles []Role) {
 	if !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
-		return func() {}
+		return
 	}
 	method, err := a.closeMethodOnce()
 	if err != nil {
-		return func() {} // the role reports it
+		return // the role reports it
 	}
 	read, keep := func(context.Context) ([]wire.Pause, error) { return nil, nil }, func(context.Context, []wire.Pause) {}
 	if s, ok := method.store.(*pausedStore); ok {
-		read, keep = s.read, s.keep
+		read = s.read
+		if slices.Contains(roles, Compensator) {
+			keep = s.keep
+		}
 	} else if a.closesInDatabase() {
 		read = a.conns.Store.Pauses
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for retry.Sleep(ctx, pauseMetricInterval) {
-			if on, err := read(ctx); err == nil { // else another metric reports the failure
-				a.metrics.Paused(on)
-				keep(ctx, on)
-			}
+	for retry.Sleep(ctx, pauseMetricInterval) {
+		if on, err := read(ctx); err == nil { // else another metric reports the failure
+			a.metrics.Paused(on)
+			keep(ctx, on)
 		}
-	})
-	return func() { cancel(); watching.Wait() }
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
@@ -55,15 +54,11 @@ func (a *App) Reload(ctx context.Context) ([]Change, error) {
 	return a.reloader.Reload(ctx)
 }
 
-// watch reloads topics.yaml whenever it changes, until stop is called.
-func (a *App) watch(ctx context.Context) (stop func()) {
-	if a.reloader == nil || !a.o.Watch {
-		return func() {}
+// watchFile reloads topics.yaml whenever it changes, until ctx ends.
+func (a *App) watchFile(ctx context.Context, _ []Role) {
+	if a.reloader != nil && a.o.Watch {
+		a.reloader.Run(ctx)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { a.reloader.Run(ctx) })
-	return func() { cancel(); watching.Wait() }
 }
 
 // Handler returns the handler of these routes:

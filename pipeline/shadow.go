@@ -18,12 +18,6 @@ const Shadow Role = "shadow"
 var errNoShadow = errors.New("a shadow run reads the orders in the database: it works with closer.kind sql, and without Options.Store")
 
 func (a *App) buildShadow() (part, error) {
-	if a.conns.Kafka == nil {
-		return part{}, errNoBrokers
-	}
-	if a.conns.Store == nil {
-		return part{}, errNoDatabase
-	}
 	if !a.closesInDatabase() {
 		return part{}, errNoShadow
 	}

@@ -32,11 +32,9 @@ func (k topicWaiter) Consume(ctx context.Context, group, topic string, serve fun
 // awaitTopic waits until the topic exists. It returns false when ctx ends.
 func (a *App) awaitTopic(ctx context.Context, topic string) bool {
 	hint, waited := "topic "+topic, false
-	defer a.ready.removeHint(hint)
+	defer a.ready.hints.remove(hint)
 	for {
-		asking, cancel := context.WithTimeout(ctx, checkTimeout)
-		err := a.exists(asking, topic)
-		cancel()
+		err := a.ask(ctx, a.needTopic(topic))
 		if err == nil {
 			if waited {
 				a.o.Logger.Info("topic exists now", "topic", topic)
@@ -50,7 +48,7 @@ func (a *App) awaitTopic(ctx context.Context, topic string) bool {
 			waited = true
 			a.o.Logger.Warn("not serving a topic yet, serving all others", "topic", topic, "err", err)
 		}
-		a.ready.hint(hint, err.Error())
+		a.ready.hints.add(hint, err.Error())
 		if !retry.Sleep(ctx, topicPollInterval) {
 			return false
 		}

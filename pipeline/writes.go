@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -15,32 +14,26 @@ import (
 // writeProbeInterval is the pause between two write probes of a closer or compensator.
 const writeProbeInterval = 15 * time.Second
 
-// watchWrites probes, until stop is called, whether the writes of a close succeed. It does
+// watchWrites probes, until ctx ends, whether the writes of a close succeed. It does
 // so beside a closer or compensator that closes in the database. A database may answer
 // every read while every close fails, because it is read-only or its tables are locked.
-func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
+func (a *App) watchWrites(ctx context.Context, roles []Role) {
 	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
 	if !closes || !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
-		return func() {}
+		return
 	}
 	w := writeProbe{
 		try: a.conns.Store.Writable, every: writeProbeInterval, logger: a.o.Logger,
 		report: func(failing time.Duration, err error) {
 			a.metrics.DatabaseWriteFailing(failing)
 			if err == nil {
-				a.ready.done("database writes")
+				a.ready.waiting.remove("database writes")
 				return
 			}
-			a.ready.wait("database writes", err.Error())
+			a.ready.waiting.add("database writes", err.Error())
 		},
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { w.run(ctx) })
-	return func() {
-		cancel()
-		watching.Wait()
-	}
+	w.run(ctx)
 }
 
 // closesInDatabase reports whether orders are closed in the database, rather than by

@@ -134,12 +134,7 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 
 // Probe checks whether the store works, if the Store can check; it implements
 // bisect.Prober.
-func (a *CheckedStore) Probe(ctx context.Context) error {
-	if p, ok := a.o.Store.(interface{ Probe(context.Context) error }); ok {
-		return p.Probe(ctx)
-	}
-	return errors.ErrUnsupported
-}
+func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, a.o.Store) }
 
 // Failing returns since when no question was answered, and why the last one was not.
 // The zero time means that the last question was answered, or that there was none.

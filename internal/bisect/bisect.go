@@ -34,6 +34,14 @@ type Prober interface {
 	Probe(ctx context.Context) error
 }
 
+// Probe checks whether a store works. It returns errors.ErrUnsupported if the store is no Prober.
+func Probe(ctx context.Context, s Store) error {
+	if p, ok := s.(Prober); ok {
+		return p.Probe(ctx)
+	}
+	return errors.ErrUnsupported
+}
+
 // Bisect closes the requests, in one batch if that succeeds. If the batch fails and
 // an order may be at fault, Bisect halves it down to the orders at fault; their
 // outcomes are Failed or Contended. So a bad order costs its batch a few
@@ -165,11 +173,7 @@ func (b *batch) setVerdict(order int, v orderclose.Verdict, err error) {
 
 // probe checks whether the store works. known is false if the store cannot check.
 func probe(ctx context.Context, s Store) (known bool, fault error) {
-	p, ok := s.(Prober)
-	if !ok {
-		return false, nil
-	}
-	if fault = retry.Catch(func() error { return p.Probe(ctx) }); errors.Is(fault, errors.ErrUnsupported) {
+	if fault = retry.Catch(func() error { return Probe(ctx, s) }); errors.Is(fault, errors.ErrUnsupported) {
 		return false, nil
 	}
 	return true, fault

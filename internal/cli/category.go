@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -16,12 +17,10 @@ const maxCategoryPages = 50
 // probably a typo. If there are so many unpaid orders that the search ends before, or the database does
 // not answer, the category is accepted: the command itself reports the failure.
 func (c *common) checkCategories(ctx context.Context, s *session, categories ...string) error {
-	unknown := map[string]bool{}
-	for _, category := range categories {
-		if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed {
-			unknown[category] = true
-		}
-	}
+	unknown := slices.DeleteFunc(slices.Clone(categories), func(category string) bool {
+		_, listed := s.cfg.Delays.ByCategory[category]
+		return category == "" || listed
+	})
 	if s.Store == nil || len(unknown) == 0 {
 		return nil
 	}
@@ -30,21 +29,19 @@ func (c *common) checkCategories(ctx context.Context, s *session, categories ...
 	}
 	after, end := orderclose.Order{}, time.Now().Add(s.cfg.MaxDelay).Add(24*time.Hour)
 	for range maxCategoryPages {
-		if len(unknown) == 0 {
-			return nil
-		}
 		page, err := s.Store.DueBetween(ctx, time.UnixMilli(0), end, after, s.cfg.Compensator.PageSize)
 		if err != nil {
 			return nil
 		}
-		for _, o := range page {
-			delete(unknown, o.Category)
-			after = o
-		}
 		if len(page) == 0 {
-			for category := range unknown {
-				return Exit(NotFound, fmt.Errorf("--category %s: neither topics.yaml (delays.categories) nor an unpaid order has this category", oneLine(category, 100)))
-			}
+			return Exit(NotFound, fmt.Errorf("--category %s: neither topics.yaml (delays.categories) nor an unpaid order has this category", oneLine(unknown[0], 100)))
+		}
+		after = page[len(page)-1]
+		unknown = slices.DeleteFunc(unknown, func(category string) bool {
+			return slices.ContainsFunc(page, func(o orderclose.Order) bool { return o.Category == category })
+		})
+		if len(unknown) == 0 {
+			return nil
 		}
 	}
 	return nil

@@ -44,7 +44,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "an App that was closed is ready",
-		edits: []edit{{"pipeline/life.go", "		a.ready.wait(appEnded, \"was closed\")\n", ""}},
+		edits: []edit{{"pipeline/life.go", "		a.ready.waiting.add(appEnded, \"was closed\")\n", ""}},
 		pkg:   "pipeline", run: "TestClose_EndsRun", says: "a closed App is ready",
 	},
 	{
