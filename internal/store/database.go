@@ -35,10 +35,7 @@ func CreateDatabase(ctx context.Context, o Options, name string) (newDSN string,
 		return "", nil, fmt.Errorf("create database %q on %s: %w", name, cfg.Addr, err)
 	}
 	drop = func(ctx context.Context) error {
-		if err := execOn(ctx, cfg, "DROP DATABASE `"+name+"`"); err != nil {
-			return fmt.Errorf("drop database %q on %s: %w", name, cfg.Addr, err)
-		}
-		return nil
+		return wrap(execOn(ctx, cfg, "DROP DATABASE `"+name+"`"), "drop database %q on %s", name, cfg.Addr)
 	}
 	own := cfg.Clone()
 	own.DBName = name

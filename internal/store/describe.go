@@ -12,6 +12,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
+// readDefinitions is what fails if the definitions of tables cannot be read.
+const readDefinitions = "read the definitions of the orders' tables"
+
 // CheckMapping reports what keeps the store from using the orders' tables as they are mapped:
 // what is missing or has another type, where, and how to fix it. It only reads. The error is
 // a *MappingError, or wraps orderclose.ErrUnavailable if the database failed. It does not
@@ -37,7 +40,7 @@ func (s *Store) checkMapping(ctx context.Context, statements func(context.Contex
 		problems, err = statements(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
+		return s.failed(ctx, err, readDefinitions)
 	}
 	for i := range problems {
 		if s.ordersAt != nil {
@@ -59,19 +62,18 @@ func (e *MappingError) Error() string {
 
 // checkTables returns the problems of the mapping on all tables that the store reads.
 func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
-	in := []*table{s.q.single}
 	if s.q.months != nil {
 		s.q.months.forget()
-		var err error
-		if in, err = s.monthTables(ctx); err != nil {
-			return nil, err
-		}
-		if len(in) == 0 {
-			return []mapping.Problem{{
-				Path: "table", What: "no month has a table " + s.q.m.Orders,
-				Fix: "correct the name, or grant SELECT and UPDATE on the tables",
-			}}, nil
-		}
+	}
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(in) == 0 {
+		return []mapping.Problem{{
+			Path: "table", What: "no month has a table " + s.q.m.Orders,
+			Fix: "correct the name, or grant SELECT and UPDATE on the tables",
+		}}, nil
 	}
 	var orders, items []string
 	for _, t := range in {

@@ -200,6 +200,22 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 }
 
+// failed explains err, and says what failed. It returns nil if err is nil.
+func (s *Store) failed(ctx context.Context, err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return wrap(s.explain(ctx, err), what, args...)
+}
+
+// wrap returns err with what failed before it; nil if err is nil.
+func wrap(err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), err)
+}
+
 // unavailable wraps err with orderclose.ErrUnavailable. If ctx ended, it adds the error of
 // ctx, since the driver may have returned another error. To an error about a missing privilege, it
 // adds what to do.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"gorm.io/gorm"
@@ -85,10 +84,7 @@ func (s *Store) OrderHistory(ctx context.Context, id string) (OrderHistory, erro
 		return history, err
 	}
 	err := s.history(s.gorm.WithContext(ctx), id, &history)
-	if err != nil {
-		return history, fmt.Errorf("read everything about order %q: %w", id, s.explain(ctx, err))
-	}
-	return history, nil
+	return history, s.failed(ctx, err, "read everything about order %q", id)
 }
 
 func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err error) {

@@ -88,10 +88,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		_, err := p.Up(ctx)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
-	}
-	return nil
+	return s.failed(ctx, err, "migrate the schema")
 }
 
 // exclusively runs work while no other process runs it. goose can take this lock itself, but it
@@ -185,10 +182,10 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
 	}
 	if denied(err) {
-		return v, fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist: %w", versionTable, s.explain(ctx, err))
+		return v, s.failed(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", versionTable)
 	}
 	if err != nil {
-		return v, fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
+		return v, s.failed(ctx, err, "read the schema's version")
 	}
 	for _, step := range wants {
 		if step < v.Has && !slices.Contains(has, step) {

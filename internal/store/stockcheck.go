@@ -60,10 +60,7 @@ func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (Stoc
 		c.tx = tx
 		return c.run()
 	}, s.dialect.snapshot())
-	if err != nil {
-		return c.report, fmt.Errorf("check the stock: %w", s.explain(ctx, err))
-	}
-	return c.report, nil
+	return c.report, s.failed(ctx, err, "check the stock")
 }
 
 // snapshot returns the options of a transaction that reads everything as of its beginning.
