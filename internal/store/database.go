@@ -28,7 +28,7 @@ func CreateDatabase(ctx context.Context, o Options, name string) (newDSN string,
 	}
 	cfg.DBName = "" // the database in dsn need not exist
 	err = execOn(ctx, cfg, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-	if my, ok := errors.AsType[*mysql.MySQLError](err); ok && my.Number == errDBExists {
+	if number(err) == errDBExists {
 		err = fmt.Errorf("%w: %w", ErrDatabaseExists, err)
 	}
 	if err != nil {

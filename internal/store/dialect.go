@@ -48,7 +48,7 @@ type Dialect struct {
 
 	// describe returns the definitions of the tables with these names. Nil: mappings are not
 	// checked.
-	describe func(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, error)
+	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
 	// checkZone returns an error that wraps ErrZone if the session is not in UTC. Nil: times are
 	// stored without a zone.
 	checkZone func(context.Context, *sql.DB) error

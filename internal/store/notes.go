@@ -33,19 +33,15 @@ func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 
 // tableNotes returns the hints that the definitions of the tables give.
 func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
-	in, err := s.allTables(ctx)
+	names, err := s.orderTables(ctx)
 	if err != nil {
 		return nil, err
-	}
-	var names []string
-	for _, t := range in {
-		names = append(names, t.name)
 	}
 	orders := len(names)
 	if s.q.m.Stock != nil {
 		names = append(names, s.q.m.Stock.Table)
 	}
-	schema, err := s.dialect.describe(ctx, s.DB(), names)
+	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
 	var unread, locks []string
 	for i, name := range names {
 		if triggers := schema[name].Triggers; len(triggers) > 0 {
@@ -128,6 +124,15 @@ func (s *Store) allTables(ctx context.Context) ([]*table, error) {
 		return []*table{s.q.single}, nil
 	}
 	return s.monthTables(ctx)
+}
+
+// orderTables returns the names of the existing tables of orders.
+func (s *Store) orderTables(ctx context.Context) (names []string, err error) {
+	in, err := s.allTables(ctx)
+	for _, t := range in {
+		names = append(names, t.name)
+	}
+	return names, err
 }
 
 // unlisted returns the statuses of a table that the mapping does not name, as the database

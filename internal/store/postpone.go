@@ -42,15 +42,11 @@ func (s *Store) CheckPostpone(ctx context.Context) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
-	in, err := s.allTables(ctx)
+	names, err := s.orderTables(ctx)
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(in))
-	for i, t := range in {
-		names[i] = t.name
-	}
-	schema, err := s.dialect.describe(ctx, s.DB(), names)
+	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
 	if err != nil {
 		return s.failed(ctx, err, readDefinitions)
 	}

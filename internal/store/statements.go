@@ -246,14 +246,6 @@ func orElse(column, otherwise string) string {
 	return mapping.Quote(column)
 }
 
-// orNull returns the quoted column, or NULL if there is no column.
-func orNull(m *mapping.TimeColumn) string {
-	if m == nil {
-		return "NULL"
-	}
-	return mapping.Quote(m.Column)
-}
-
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
 	set := mapping.Quote(q.m.Status.Column) + " = ?" + assignments(q.m.Set)
@@ -314,7 +306,7 @@ func (q *statements) page(orders, condition string) string {
 	}
 	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
 		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
-		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orNull(q.m.Created), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.hint(q.m.DueIndex),
+		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.hint(q.m.DueIndex),
 		mapping.Quote(q.m.Status.Column), condition)
 }
 

@@ -90,10 +90,7 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	m := s.q.m
 	var statements []string
 	for _, t := range in {
-		columns := []string{m.Status.Column, m.Version}
-		if m.ClosedAt != nil {
-			columns = append(columns, m.ClosedAt.Column)
-		}
+		columns := []string{m.Status.Column, m.Version, m.ClosedAt.Name()}
 		for _, a := range slices.Concat(m.Set, m.SetPaid) {
 			columns = append(columns, a.Column)
 		}

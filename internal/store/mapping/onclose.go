@@ -88,14 +88,8 @@ func (m *Mapping) uses(t tableName) bool {
 	if isOwnTable(t.name) {
 		return true
 	}
-	mapped := []string{m.Orders}
-	if m.Items != nil {
-		mapped = append(mapped, m.Items.Table)
-	}
-	if m.Stock != nil {
-		mapped = append(mapped, m.Stock.Table)
-	}
-	return slices.ContainsFunc(mapped, func(name string) bool {
+	items, stock := m.tables()
+	return slices.ContainsFunc([]string{m.Orders, items, stock}, func(name string) bool {
 		if p, err := ParsePattern(name); err == nil {
 			_, ok := p.Month(t.name)
 			return ok
