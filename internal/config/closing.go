@@ -18,24 +18,14 @@ const (
 	KindHTTP ClosingKind = "http" // a request to the user's service
 )
 
-// HTTPClosing is the service that closes orders.
-type HTTPClosing struct {
-	URL   string // http or https; "" unless Kind is KindHTTP
-	Batch int    // orders per request, 1 to MaxBatch; default: 200
+// Service is a service of the user.
+type Service struct {
+	URL   string // http or https; "": there is none
+	Batch int    // orders per request, 1 to MaxBatch
 }
 
-// Payment is the service that says whether an order was paid.
-type Payment struct {
-	URL   string // http or https; "": no provider is asked
-	Batch int    // orders per request, 1 to MaxBatch; default: 100
-}
-
-func (h *HTTPClosing) grammar() parser {
-	return section(fields{"url": address(&h.URL), "batch": integer(&h.Batch, 1, MaxBatch)})
-}
-
-func (p *Payment) grammar() parser {
-	return section(fields{"url": address(&p.URL), "batch": integer(&p.Batch, 1, MaxBatch)})
+func (s *Service) grammar() parser {
+	return section(fields{"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch)})
 }
 
 // address reads the URL of a service.

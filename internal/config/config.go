@@ -103,8 +103,8 @@ type Closer struct {
 	// many orders are closed at once. Default: 250 ms.
 	TargetLatency time.Duration
 	Kind          ClosingKind // how orders are closed; default: KindSQL
-	HTTP          HTTPClosing // of KindHTTP
-	Payment       Payment     // asked before an order is closed, if its URL is set
+	HTTP          Service     // closes orders, with KindHTTP only; default batch: 200
+	Payment       Service     // says whether an order was paid, before the order is closed; default batch: 100
 }
 
 // Outbox holds the settings of publishing outbox rows to Kafka.
@@ -323,7 +323,7 @@ func defaults() *settings {
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
-		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
+		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200}, Payment: Service{Batch: 100}},
 		outbox: Outbox{Batch: 999, InFlight: 2},
 	}
 }
