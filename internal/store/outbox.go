@@ -120,7 +120,10 @@ func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, 
 		all = append(all, r)
 		return err
 	})
-	return all, err
+	if err != nil {
+		return nil, err // withoutLocks must not keep rows that are not published
+	}
+	return all, nil
 }
 
 // delete deletes rows by their ids.
