@@ -63,7 +63,7 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 
 // httpMethod returns the method that closes orders through a service. It needs no check of the
 // service at the start, because calls are retried.
-func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
+func (a *App) httpMethod(c config.Service) (closeMethod, error) {
 	s, err := httpclose.New(httpclose.Options{
 		URL: c.URL, Secrets: a.o.Secrets.HTTP, Batch: c.Batch, Transport: a.o.Services,
 		Logger: a.o.Logger.With("service", c.URL), Metrics: a.metrics,
@@ -77,7 +77,7 @@ func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
 }
 
 // withPayment returns the method with a payment provider that is asked before each close.
-func (a *App) withPayment(method closeMethod, c config.Payment) (closeMethod, error) {
+func (a *App) withPayment(method closeMethod, c config.Service) (closeMethod, error) {
 	closes, ok := method.store.(payment.Store)
 	if !ok {
 		return closeMethod{}, fmt.Errorf("a payment provider is set, but %T is not a payment.Store: it needs the methods PreviewClose and PayOrders", method.store)

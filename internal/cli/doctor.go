@@ -148,11 +148,14 @@ func checkupsError(all []checkup) error {
 	return nil
 }
 
-// withTimeout runs a check with a timeout.
-func withTimeout(ctx context.Context, check func(ctx context.Context) checkup) checkup {
+// check makes one check, with a timeout. needs are the keys of topics.yaml on which the check depends.
+func (s *session) check(ctx context.Context, name string, run func(ctx context.Context, name string) checkup, needs ...string) checkup {
+	if len(needs) > 0 && s.found.Unknown(needs...) {
+		return notChecked(name)
+	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	return check(ctx)
+	return run(ctx, name)
 }
 
 // checkKafka makes the checks that need Kafka. It also returns the offset of the brokers'
@@ -161,21 +164,21 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 	if s.Kafka == nil {
 		return []checkup{skipped("kafka", config.EnvBrokers+" is not set")}, 0, false
 	}
-	ping := withTimeout(ctx, func(ctx context.Context) checkup {
+	ping := s.check(ctx, "kafka", func(ctx context.Context, check string) checkup {
 		if err := s.Kafka.Ping(ctx); err != nil {
-			return finding("kafka", err.Error(), "see the runbook, Kafka is down")
+			return finding(check, err.Error(), "see the runbook, Kafka is down")
 		}
-		return passed("kafka", "%s answers", strings.Join(s.servers.Brokers, ","))
+		return passed(check, "%s answers", strings.Join(s.servers.Brokers, ","))
 	})
 	if !ping.OK {
 		return []checkup{ping}, 0, false
 	}
-	all = append(all, ping, withTimeout(ctx, s.checkTopics), withTimeout(ctx, s.checkIdentity), withTimeout(ctx, s.checkDeadLetters), withTimeout(ctx, s.checkCommits))
-	return append(all, withTimeout(ctx, func(ctx context.Context) checkup {
-		const check = "clock of Kafka"
-		if s.found.Unknown("topics.prefix", "topics.control") {
-			return notChecked(check)
-		}
+	all = append(all, ping,
+		s.check(ctx, "topics", s.checkTopics, "topics", "buckets", "partitions", "replication"),
+		s.check(ctx, "topic ids", s.checkIdentity, "topics.prefix", "topics.close"),
+		s.check(ctx, "dead letters", s.checkDeadLetters, "topics.prefix", "topics.dead_letter"),
+		s.check(ctx, "commits", s.checkCommits))
+	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
 		var err error
 		offset, measured, err = kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
 		switch {
@@ -185,7 +188,7 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 			return skipped(check, "no answer was fast enough, or the control topic is not set to LogAppendTime")
 		}
 		return clockCheckup(check, offset)
-	})), offset, measured
+	}, "topics.prefix", "topics.control")), offset, measured
 }
 
 func clockCheckup(check string, offset time.Duration) checkup {
@@ -195,11 +198,7 @@ func clockCheckup(check string, offset time.Duration) checkup {
 	return passed(check, "differs by %v", offset.Round(time.Millisecond))
 }
 
-func (s *session) checkTopics(ctx context.Context) checkup {
-	const check = "topics"
-	if s.found.Unknown("topics", "buckets", "partitions", "replication") {
-		return notChecked(check)
-	}
+func (s *session) checkTopics(ctx context.Context, check string) checkup {
 	specs := ops.TopicSpecs(s.cfg)
 	found, unseen, err := s.Kafka.CheckVisible(ctx, specs)
 	if err == nil {
@@ -220,11 +219,7 @@ func (s *session) checkTopics(ctx context.Context) checkup {
 
 // checkIdentity checks whether the brokers have topic ids, by which relays and closers
 // notice that a topic was deleted and recreated.
-func (s *session) checkIdentity(ctx context.Context) checkup {
-	const check = "topic ids"
-	if s.found.Unknown("topics.prefix", "topics.close") {
-		return notChecked(check)
-	}
+func (s *session) checkIdentity(ctx context.Context, check string) checkup {
 	_, err := s.Kafka.TopicID(ctx, s.cfg.Topics.Close)
 	switch {
 	case errors.Is(err, kafka.ErrNoTopicIDs):
@@ -237,8 +232,7 @@ func (s *session) checkIdentity(ctx context.Context) checkup {
 
 // checkCommits checks that the brokers accept the longest commits: those of a partition on which
 // many records were done in another order.
-func (s *session) checkCommits(ctx context.Context) checkup {
-	const check = "commits"
+func (s *session) checkCommits(ctx context.Context, check string) checkup {
 	limit, err := s.Kafka.MetadataLimit(ctx)
 	switch {
 	case err != nil:
@@ -250,11 +244,7 @@ func (s *session) checkCommits(ctx context.Context) checkup {
 	return passed(check, "the brokers accept the longest")
 }
 
-func (s *session) checkDeadLetters(ctx context.Context) checkup {
-	const check = "dead letters"
-	if s.found.Unknown("topics.prefix", "topics.dead_letter") {
-		return notChecked(check)
-	}
+func (s *session) checkDeadLetters(ctx context.Context, check string) checkup {
 	topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
 	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
 	var index *deadletters.Index
@@ -281,38 +271,38 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		}
 		return []checkup{skipped("database", config.EnvDSN+" is not set")}, 0, false
 	}
-	ping := withTimeout(ctx, func(ctx context.Context) checkup {
+	ping := s.check(ctx, "database", func(ctx context.Context, check string) checkup {
 		name := cmp.Or(s.Store.Database(), "the database")
 		if err := s.Store.Ping(ctx); err != nil {
-			return finding("database", fmt.Sprintf("%s: %v", name, err), "see the runbook, The database is down or slow")
+			return finding(check, fmt.Sprintf("%s: %v", name, err), "see the runbook, The database is down or slow")
 		}
-		return passed("database", "%s answers, and its session keeps UTC", name)
+		return passed(check, "%s answers, and its session keeps UTC", name)
 	})
 	if !ping.OK {
 		return []checkup{ping}, 0, false
 	}
-	all = append(all, ping, withTimeout(ctx, func(ctx context.Context) checkup {
+	all = append(all, ping, s.check(ctx, "schema", func(ctx context.Context, check string) checkup {
 		v, err := s.Store.Schema(ctx)
 		err = cmp.Or(err, s.Store.Migrated(ctx))
 		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
-			return finding("schema", err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
+			return finding(check, err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
 		} else if err != nil {
-			return finding("schema", err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
+			return finding(check, err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
 		}
-		return passed("schema", "%s", schemaIs(v))
+		return passed(check, "%s", schemaIs(v))
 	}))
 	all = append(all, s.checkTables(ctx)...)
+	const writes = "writes to the database"
 	fit := checkupsError(all) == nil
 	if fit && s.cfg != nil && s.cfg.Orders != nil {
-		all = append(all, withTimeout(ctx, s.checkOrders))
+		all = append(all, s.check(ctx, "due times of orders", s.checkOrders))
 	}
 	if fit {
-		all = append(all, withTimeout(ctx, s.checkTimes), withTimeout(ctx, s.checkWritable))
+		all = append(all, s.check(ctx, "times of orders", s.checkTimes), s.check(ctx, writes, s.checkWritable, "closer.kind"))
 	} else {
-		all = append(all, skipped(checkOfWrites, "fix schema and tables first"))
+		all = append(all, skipped(writes, "fix schema and tables first"))
 	}
-	return append(all, withTimeout(ctx, func(ctx context.Context) checkup {
-		const check = "clock of the database"
+	return append(all, s.check(ctx, "clock of the database", func(ctx context.Context, check string) checkup {
 		var err error
 		if offset, err = databaseOffset(ctx, s.Store.Now); err != nil {
 			return finding(check, err.Error(), "see the runbook, The database is down or slow")
@@ -344,14 +334,8 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
 }
 
-const checkOfWrites = "writes to the database"
-
 // checkWritable tries the writes of a close in a transaction that is rolled back.
-func (s *session) checkWritable(ctx context.Context) checkup {
-	const check = checkOfWrites
-	if s.found.Unknown("closer.kind") {
-		return notChecked(check)
-	}
+func (s *session) checkWritable(ctx context.Context, check string) checkup {
 	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP {
 		return skipped(check, "orders are closed by a service over HTTP")
 	}
@@ -395,10 +379,10 @@ func (s *session) checkRedis(ctx context.Context) checkup {
 	if s.Redis == nil {
 		return skipped("redis", config.EnvRedis+" is not set")
 	}
-	return withTimeout(ctx, func(ctx context.Context) checkup {
+	return s.check(ctx, "redis", func(ctx context.Context, check string) checkup {
 		if err := s.Redis.Ping(ctx).Err(); err != nil {
-			return finding("redis", err.Error(), "sweeps go on without the lock; see the runbook, Redis is down")
+			return finding(check, err.Error(), "sweeps go on without the lock; see the runbook, Redis is down")
 		}
-		return passed("redis", "it answers")
+		return passed(check, "it answers")
 	})
 }

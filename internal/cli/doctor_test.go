@@ -132,7 +132,7 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 		if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.checkTimes(t.Context()); got.OK || !strings.Contains(got.What, what) || !strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
+		if got := s.checkTimes(t.Context(), "times of orders"); got.OK || !strings.Contains(got.What, what) || !strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
 			t.Errorf("%+v, want that an order is %s", got, what)
 		}
 	}

@@ -18,8 +18,7 @@ const (
 
 // checkTimes looks for orders whose times can only come from a wrong time zone. It reads the sweep's
 // index, and only a sample.
-func (s *session) checkTimes(ctx context.Context) checkup {
-	const check = "times of orders"
+func (s *session) checkTimes(ctx context.Context, check string) checkup {
 	now, err := s.Store.Now(ctx)
 	var orders []orderclose.Order
 	if err == nil {
@@ -38,10 +37,8 @@ func (s *session) checkTimes(ctx context.Context) checkup {
 		default:
 			continue
 		}
-		return finding(check, fmt.Sprintf("order %q %s: created %s, due %s, now %s", o.ID, why, formatUTC(o.CreatedAt), formatUTC(o.Due), formatUTC(now)),
+		return finding(check, fmt.Sprintf("order %q %s: created %s, due %s, now %s", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now)),
 			"see the runbook, Due times differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
 	}
 	return passed(check, "%d unpaid orders were read; none is created in the future, or due before it was created", len(orders))
 }
-
-func formatUTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -78,8 +78,7 @@ func (c *orderCounts) print(w io.Writer) {
 }
 
 // checkOrders counts the orders of the shop's own tables and doubts improbable numbers.
-func (s *session) checkOrders(ctx context.Context) checkup {
-	const check = "due times of orders"
+func (s *session) checkOrders(ctx context.Context, check string) checkup {
 	c, err := s.countOrders(ctx)
 	switch {
 	case err != nil:

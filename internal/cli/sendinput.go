@@ -72,25 +72,21 @@ func parseLine(raw json.RawMessage) (line, error) {
 		return line{}, fmt.Errorf("%s is not a JSON object of an order: want keys with values, of %s", compactJSON(raw), strings.Join(lineFields, ", "))
 	}
 	var l line
+	moment := "a time such as " + stamp(time.Now())
+	fields := map[string]struct {
+		to   any
+		want string
+	}{
+		"order_id": {&l.ID, "text"}, "category": {&l.Category, "text"}, "created_at": {&l.CreatedAt, moment}, "due_at": {&l.DueAt, moment},
+		"attributes": {&l.Attributes, "an object"},
+	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		var to any
-		var want string
-		switch key {
-		case "order_id":
-			to, want = &l.ID, "text"
-		case "category":
-			to, want = &l.Category, "text"
-		case "created_at":
-			to, want = &l.CreatedAt, "a time such as "+stamp(time.Now())
-		case "due_at":
-			to, want = &l.DueAt, "a time such as "+stamp(time.Now())
-		case "attributes":
-			to, want = &l.Attributes, "an object"
-		default:
+		field, known := fields[key]
+		if !known {
 			return line{}, fmt.Errorf("unknown field %q; the fields are %s", key, strings.Join(lineFields, ", "))
 		}
-		if json.Unmarshal(given[key], to) != nil {
-			return line{}, fmt.Errorf("%s is %s: want %s", key, compactJSON(given[key]), want)
+		if json.Unmarshal(given[key], field.to) != nil {
+			return line{}, fmt.Errorf("%s is %s: want %s", key, compactJSON(given[key]), field.want)
 		}
 	}
 	return l, nil

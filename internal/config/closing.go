@@ -18,24 +18,14 @@ const (
 	KindHTTP ClosingKind = "http" // a request to the user's service
 )
 
-// HTTPClosing is the service that closes orders.
-type HTTPClosing struct {
-	URL   string // http or https; "" unless Kind is KindHTTP
-	Batch int    // orders per request, 1 to MaxBatch; default: 200
+// Service is a service of the user.
+type Service struct {
+	URL   string // http or https; "": there is none
+	Batch int    // orders per request, 1 to MaxBatch
 }
 
-// Payment is the service that says whether an order was paid.
-type Payment struct {
-	URL   string // http or https; "": no provider is asked
-	Batch int    // orders per request, 1 to MaxBatch; default: 100
-}
-
-func (h *HTTPClosing) grammar() parser {
-	return section(fields{"url": address(&h.URL), "batch": integer(&h.Batch, 1, MaxBatch)})
-}
-
-func (p *Payment) grammar() parser {
-	return section(fields{"url": address(&p.URL), "batch": integer(&p.Batch, 1, MaxBatch)})
+func (s *Service) grammar() parser {
+	return section(fields{"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch)})
 }
 
 // address reads the URL of a service.
@@ -55,7 +45,7 @@ func address(to *string) parser {
 
 func (r *reader) checkClosing(s *settings) {
 	c, orders := s.closer, s.orders
-	const url = "closer.http.url"
+	const url, payment = "closer.http.url", "closer.payment.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
 		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")
 	}
@@ -64,19 +54,18 @@ func (r *reader) checkClosing(s *settings) {
 	}
 	if c.Payment.URL != "" && orders != nil && !r.anyBad("orders") {
 		if _, ok := orders.Status.Pay(); !ok {
-			r.refuse("closer.payment.url", r.node("orders.status", "closer.payment.url"),
+			r.refuse(payment, r.node("orders.status", payment),
 				"a payment provider is set, but orders.status.paid is empty",
 				"list the status of a paid order first in orders.status.paid")
 		}
 	}
 	// With KindHTTP the service holds the orders: only the service can ask in time.
 	if c.Kind == KindHTTP && c.Payment.URL != "" {
-		const payment = "closer.payment.url"
 		r.refuse(payment, r.at[payment], "with closer.kind http this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
 	}
 	if !private(c.Payment.URL) {
-		r.refuseUnless(s, PaymentWithoutTLS, "closer.payment.url",
+		r.refuseUnless(s, PaymentWithoutTLS, payment,
 			"its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed", "write https://")
 	}
 }

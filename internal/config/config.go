@@ -103,8 +103,8 @@ type Closer struct {
 	// many orders are closed at once. Default: 250 ms.
 	TargetLatency time.Duration
 	Kind          ClosingKind // how orders are closed; default: KindSQL
-	HTTP          HTTPClosing // of KindHTTP
-	Payment       Payment     // asked before an order is closed, if its URL is set
+	HTTP          Service     // closes orders, with KindHTTP only; default batch: 200
+	Payment       Service     // says whether an order was paid, before the order is closed; default batch: 100
 }
 
 // Outbox holds the settings of publishing outbox rows to Kafka.
@@ -124,11 +124,20 @@ const MaxRate = 1_000_000
 // Load reads and checks the file at path. The error is of type Problems if the file can
 // be read and is wrong.
 func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
+	data, err := readTopics(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
+		return nil, err
 	}
 	return Parse(path, data)
+}
+
+// readTopics returns the content of a topics.yaml. It may return an error with a part of the content.
+func readTopics(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
+	}
+	return data, err
 }
 
 // Parse reads and checks the content of a topics.yaml. file is the name that messages
@@ -137,18 +146,23 @@ func Load(path string) (*Config, error) {
 // The file must list the buckets. Any other key may be missing: the value is then that
 // of Default, except that no category has a delay of its own.
 func Parse(file string, data []byte) (*Config, error) {
-	r := newReader(file)
-	s := defaults()
+	r, s := read(file, data)
+	if len(r.problems) > 0 {
+		return nil, r.problems.sorted()
+	}
+	return s.config(), nil
+}
+
+// read reads and checks the content of a topics.yaml. The reader has the problems.
+func read(file string, data []byte) (*reader, *settings) {
+	r, s := newReader(file), defaults()
 	if r.document(data) {
 		if r.root != nil {
 			s.grammar()(r, "", r.root)
 		}
 		r.check(s)
 	}
-	if len(r.problems) > 0 {
-		return nil, r.problems.sorted()
-	}
-	return s.config(), nil
+	return r, s
 }
 
 // Default returns the configuration of the topics.yaml that is shipped with the program.
@@ -199,8 +213,7 @@ func (c *Config) group(stage, topic string) string {
 // settings holds the values of a topics.yaml as the file has them. config applies the
 // prefix and builds the buckets.
 type settings struct {
-	prefix, close, replay, deadLetter, events, control, shadow, delay string // names without the prefix
-
+	names       Topics // without the prefix
 	buckets     []bucket
 	delays      orderclose.Delays
 	maxDelay    time.Duration
@@ -252,15 +265,22 @@ func (t Topics) BucketOf(topic string) (orderclose.Bucket, bool) {
 }
 
 func (s *settings) topics() Topics {
-	return Topics{
-		Prefix:     s.prefix,
-		Close:      s.prefix + s.close,
-		Replay:     s.prefix + s.replay,
-		DeadLetter: s.prefix + s.deadLetter,
-		Events:     s.prefix + s.events,
-		Control:    s.prefix + s.control,
-		Shadow:     s.prefix + s.shadow,
-		Delay:      s.prefix + s.delay,
+	bare := s.names
+	bare.Prefix = ""
+	return bare.WithPrefix(s.names.Prefix)
+}
+
+// topicName is a name of Topics and its key in the section topics.
+type topicName struct {
+	key string
+	at  *string
+}
+
+// all returns every name but the prefix, in the order of the file. The last is Delay.
+func (t *Topics) all() []topicName {
+	return []topicName{
+		{"close", &t.Close}, {"replay", &t.Replay}, {"dead_letter", &t.DeadLetter}, {"events", &t.Events},
+		{"control", &t.Control}, {"shadow", &t.Shadow}, {"delay", &t.Delay},
 	}
 }
 
@@ -268,8 +288,8 @@ func (s *settings) topics() Topics {
 func (t Topics) WithPrefix(prefix string) Topics {
 	renamed := t
 	renamed.Prefix = prefix
-	for _, name := range []*string{&renamed.Close, &renamed.Replay, &renamed.DeadLetter, &renamed.Events, &renamed.Control, &renamed.Shadow, &renamed.Delay} {
-		*name = prefix + strings.TrimPrefix(*name, t.Prefix)
+	for _, name := range renamed.all() {
+		*name.at = prefix + strings.TrimPrefix(*name.at, t.Prefix)
 	}
 	return renamed
 }
@@ -277,13 +297,15 @@ func (t Topics) WithPrefix(prefix string) Topics {
 // defaults returns the settings of an empty file.
 func defaults() *settings {
 	return &settings{
-		close:      "order-close",
-		replay:     "order-close-replay",
-		deadLetter: "order-close-dead-letter",
-		events:     "order-events",
-		control:    "order-close-control",
-		shadow:     "shadow",
-		delay:      "delay_" + placeholder,
+		names: Topics{
+			Close:      "order-close",
+			Replay:     "order-close-replay",
+			DeadLetter: "order-close-dead-letter",
+			Events:     "order-events",
+			Control:    "order-close-control",
+			Shadow:     "shadow",
+			Delay:      "delay_" + placeholder,
+		},
 		delays: orderclose.Delays{
 			Default:    30 * time.Minute,
 			ByCategory: map[string]time.Duration{},
@@ -301,7 +323,7 @@ func defaults() *settings {
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
-		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
+		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200}, Payment: Service{Batch: 100}},
 		outbox: Outbox{Batch: 999, InFlight: 2},
 	}
 }

@@ -53,7 +53,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses: config.Pauses{Wait: 10 * time.Minute},
 		},
-		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
+		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.Service{Batch: 100}},
 		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
@@ -113,7 +113,7 @@ accept: [long_grace]
 			Pauses: config.Pauses{Wait: config.Never},
 		},
 		Closer: config.Closer{
-			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},
+			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.Service{Batch: 8},
 		},
 		Outbox: config.Outbox{Batch: 2, InFlight: 16},
 		Accept: []string{config.LongGrace},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -11,17 +12,12 @@ import (
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() parser {
+	topics := fields{"prefix": text(&s.names.Prefix)}
+	for _, name := range s.names.all() {
+		topics[name.key] = text(name.at)
+	}
 	return section(fields{
-		"topics": section(fields{
-			"prefix":      text(&s.prefix),
-			"close":       text(&s.close),
-			"replay":      text(&s.replay),
-			"dead_letter": text(&s.deadLetter),
-			"events":      text(&s.events),
-			"control":     text(&s.control),
-			"shadow":      text(&s.shadow),
-			"delay":       text(&s.delay),
-		}),
+		"topics": section(topics),
 		// The Kafka protocol has 16 bits for a replication factor. The bound on partitions
 		// is a safety limit: each costs a loop in the relay and files on the broker.
 		"partitions":  integer(&s.partitions, 1, 10_000),
@@ -84,14 +80,22 @@ func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 }
 
 func yesOrNo(to *bool) parser {
-	const hint = "write true or false"
-	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, "true or false", hint)
-		if !ok {
-			return
-		}
+	return value("true or false", "write true or false", func(raw *yaml.Node) (wrong string) {
 		if raw.ShortTag() != "!!bool" || raw.Decode(to) != nil {
-			r.refuse(path, n, quote(raw.Value)+" is neither true nor false", hint)
+			return quote(raw.Value) + " is neither true nor false"
+		}
+		return ""
+	})
+}
+
+// value reads a single value by parse, which returns what is wrong with the value, or "". want names
+// the expected kind, and hint says how to fix a wrong one.
+func value(want, hint string, parse func(raw *yaml.Node) (wrong string)) parser {
+	return func(r *reader, path string, n *yaml.Node) {
+		if raw, ok := r.scalar(path, n, want, hint); ok {
+			if wrong := parse(raw); wrong != "" {
+				r.refuse(path, n, wrong, hint)
+			}
 		}
 	}
 }
@@ -105,18 +109,14 @@ func (s *settings) category(r *reader, path, name string, n *yaml.Node) {
 }
 
 func duration(to *time.Duration) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, "a duration", durationHint)
-		if !ok {
-			return
-		}
+	return value("a duration", durationHint, func(raw *yaml.Node) string {
 		d, err := ParseDuration(raw.Value)
 		if err != nil {
-			r.refuse(path, n, err.Error(), durationHint)
-			return
+			return err.Error()
 		}
 		*to = d
-	}
+		return ""
+	})
 }
 
 // durationOrNever reads a duration, or the word never.
@@ -147,36 +147,36 @@ func text(to *string) parser {
 
 func integer(to *int, low, high int) parser {
 	hint := fmt.Sprintf("write one from %d to %d", low, high)
-	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, "a whole number", hint)
-		if !ok {
-			return
-		}
+	return value("a whole number", hint, func(raw *yaml.Node) string {
 		var i int
 		switch err := raw.Decode(&i); {
 		case raw.ShortTag() != "!!int" || err != nil:
-			r.refuse(path, n, fmt.Sprintf("%s is not a whole number", quote(raw.Value)), hint)
+			return quote(raw.Value) + " is not a whole number"
 		case i < low || i > high:
-			r.refuse(path, n, fmt.Sprintf("%s is out of range", raw.Value), hint)
-		default:
-			*to = i
+			return raw.Value + " is out of range"
 		}
-	}
+		*to = i
+		return ""
+	})
 }
 
 func choice[T ~string](to *T, these ...T) parser {
 	hint := fmt.Sprintf("write %s or %s", these[0], these[1])
-	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, "a word", hint)
-		if !ok {
-			return
+	return value("a word", hint, func(raw *yaml.Node) string {
+		if !slices.Contains(these, T(raw.Value)) {
+			return fmt.Sprintf("%s is neither %s nor %s", quote(raw.Value), these[0], these[1])
 		}
-		for _, t := range these {
-			if raw.Value == string(t) {
-				*to = t
-				return
-			}
+		*to = T(raw.Value)
+		return ""
+	})
+}
+
+// texts reads a list of texts. example is shown to a person who wrote something else.
+func texts(example string, to *[]string) parser {
+	return list(example, func(r *reader, path string, n *yaml.Node) {
+		var s string
+		if text(&s)(r, path, n); !r.bad[path] {
+			*to = append(*to, s)
 		}
-		r.refuse(path, n, fmt.Sprintf("%s is neither %s nor %s", quote(raw.Value), these[0], these[1]), hint)
-	}
+	})
 }

@@ -27,9 +27,9 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"closed_at":  optional(func() parser { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
 		"category":   text(&m.Category),
 		"version":    text(&m.Version),
-		"set":        constants(&m.Set),
-		"set_paid":   constants(&m.SetPaid),
-		"where":      conditions(&m.Where),
+		"set":        constants(&m.Set, false),
+		"set_paid":   constants(&m.SetPaid, false),
+		"where":      constants(&m.Where, true),
 		"not_before": instant(&m.NotBefore),
 		"on_close": list(`["UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"]`, func(r *reader, path string, n *yaml.Node) {
 			var statement string
@@ -64,13 +64,8 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 				return
 			}
 			section(fields{
-				"type": text(&m.Event),
-				"columns": list("[member_id, total_amount]", func(r *reader, path string, n *yaml.Node) {
-					var name string
-					if text(&name)(r, path, n); !r.bad[path] {
-						m.EventColumns = append(m.EventColumns, name)
-					}
-				}),
+				"type":    text(&m.Event),
+				"columns": texts("[member_id, total_amount]", &m.EventColumns),
 			})(r, path, n)
 		},
 	})(r, path, n)
@@ -135,7 +130,7 @@ func moment(to *mapping.TimeColumn, more fields) parser {
 }
 
 func status(to *mapping.Status) parser {
-	values := func(to *[]mapping.Value) parser {
+	several := func(to *[]mapping.Value) parser {
 		return list("[1, 3] or [PAID, SHIPPED]", func(r *reader, path string, n *yaml.Node) {
 			var v mapping.Value
 			if statusValue(&v)(r, path, n); !r.bad[path] {
@@ -145,25 +140,16 @@ func status(to *mapping.Status) parser {
 	}
 	return section(fields{
 		"column": text(&to.Column), "from": statusValue(&to.From), "to": statusValue(&to.To),
-		"paid": values(&to.Paid), "closed": values(&to.Closed),
+		"paid": several(&to.Paid), "closed": several(&to.Closed),
 	})
 }
 
-// constants reads columns and the constants that are written to them.
-func constants(to *[]mapping.ColumnValue) parser {
+// constants reads columns and the constants that are written to them, or that they are compared with;
+// nullable: also null.
+func constants(to *[]mapping.ColumnValue, nullable bool) parser {
 	return entries(func(r *reader, path, name string, n *yaml.Node) {
 		var v mapping.Value
-		if constant(&v, "a constant")(r, path, n); !r.bad[path] {
-			*to = append(*to, mapping.ColumnValue{Column: name, Value: v})
-		}
-	})
-}
-
-// conditions reads columns and the constants that they are compared with, or null.
-func conditions(to *[]mapping.ColumnValue) parser {
-	return entries(func(r *reader, path, name string, n *yaml.Node) {
-		var v mapping.Value
-		if r.at[path] = n; !isNull(resolveAlias(n)) {
+		if r.at[path] = n; !nullable || !isNull(resolveAlias(n)) {
 			constant(&v, "a constant")(r, path, n)
 		}
 		if !r.bad[path] {
@@ -175,18 +161,14 @@ func conditions(to *[]mapping.ColumnValue) parser {
 // instant reads a moment with a time zone.
 func instant(to *time.Time) parser {
 	const hint = "write a moment with its time zone, such as 2026-11-20T00:00:00+08:00"
-	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, "a moment", hint)
-		if !ok {
-			return
-		}
+	return value("a moment", hint, func(raw *yaml.Node) string {
 		at, err := time.Parse(time.RFC3339, raw.Value)
 		if err != nil {
-			r.refuse(path, n, fmt.Sprintf("%s is not a moment with a time zone", quote(raw.Value)), hint)
-			return
+			return quote(raw.Value) + " is not a moment with a time zone"
 		}
 		*to = at
-	}
+		return ""
+	})
 }
 
 // statusValue reads a status.
@@ -195,11 +177,7 @@ func statusValue(to *mapping.Value) parser { return constant(to, "a status") }
 // constant reads a whole number or a text. what says what it is.
 func constant(to *mapping.Value, what string) parser {
 	const hint = "write a whole number, or text in quotes"
-	return func(r *reader, path string, n *yaml.Node) {
-		raw, ok := r.scalar(path, n, what, hint)
-		if !ok {
-			return
-		}
+	return value(what, hint, func(raw *yaml.Node) string {
 		var i int64
 		switch tag := raw.ShortTag(); {
 		case tag == "!!str" && raw.Value != "":
@@ -207,9 +185,10 @@ func constant(to *mapping.Value, what string) parser {
 		case tag == "!!int" && raw.Decode(&i) == nil:
 			*to = mapping.IntValue(i)
 		default:
-			r.refuse(path, n, fmt.Sprintf("%s is not %s", quote(raw.Value), what), hint)
+			return quote(raw.Value) + " is not " + what
 		}
-	}
+		return ""
+	})
 }
 
 // optional reads a section. An empty section counts as missing.

@@ -10,24 +10,28 @@ const maxTopicName = 249
 
 // checkNames checks that Kafka accepts every topic name and that all names differ.
 func (r *reader) checkNames(s *settings) {
-	r.checkLetters("topics.prefix", s.prefix)
-	r.checkName("topics.close", s.prefix, s.close)
-	r.checkName("topics.replay", s.prefix, s.replay)
-	r.checkName("topics.dead_letter", s.prefix, s.deadLetter)
-	r.checkName("topics.events", s.prefix, s.events)
-	r.checkName("topics.control", s.prefix, s.control)
-	r.checkName("topics.shadow", s.prefix, s.shadow)
-	switch n := strings.Count(s.delay, placeholder); {
+	prefix, delay := s.names.Prefix, s.names.Delay
+	r.checkLetters("topics.prefix", prefix)
+	for _, name := range s.fixedNames() {
+		r.checkName("topics."+name.key, prefix, *name.at)
+	}
+	switch n := strings.Count(delay, placeholder); {
 	case r.bad["topics.delay"]:
 	case n != 1:
-		r.refuse("topics.delay", r.at["topics.delay"], fmt.Sprintf("%s has %s %d times, want once", quote(s.delay), placeholder, n),
+		r.refuse("topics.delay", r.at["topics.delay"], fmt.Sprintf("%s has %s %d times, want once", quote(delay), placeholder, n),
 			"put it where the bucket's length belongs, such as delay_"+placeholder)
 	default:
-		r.checkName("topics.delay", s.prefix, strings.TrimPrefix(s.longestDelay(), s.prefix))
+		r.checkName("topics.delay", prefix, strings.TrimPrefix(s.longestDelay(), prefix))
 	}
 	if !r.anyBad("topics") {
 		r.checkDistinct(s)
 	}
+}
+
+// fixedNames returns the names of the topics that are no delay topics.
+func (s *settings) fixedNames() []topicName {
+	all := s.names.all()
+	return all[:len(all)-1]
 }
 
 // longestDelay returns the longest name of a delay topic.
@@ -76,9 +80,9 @@ func (r *reader) checkName(path, prefix, name string) {
 // name. So these names count as equal.
 func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
-	topics := []topic{
-		{"topics.close", s.prefix + s.close}, {"topics.replay", s.prefix + s.replay}, {"topics.dead_letter", s.prefix + s.deadLetter},
-		{"topics.events", s.prefix + s.events}, {"topics.control", s.prefix + s.control}, {"topics.shadow", s.prefix + s.shadow},
+	var topics []topic
+	for _, name := range s.fixedNames() {
+		topics = append(topics, topic{"topics." + name.key, s.names.Prefix + *name.at})
 	}
 	for _, b := range s.buckets {
 		if !r.bad[b.path] {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -136,10 +135,7 @@ func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	data, err := os.ReadFile(r.o.File)
-	if err != nil {
-		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
-	}
+	data, err := readTopics(r.o.File)
 	again := r.seen != nil && bytes.Equal(data, r.seen) && (err == nil || r.failed != nil && err.Error() == r.failed.Error())
 	if again && !asked && !r.external {
 		return nil, r.failed

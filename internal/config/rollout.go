@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -48,11 +49,7 @@ func (a Rollout) Await(ctx context.Context) bool {
 		if len(missing) > 0 {
 			wait = existsInterval
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !retry.Sleep(ctx, wait) {
 			return false
 		}
 	}

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"os"
-	"slices"
-)
+import "slices"
 
 // Salvaged is the usable part of a topics.yaml that may be broken.
 type Salvaged struct {
@@ -39,18 +35,11 @@ func (s Salvaged) Unknown(keys ...string) bool {
 // buckets. Values that only contradict each other stay as the file has them. It returns an
 // error only if the file cannot be read.
 func Salvage(path string) (Salvaged, error) {
-	data, err := os.ReadFile(path)
+	data, err := readTopics(path)
 	if err != nil {
-		return Salvaged{}, fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
+		return Salvaged{}, err
 	}
-	r := newReader(path)
-	s := defaults()
-	if r.document(data) {
-		if r.root != nil {
-			s.grammar()(r, "", r.root)
-		}
-		r.check(s)
-	}
+	r, s := read(path, data)
 	if len(r.problems) > 0 {
 		if r.root == nil {
 			r.bad[""] = true
@@ -68,14 +57,10 @@ func Salvage(path string) (Salvaged, error) {
 // useDefaults replaces each refused topic name by its default, and removes unusable buckets.
 func (r *reader) useDefaults(s *settings) {
 	d := defaults()
-	for path, name := range map[string]struct{ to, standard *string }{
-		"topics.prefix": {&s.prefix, &d.prefix}, "topics.close": {&s.close, &d.close},
-		"topics.replay": {&s.replay, &d.replay}, "topics.dead_letter": {&s.deadLetter, &d.deadLetter},
-		"topics.events": {&s.events, &d.events}, "topics.control": {&s.control, &d.control},
-		"topics.delay": {&s.delay, &d.delay},
-	} {
-		if r.bad[path] {
-			*name.to = *name.standard
+	standard := append(d.names.all(), topicName{"prefix", &d.names.Prefix})
+	for i, name := range append(s.names.all(), topicName{"prefix", &s.names.Prefix}) {
+		if r.bad["topics."+name.key] {
+			*name.at = *standard[i].at
 		}
 	}
 	var usable []bucket

@@ -145,16 +145,12 @@ func judgeLedger(r store.AuditRow, closed bool) (found []line) {
 			moved[l.SKU] = append(moved[l.SKU], l)
 		}
 	}
-	skus := map[string]bool{}
-	for sku := range moved {
-		skus[sku] = true
-	}
+	skus := slices.Collect(maps.Keys(moved))
 	if closed {
-		for sku := range r.LineQuantities {
-			skus[sku] = true
-		}
+		skus = slices.AppendSeq(skus, maps.Keys(r.LineQuantities))
 	}
-	for _, sku := range slices.Sorted(maps.Keys(skus)) {
+	slices.Sort(skus)
+	for _, sku := range slices.Compact(skus) {
 		rows, held := moved[sku], r.LineQuantities[sku]
 		switch {
 		case !closed && r.Receipt == nil:

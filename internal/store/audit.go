@@ -115,7 +115,7 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		}
 		unlisted, err := s.unlisted(ctx, t)
 		if err != nil {
-			return nil, fmt.Errorf("read the statuses of %s: %w", t.name, s.explain(ctx, err))
+			return nil, s.failed(ctx, err, "read the statuses of %s", t.name)
 		}
 		named := len(parts)
 		add(s.unlistedState(), unlisted...)
@@ -143,10 +143,7 @@ func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Tim
 		rows, err = s.auditPage(tx, part, from, to, after, min(limit, maxIn))
 		return err
 	}, s.dialect.snapshot())
-	if err != nil {
-		return nil, fmt.Errorf("read orders of %s that are %s, after %q: %w", part.Table, part.Status, after.ID, s.explain(ctx, err))
-	}
-	return rows, nil
+	return rows, s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, after.ID)
 }
 
 func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
@@ -180,19 +177,7 @@ func (s *Store) auditOrders(tx *gorm.DB, part AuditPart, from, to time.Time, aft
 	case AuditExcluded:
 		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excludedArgs())
 	}
-	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
-		var o orderclose.Order
-		var created, due any
-		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due); err != nil {
-			return err
-		}
-		var err error
-		o.Due, _, err = q.due.Decode(due)
-		o.CreatedAt = q.createdAt(created)
-		orders = append(orders, o)
-		return err
-	})
-	return orders, err
+	return q.readPage(tx, query, args)
 }
 
 // auditBelongings reads the receipts, lines and ledger rows of orders.
@@ -299,11 +284,8 @@ func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) er
 			n++
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("read the outbox of events: %w", s.explain(ctx, err))
-		}
-		if n < pendingPage {
-			return nil
+		if err != nil || n < pendingPage {
+			return s.failed(ctx, err, "read the outbox of events")
 		}
 	}
 }

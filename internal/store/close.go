@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,10 +104,8 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates) (*closing, error) {
 	var c *closing
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		c = &closing{
-			s: s, tx: tx, path: path, attempts: attempts, candidates: candidates, txID: rand.Int64N(1<<62) + 1,
-			orders: map[string]lockedRow{}, won: map[*table][]string{},
-		}
+		c = s.newClosing(tx, attempts, candidates)
+		c.path, c.txID = path, rand.Int64N(1<<62)+1
 		return c.explainDuplicate(c.run(ids))
 	})
 	switch {
@@ -154,7 +153,11 @@ type closing struct {
 	paused map[string]bool      // categories whose orders are not closed now
 	won    map[*table][]string  // ids that this transaction closes, in the order of their index
 	all    []string             // all ids of won, sorted
-	open   map[string]*table    // the tables of unpaid orders, due or not, also excluded ones; nil: not collected
+	open   map[string]*table    // the tables of unpaid orders, due or not, also excluded ones
+}
+
+func (s *Store) newClosing(tx *gorm.DB, attempts map[string]int, where candidates) *closing {
+	return &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
 }
 
 // lockedRow is the row of an order, locked until the transaction ends.
@@ -251,13 +254,8 @@ func (c *closing) lock(t *table, ids []string) error {
 	if c.preview {
 		query = t.read
 	}
-	rows, err := c.tx.Raw(query, c.s.q.readArgs(c.s.q.args(ids))...).Rows()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	columns := eventColumns{names: c.s.q.m.EventColumns}
-	for rows.Next() {
+	return eachRow(c.tx, query, c.s.q.readArgs(c.s.q.args(ids)), func(rows *sql.Rows) (err error) {
 		var (
 			id  string
 			row lockedRow
@@ -270,7 +268,7 @@ func (c *closing) lock(t *table, ids []string) error {
 			return err
 		}
 		if _, asked := c.attempts[id]; !asked {
-			continue
+			return nil
 		}
 		if row.columns, err = columns.read(rows); err != nil {
 			return err
@@ -286,14 +284,14 @@ func (c *closing) lock(t *table, ids []string) error {
 			row.verdict = orderclose.Paused
 		}
 		c.orders[id] = row
-		if (st == stateOpen || st == stateExcluded) && c.open != nil {
+		if st == stateOpen || st == stateExcluded {
 			c.open[id] = t
 		}
 		if row.verdict == orderclose.Closed {
 			c.won[t] = append(c.won[t], id)
 		}
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // readClock reads the clock if no row returned it.

@@ -37,10 +37,7 @@ func (s *Store) ClosedPage(ctx context.Context, part AuditPart, from, to time.Ti
 		}
 		return s.readClosedAt(tx, part.table, rows)
 	}, s.dialect.snapshot())
-	if err != nil {
-		return nil, fmt.Errorf("read orders of %s that are %s, after %q: %w", part.Table, part.Status, after.ID, s.explain(ctx, err))
-	}
-	return rows, nil
+	return rows, s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, after.ID)
 }
 
 // readClosedAt sets ClosedAt of the rows, which are of one table. A value that is not a time must

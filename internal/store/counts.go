@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"math"
 	"time"
 
@@ -44,15 +43,12 @@ func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCo
 			err = s.countTable(ctx, t, grace, &c)
 		}
 	}
-	if err != nil {
-		return c, fmt.Errorf("count the orders: %w", s.explain(ctx, err))
-	}
-	return c, nil
+	return c, s.failed(ctx, err, "count the orders")
 }
 
 func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c *OrderCounts) error {
 	m := s.q.m
-	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.dueHint() + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
+	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
 	for _, part := range []struct {
 		to    *int64
 		query string // empty: the table has no such orders
@@ -66,8 +62,8 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		if part.query == "" {
 			continue
 		}
-		var n int64
-		if err := s.gorm.WithContext(ctx).Raw("SELECT COUNT(*) FROM ("+part.query+") AS oc_all", part.args...).Scan(&n).Error; err != nil {
+		n, err := s.count(ctx, part.query, part.args)
+		if err != nil {
 			return err
 		}
 		*part.to += n

@@ -28,17 +28,14 @@ func CreateDatabase(ctx context.Context, o Options, name string) (newDSN string,
 	}
 	cfg.DBName = "" // the database in dsn need not exist
 	err = execOn(ctx, cfg, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-	if my, ok := errors.AsType[*mysql.MySQLError](err); ok && my.Number == errDBExists {
+	if number(err) == errDBExists {
 		err = fmt.Errorf("%w: %w", ErrDatabaseExists, err)
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("create database %q on %s: %w", name, cfg.Addr, err)
 	}
 	drop = func(ctx context.Context) error {
-		if err := execOn(ctx, cfg, "DROP DATABASE `"+name+"`"); err != nil {
-			return fmt.Errorf("drop database %q on %s: %w", name, cfg.Addr, err)
-		}
-		return nil
+		return wrap(execOn(ctx, cfg, "DROP DATABASE `"+name+"`"), "drop database %q on %s", name, cfg.Addr)
 	}
 	own := cfg.Clone()
 	own.DBName = name

@@ -9,8 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"gorm.io/gorm"
+
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
+
+// readDefinitions is what fails if the definitions of tables cannot be read.
+const readDefinitions = "read the definitions of the orders' tables"
 
 // CheckMapping reports what keeps the store from using the orders' tables as they are mapped:
 // what is missing or has another type, where, and how to fix it. It only reads. The error is
@@ -37,7 +42,7 @@ func (s *Store) checkMapping(ctx context.Context, statements func(context.Contex
 		problems, err = statements(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
+		return s.failed(ctx, err, readDefinitions)
 	}
 	for i := range problems {
 		if s.ordersAt != nil {
@@ -59,19 +64,18 @@ func (e *MappingError) Error() string {
 
 // checkTables returns the problems of the mapping on all tables that the store reads.
 func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
-	in := []*table{s.q.single}
 	if s.q.months != nil {
 		s.q.months.forget()
-		var err error
-		if in, err = s.monthTables(ctx); err != nil {
-			return nil, err
-		}
-		if len(in) == 0 {
-			return []mapping.Problem{{
-				Path: "table", What: "no month has a table " + s.q.m.Orders,
-				Fix: "correct the name, or grant SELECT and UPDATE on the tables",
-			}}, nil
-		}
+	}
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(in) == 0 {
+		return []mapping.Problem{{
+			Path: "table", What: "no month has a table " + s.q.m.Orders,
+			Fix: "correct the name, or grant SELECT and UPDATE on the tables",
+		}}, nil
 	}
 	var orders, items []string
 	for _, t := range in {
@@ -84,7 +88,7 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	if s.q.m.Stock != nil {
 		all = append(all, s.q.m.Stock.Table)
 	}
-	schema, err := s.dialect.describe(ctx, s.DB(), all)
+	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), all)
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +115,10 @@ func (s *Store) futureNotBefore(ctx context.Context) ([]mapping.Problem, error) 
 
 // describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
 // that the user may not see.
-func describe(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, error) {
+func describe(tx *gorm.DB, names []string) (mapping.Schema, error) {
 	schema := mapping.Schema{}
 	for _, name := range names {
-		t, ok, err := describeTable(ctx, db, name)
+		t, ok, err := describeTable(tx, name)
 		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", name, err)
 		}
@@ -128,33 +132,33 @@ func describe(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, 
 // inSchema limits a query of information_schema to one table.
 const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?"
 
-func describeTable(ctx context.Context, db *sql.DB, name string) (t mapping.Table, ok bool, err error) {
+func describeTable(tx *gorm.DB, name string) (t mapping.Table, ok bool, err error) {
 	database, table := mapping.Split(name)
 	args := []any{database, table}
-	err = each(ctx, db, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
-		args, func(scan func(...any) error) error {
+	err = eachRow(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
+		args, func(rows *sql.Rows) error {
 			ok = true
-			return scan(&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine)
+			return rows.Scan(&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine)
 		})
 	if err != nil || !ok || t.View {
 		return t, ok && err == nil, err
 	}
-	if t.Columns, err = describeColumns(ctx, db, args); err != nil {
+	if t.Columns, err = describeColumns(tx, args); err != nil {
 		return t, false, err
 	}
-	if t.Indexes, err = describeIndexes(ctx, db, args); err != nil {
+	if t.Indexes, err = describeIndexes(tx, args); err != nil {
 		return t, false, err
 	}
-	err = each(ctx, db, "SELECT trigger_name FROM information_schema.triggers"+
+	err = eachRow(tx, "SELECT trigger_name FROM information_schema.triggers"+
 		" WHERE event_object_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND event_object_table = ? AND event_manipulation = 'UPDATE' ORDER BY trigger_name",
-		args, func(scan func(...any) error) error {
+		args, func(rows *sql.Rows) error {
 			var trigger string
-			err := scan(&trigger)
+			err := rows.Scan(&trigger)
 			t.Triggers = append(t.Triggers, trigger)
 			return err
 		})
 	if err == nil && len(t.Triggers) == 0 {
-		err = db.QueryRowContext(ctx, triggersUnread, t.Schema, t.Schema, t.Name).Scan(&t.TriggersUnread)
+		err = tx.Raw(triggersUnread, t.Schema, t.Schema, t.Name).Row().Scan(&t.TriggersUnread)
 	}
 	return t, err == nil, err
 }
@@ -172,15 +176,15 @@ const triggersUnread = "SELECT COUNT(*) = 0 FROM (" +
 // it.
 var presentMoment = regexp.MustCompile(`^\(?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)(\(\d*\))?\)?$`)
 
-func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]mapping.Column, error) {
+func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error) {
 	columns := map[string]mapping.Column{}
-	err := each(ctx, db, "SELECT LOWER(column_name), LOWER(data_type), column_type, COALESCE(datetime_precision, 0), COALESCE(character_maximum_length, 0),"+
+	err := eachRow(tx, "SELECT LOWER(column_name), LOWER(data_type), column_type, COALESCE(datetime_precision, 0), COALESCE(character_maximum_length, 0),"+
 		" COALESCE(collation_name, ''), is_nullable = 'YES', LOWER(column_default), LOWER(extra), LOWER(COALESCE(generation_expression, '')) FROM information_schema.columns"+inSchema,
-		args, func(scan func(...any) error) error {
+		args, func(rows *sql.Rows) error {
 			var column, extra string
 			var def sql.NullString
 			var c mapping.Column
-			err := scan(&column, &c.Type, &c.Definition, &c.Digits, &c.Length, &c.Collation, &c.Nullable, &def, &extra, &c.Expression)
+			err := rows.Scan(&column, &c.Type, &c.Definition, &c.Digits, &c.Length, &c.Collation, &c.Nullable, &def, &extra, &c.Expression)
 			c.Default, c.DefaultNow = c.Nullable || def.Valid, presentMoment.MatchString(def.String)
 			c.OnUpdate = strings.Contains(extra, "on update")
 			c.Numbered = strings.Contains(extra, "auto_increment")
@@ -193,10 +197,10 @@ func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]ma
 	if err != nil {
 		return nil, err
 	}
-	return columns, each(ctx, db, "SELECT LOWER(column_name), referenced_table_name FROM information_schema.key_column_usage"+inSchema+" AND referenced_table_name IS NOT NULL",
-		args, func(scan func(...any) error) error {
+	return columns, eachRow(tx, "SELECT LOWER(column_name), referenced_table_name FROM information_schema.key_column_usage"+inSchema+" AND referenced_table_name IS NOT NULL",
+		args, func(rows *sql.Rows) error {
 			var column, other string
-			err := scan(&column, &other)
+			err := rows.Scan(&column, &other)
 			c := columns[column]
 			c.RefersTo = other
 			columns[column] = c
@@ -209,12 +213,12 @@ func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]ma
 var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
 
 // describeIndexes leaves out indexes that the database does not use.
-func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]mapping.Index, error) {
+func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 	used := ""
-	err := each(ctx, db, "SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'",
-		nil, func(scan func(...any) error) error {
+	err := eachRow(tx, "SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'",
+		nil, func(rows *sql.Rows) error {
 			var column string
-			err := scan(&column)
+			err := rows.Scan(&column)
 			used += usedIndexes[column]
 			return err
 		})
@@ -222,12 +226,12 @@ func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]mapping.Ind
 		return nil, err
 	}
 	var indexes []mapping.Index
-	err = each(ctx, db, "SELECT index_name, non_unique, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', ''))"+
+	err = eachRow(tx, "SELECT index_name, non_unique, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', ''))"+
 		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index",
-		args, func(scan func(...any) error) error {
+		args, func(rows *sql.Rows) error {
 			var index, column string
 			var nonUnique bool
-			if err := scan(&index, &nonUnique, &column); err != nil {
+			if err := rows.Scan(&index, &nonUnique, &column); err != nil {
 				return err
 			}
 			if n := len(indexes); n == 0 || indexes[n-1].Name != index {
@@ -238,19 +242,4 @@ func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]mapping.Ind
 			return nil
 		})
 	return indexes, err
-}
-
-// each calls row for each row of a query.
-func each(ctx context.Context, db *sql.DB, query string, args []any, row func(scan func(...any) error) error) error {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

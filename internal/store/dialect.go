@@ -48,7 +48,7 @@ type Dialect struct {
 
 	// describe returns the definitions of the tables with these names. Nil: mappings are not
 	// checked.
-	describe func(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, error)
+	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
 	// checkZone returns an error that wraps ErrZone if the session is not in UTC. Nil: times are
 	// stored without a zone.
 	checkZone func(context.Context, *sql.DB) error
@@ -173,37 +173,36 @@ func (d Dialect) time(t time.Time) any {
 }
 
 // timeInto scans a time of either kind of database into t, in UTC. NULL is the zero time.
-func timeInto(t *time.Time) sql.Scanner { return (*scannedTime)(t) }
-
-type scannedTime time.Time
-
-// Scan implements sql.Scanner.
-func (t *scannedTime) Scan(src any) error {
-	switch v := src.(type) {
-	case time.Time:
-		*t = scannedTime(v.UTC())
-	case int64:
-		*t = scannedTime(time.UnixMilli(v).UTC())
-	case nil:
-		*t = scannedTime{}
-	default:
-		return fmt.Errorf("cannot read a time from %T %v", src, src)
-	}
-	return nil
+func timeInto(t *time.Time) sql.Scanner {
+	return scanner(func(src any) error {
+		switch v := src.(type) {
+		case time.Time:
+			*t = v.UTC()
+		case int64:
+			*t = time.UnixMilli(v).UTC()
+		case nil:
+			*t = time.Time{}
+		default:
+			return fmt.Errorf("cannot read a time from %T %v", src, src)
+		}
+		return nil
+	})
 }
 
 // nullable scans text into t; NULL is empty.
-func nullable(t *string) sql.Scanner { return (*scannedText)(t) }
+func nullable(t *string) sql.Scanner {
+	return scanner(func(src any) error {
+		var text sql.NullString
+		err := text.Scan(src)
+		*t = text.String
+		return err
+	})
+}
 
-type scannedText string
+type scanner func(src any) error
 
 // Scan implements sql.Scanner.
-func (t *scannedText) Scan(src any) error {
-	var text sql.NullString
-	err := text.Scan(src)
-	*t = scannedText(text.String)
-	return err
-}
+func (s scanner) Scan(src any) error { return s(src) }
 
 // ErrZone says that a connection's session is not in UTC although the DSN sets UTC, for
 // example because of a proxy.

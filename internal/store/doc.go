@@ -36,7 +36,7 @@
 //	categories.go                               the categories of orders
 //	history.go, historymapped.go                all rows of one order
 //	audit.go, closedpage.go, stockcheck.go      the rows of many orders, and the sums of the stock
-//	migrate.go, migratelock.go                  the schema's versions
+//	migrate.go                                  the schema's versions
 //	describe.go, notes.go                       whether the shop's own tables match the mapping
 //	probe.go, writable.go, database.go          trial writes; creating a database
 //

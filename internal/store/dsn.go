@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -92,9 +93,9 @@ func force(cfg *mysql.Config) error {
 	cfg.MultiStatements = false
 	cfg.Logger = &mysql.NopLogger{} // everything that the driver logs, it also returns as an error
 
-	cfg.Timeout = orDefault(cfg.Timeout, dialTimeout)
-	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, readTimeout)
-	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, writeTimeout)
+	cfg.Timeout = cmp.Or(cfg.Timeout, dialTimeout)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, readTimeout)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, writeTimeout)
 
 	if cfg.Params == nil {
 		cfg.Params = map[string]string{}
@@ -116,13 +117,6 @@ func force(cfg *mysql.Config) error {
 		mysql.TimeTruncate(time.Millisecond),
 		mysql.Charset("utf8mb4", "utf8mb4_bin"), // ids compare exactly
 	)
-}
-
-func orDefault(d, def time.Duration) time.Duration {
-	if d == 0 {
-		return def
-	}
-	return d
 }
 
 // withoutReadTimeout returns the configuration for statements that may take minutes, such as

@@ -103,16 +103,19 @@ var readOnlyFaults = []uint16{1036, 1290, 1792, 1836, 1874, 3032}
 // startFaults are the errors of a server that starts, stops, or has too many connections.
 var startFaults = []uint16{1040, 1047, 1053, 1077, 1079, 3032}
 
+// number returns the number of an error of a MySQL server; 0: err is none.
+func number(err error) uint16 {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return my.Number
+	}
+	return 0
+}
+
 // Passes reports whether an error of Ping may end by itself, as while the server starts. A refused user
 // and an unknown database do not.
 func Passes(err error) bool {
-	my, ok := errors.AsType[*mysql.MySQLError](err)
-	return err != nil && (!ok || slices.Contains(startFaults, my.Number)) && !errors.Is(err, ErrZone) && !errors.Is(err, context.Canceled)
-}
-
-func isReadOnly(err error) bool {
-	my, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && slices.Contains(readOnlyFaults, my.Number)
+	n := number(err)
+	return err != nil && (n == 0 || slices.Contains(startFaults, n)) && !errors.Is(err, ErrZone) && !errors.Is(err, context.Canceled)
 }
 
 // connectionErrors are the errors of the drivers and of database/sql about the connection. If
@@ -129,8 +132,8 @@ var connectionErrors = []error{
 
 // MySQLFault returns the cause of an error of go-sql-driver.
 func MySQLFault(err error) Fault {
-	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return mysqlFaults[my.Number]
+	if n := number(err); n != 0 {
+		return mysqlFaults[n]
 	}
 	return ConnectionFault(err)
 }
@@ -164,9 +167,9 @@ func Classify(err error) error {
 	case fault != FaultUnavailable && !errors.Is(err, context.Canceled):
 		return err
 	}
-	my, answered := errors.AsType[*mysql.MySQLError](err)
+	n := number(err)
 	network, ok := errors.AsType[net.Error](err)
-	if answered && !slices.Contains(slowFaults, my.Number) || ok && !network.Timeout() {
+	if n != 0 && !slices.Contains(slowFaults, n) || ok && !network.Timeout() {
 		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err) // a time limit; the driver hides some of them
@@ -187,7 +190,7 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 // a read-only error it closes the idle connections: a demoted primary keeps its connections,
 // and new connections reach the new primary.
 func (s *Store) explain(ctx context.Context, err error) error {
-	if s.maxIdle > 0 && isReadOnly(err) {
+	if s.maxIdle > 0 && slices.Contains(readOnlyFaults, number(err)) {
 		pool := s.DB()
 		pool.SetMaxIdleConns(0)
 		pool.SetMaxIdleConns(s.maxIdle)
@@ -198,6 +201,22 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	default:
 		return err
 	}
+}
+
+// failed explains err, and says what failed. It returns nil if err is nil.
+func (s *Store) failed(ctx context.Context, err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return wrap(s.explain(ctx, err), what, args...)
+}
+
+// wrap returns err with what failed before it; nil if err is nil.
+func wrap(err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), err)
 }
 
 // unavailable wraps err with orderclose.ErrUnavailable. If ctx ended, it adds the error of

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"gorm.io/gorm"
@@ -85,10 +84,7 @@ func (s *Store) OrderHistory(ctx context.Context, id string) (OrderHistory, erro
 		return history, err
 	}
 	err := s.history(s.gorm.WithContext(ctx), id, &history)
-	if err != nil {
-		return history, fmt.Errorf("read everything about order %q: %w", id, s.explain(ctx, err))
-	}
-	return history, nil
+	return history, s.failed(ctx, err, "read everything about order %q", id)
 }
 
 func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err error) {
@@ -135,24 +131,24 @@ func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err erro
 			return err
 		}},
 		// No index has the order's id: the table holds only rows that are not published yet.
-		{"SELECT id, created_at FROM outbox_events WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
-			var o PendingRow
-			err := rows.Scan(&o.ID, timeInto(&o.At))
-			history.PendingEvents = append(history.PendingEvents, o)
-			return err
-		}},
-		{"SELECT id, created_at FROM outbox_schedules WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
-			var o PendingRow
-			err := rows.Scan(&o.ID, timeInto(&o.At))
-			history.PendingSchedules = append(history.PendingSchedules, o)
-			return err
-		}},
+		{"SELECT id, created_at FROM outbox_events WHERE order_id = ? ORDER BY id", pendingRows(&history.PendingEvents)},
+		{"SELECT id, created_at FROM outbox_schedules WHERE order_id = ? ORDER BY id", pendingRows(&history.PendingSchedules)},
 	}...) {
 		if err := eachRow(tx, part.query, []any{id}, part.scan); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pendingRows returns a function that appends each row of an outbox.
+func pendingRows(to *[]PendingRow) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var o PendingRow
+		err := rows.Scan(&o.ID, timeInto(&o.At))
+		*to = append(*to, o)
+		return err
+	}
 }
 
 func some(t time.Time) *time.Time {

@@ -38,14 +38,8 @@ func (s *Store) mappedHistory(tx *gorm.DB, id string, history *OrderHistory) err
 
 // history writes the SELECT of one order, without a lock.
 func (q *statements) history(t *table) string {
-	at := func(m *mapping.TimeColumn) string {
-		if m == nil {
-			return "NULL"
-		}
-		return mapping.Quote(m.Column)
-	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
-		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), at(q.m.Created), mapping.Quote(q.m.Due.Column), at(q.m.ClosedAt),
+		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), orElse(q.m.ClosedAt.Name(), "NULL"),
 		"COALESCE("+orElse(q.m.Version, "0")+", 0)", mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
 }
 

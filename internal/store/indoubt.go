@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 	"slices"
 	"sync"
@@ -82,12 +83,7 @@ func (c *closing) resolveInDoubt() error {
 }
 
 func (c *closing) resolveChunk(ids []string, txIDs []int64) error {
-	rows, err := c.tx.Raw("SELECT order_id, closed_at FROM receipts WHERE order_id IN ? AND try IN ?", ids, txIDs).Rows()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	return eachRow(c.tx, "SELECT order_id, closed_at FROM receipts WHERE order_id IN ? AND try IN ?", []any{ids, txIDs}, func(rows *sql.Rows) error {
 		var id string
 		var at time.Time
 		if err := rows.Scan(&id, timeInto(&at)); err != nil {
@@ -99,6 +95,6 @@ func (c *closing) resolveChunk(ids []string, txIDs []int64) error {
 		}
 		row.verdict, row.at = orderclose.Closed, at
 		c.orders[id] = row
-	}
-	return rows.Err()
+		return nil
+	})
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 )
 
@@ -37,6 +36,9 @@ type Schema struct {
 // Newer reports whether a newer program has migrated the schema.
 func (v Schema) Newer() bool { return v.Has > v.Wants }
 
+// tooNew reports whether only newer programs can use the schema.
+func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
+
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
 	return len(v.Lacks) == 0 && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants)
@@ -46,7 +48,7 @@ func (v Schema) usable() bool {
 type SchemaError struct{ Schema }
 
 func (e *SchemaError) Error() string {
-	if e.Newer() && e.Oldest > e.Wants {
+	if e.tooNew() {
 		return fmt.Sprintf("the database's schema has version %d, which only programs that need version %d or a later one can use, and this program needs %d: run a newer program",
 			e.Has, e.Oldest, e.Wants)
 	}
@@ -74,7 +76,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
 	ctx = context.WithValue(ctx, unlimited{}, true)
-	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && e.Newer() && e.Oldest > e.Wants {
+	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && e.tooNew() {
 		return e
 	}
 	p, err := s.provider(db)
@@ -88,15 +90,13 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		_, err := p.Up(ctx)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
-	}
-	return nil
+	return s.failed(ctx, err, "migrate the schema")
 }
 
-// exclusively runs work while no other process runs it. goose can take this lock itself, but it
-// reads its table before that, and fails if another process has just created the table and not
-// yet filled it.
+// exclusively runs work while no other process runs it: MySQL commits each CREATE TABLE by itself, so
+// the second process would fail on the tables of the first. The server releases the lock if the
+// connection breaks. goose can take such a lock itself, but it reads its table before that, and fails
+// if another process has just created the table and not yet filled it. SQLite has no such lock.
 func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
 	if d.Name == SQLite {
 		return work()
@@ -106,13 +106,23 @@ func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error)
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	var lock migrationLock
-	if err := lock.SessionLock(ctx, conn); err != nil {
+	var got sql.NullInt64
+	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lockName+", 300)").Scan(&got); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	if got.Int64 != 1 {
+		return errors.New("another process has been migrating this database for five minutes")
+	}
+	defer func() {
+		_, unlocked := conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+lockName+")")
+		err = errors.Join(err, unlocked)
+	}()
 	return work()
 }
+
+// lockName is the name of the lock of a migration. It includes the database's name, since a lock's
+// name is global to the server. It has at most 64 characters.
+const lockName = "LEFT(CONCAT('orderclose_migrate.', DATABASE()), 64)"
 
 // createVersionTable creates goose's table of versions with its first row, or adds a missing first row.
 // goose can create the table too. But MySQL commits CREATE TABLE by itself, and goose never adds the
@@ -172,7 +182,7 @@ func (s *Store) Migrated(ctx context.Context) error {
 
 // Schema reads the schema's version.
 func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
-	wants, err := s.dialect.versions(s.mapped)
+	_, wants, err := s.dialect.versions(s.mapped)
 	if err != nil {
 		return v, err
 	}
@@ -185,10 +195,10 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
 	}
 	if denied(err) {
-		return v, fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist: %w", versionTable, s.explain(ctx, err))
+		return v, s.failed(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", versionTable)
 	}
 	if err != nil {
-		return v, fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
+		return v, s.failed(ctx, err, "read the schema's version")
 	}
 	for _, step := range wants {
 		if step < v.Has && !slices.Contains(has, step) {
@@ -198,35 +208,27 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	return v, nil
 }
 
-// versions returns the steps of the schema; if mapped, without referenceSteps.
-func (d Dialect) versions(mapped bool) ([]int64, error) {
-	files, err := d.files()
-	if err != nil {
-		return nil, err
-	}
-	var all []int64
-	for _, name := range files {
-		v, err := goose.NumericComponent(name)
-		if err != nil {
-			return nil, err
-		}
-		if !mapped || !slices.Contains(referenceSteps, v) {
-			all = append(all, v)
-		}
-	}
-	return all, nil
-}
-
-func (d Dialect) files() ([]string, error) {
+// versions returns the steps of the schema and the names of their files, in the same order; if mapped,
+// without referenceSteps.
+func (d Dialect) versions(mapped bool) (names []string, versions []int64, err error) {
 	steps, err := d.steps()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	files, err := fs.Glob(steps, "*.sql") // sorted
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("there are no migrations for a database called %q", d.Name)
 	}
-	return files, err
+	for _, name := range files {
+		v, err := goose.NumericComponent(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !mapped || !slices.Contains(referenceSteps, v) {
+			names, versions = append(names, name), append(versions, v)
+		}
+	}
+	return names, versions, err
 }
 
 // applied returns the steps that were applied to the database; none: it has no schema.
@@ -246,8 +248,7 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 // denied reports whether err says that the user may not read a table. MySQL returns it also for
 // a table that does not exist, to a user without privileges on the database.
 func denied(err error) bool {
-	my, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && (my.Number == 1142 || my.Number == 1143)
+	return slices.Contains([]uint16{1142, 1143}, number(err))
 }
 
 // WriteMigrations writes the whole schema as SQL, for shops that run their own migrations. It
@@ -255,26 +256,19 @@ func denied(err error) bool {
 // "sqlite". If mapped, it omits the reference schema's tables of orders, lines and stock.
 func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
 	d := Dialect{Name: DialectName(dialect)}
-	files, err := d.files()
+	files, versions, err := d.versions(mapped)
 	if err != nil {
 		return err
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s;\n%s;\n", versionTableSQL[d.Name], firstVersion)
-	for _, name := range files {
+	for i, name := range files {
 		text, err := fs.ReadFile(migrations, "migrations/"+dialect+"/"+name)
 		if err != nil {
 			return err
 		}
-		version, err := goose.NumericComponent(name)
-		if err != nil {
-			return err
-		}
-		if mapped && slices.Contains(referenceSteps, version) {
-			continue
-		}
 		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n",
-			name, withoutAnnotations(string(text)), versionTable, version)
+			name, withoutAnnotations(string(text)), versionTable, versions[i])
 	}
 	_, err = io.WriteString(w, b.String())
 	return err

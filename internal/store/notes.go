@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"gorm.io/gorm"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -26,27 +28,20 @@ func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 		more, err = s.statusNotes(ctx)
 		notes = append(notes, more...)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
-	}
-	return notes, nil
+	return notes, s.failed(ctx, err, readDefinitions)
 }
 
 // tableNotes returns the hints that the definitions of the tables give.
 func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
-	in, err := s.allTables(ctx)
+	names, err := s.orderTables(ctx)
 	if err != nil {
 		return nil, err
-	}
-	var names []string
-	for _, t := range in {
-		names = append(names, t.name)
 	}
 	orders := len(names)
 	if s.q.m.Stock != nil {
 		names = append(names, s.q.m.Stock.Table)
 	}
-	schema, err := s.dialect.describe(ctx, s.DB(), names)
+	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
 	var unread, locks []string
 	for i, name := range names {
 		if triggers := schema[name].Triggers; len(triggers) > 0 {
@@ -86,20 +81,21 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 				unlisted = append(unlisted, v.String())
 			}
 		}
-		anyWithoutID, err := s.anyWithoutID(ctx, t)
+		db, from := s.gorm.WithContext(ctx), "SELECT 1 FROM "+mapping.Quote(t.name)
+		withoutID, err := anyRow(db, from+" WHERE "+mapping.Quote(s.q.m.ID.Column)+" IS NULL LIMIT 1")
 		if err != nil {
 			return nil, err
 		}
-		if anyWithoutID {
+		if withoutID {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
 		if !open {
-			if open, err = s.anyOpen(ctx, t); err != nil {
+			if open, err = anyRow(db, from+s.q.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
 				return nil, err
 			}
 		}
 		if t.excluded != "" && !included {
-			if included, err = s.anyIncluded(ctx, t); err != nil {
+			if included, err = anyRow(db, t.page, s.q.pageArgs(s.q.latest(), orderclose.Order{}, 1)...); err != nil {
 				return nil, err
 			}
 		}
@@ -116,11 +112,10 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 	return notes, nil
 }
 
-// anyWithoutID reports whether a table has orders without an id.
-func (s *Store) anyWithoutID(ctx context.Context, t *table) (bool, error) {
-	var found []int
-	err := s.gorm.WithContext(ctx).Raw("SELECT 1 FROM " + mapping.Quote(t.name) + " WHERE " + mapping.Quote(s.q.m.ID.Column) + " IS NULL LIMIT 1").Scan(&found).Error
-	return len(found) > 0, err
+// anyRow reports whether a query has a row.
+func anyRow(tx *gorm.DB, query string, args ...any) (found bool, err error) {
+	err = eachRow(tx, query, args, func(*sql.Rows) error { found = true; return nil })
+	return found, err
 }
 
 // allTables returns the existing tables of orders.
@@ -129,6 +124,15 @@ func (s *Store) allTables(ctx context.Context) ([]*table, error) {
 		return []*table{s.q.single}, nil
 	}
 	return s.monthTables(ctx)
+}
+
+// orderTables returns the names of the existing tables of orders.
+func (s *Store) orderTables(ctx context.Context) (names []string, err error) {
+	in, err := s.allTables(ctx)
+	for _, t := range in {
+		names = append(names, t.name)
+	}
+	return names, err
 }
 
 // unlisted returns the statuses of a table that the mapping does not name, as the database
@@ -140,7 +144,7 @@ func (s *Store) unlisted(ctx context.Context, t *table) (values []mapping.Value,
 	for _, v := range s.listed() {
 		listed = append(listed, v.Arg())
 	}
-	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.dueHint() + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
+	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
 	err = eachRow(s.gorm.WithContext(ctx), query, []any{listed}, func(rows *sql.Rows) error {
 		v := mapping.Value{Number: s.q.m.Status.From.Number}
 		err := rows.Scan(&v.Text)
@@ -160,27 +164,6 @@ func (s *Store) listed() []mapping.Value {
 		}
 	}
 	return all
-}
-
-// anyOpen reports whether a table has an order with the status Status.From.
-func (s *Store) anyOpen(ctx context.Context, t *table) (open bool, err error) {
-	query := "SELECT 1 FROM " + mapping.Quote(t.name) + s.dueHint() + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
-	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.q.m.Status.From.Arg()}, func(*sql.Rows) error { open = true; return nil })
-	return open, err
-}
-
-// anyIncluded reports whether a table has an unpaid order that the mapping does not exclude.
-func (s *Store) anyIncluded(ctx context.Context, t *table) (included bool, err error) {
-	err = eachRow(s.gorm.WithContext(ctx), t.page, s.q.pageArgs(s.q.latest(), orderclose.Order{}, 1), func(*sql.Rows) error { included = true; return nil })
-	return included, err
-}
-
-// dueHint returns the SQL that forces the index on status and due time; empty: none is mapped.
-func (s *Store) dueHint() string {
-	if s.q.m.DueIndex == "" {
-		return ""
-	}
-	return s.q.d.hint(s.q.m.DueIndex)
 }
 
 // unlistedState returns the state of a status that the mapping does not name: other if the mapping

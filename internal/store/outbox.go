@@ -41,10 +41,8 @@ func (s *Store) Dispatch(ctx context.Context, box wire.Outbox, after int64, limi
 	if s.dispatched != nil {
 		run = d.withoutLocks
 	}
-	if err := run(ctx); err != nil {
-		return d.rows, fmt.Errorf("dispatch %s: %w", table, s.explain(ctx, err))
-	}
-	return d.rows, nil
+	err = run(ctx)
+	return d.rows, s.failed(ctx, err, "dispatch %s", table)
 }
 
 // dispatch is one call of Dispatch.
@@ -65,7 +63,7 @@ type dispatch struct {
 func (d *dispatch) withLocks(ctx context.Context) error {
 	db := d.s.gorm.WithContext(ctx)
 	// Most reads of a quiet outbox find no row: they must cost one statement.
-	if any, err := d.any(db); err != nil || !any {
+	if any, err := anyRow(db, "SELECT id FROM "+d.table+" LIMIT 1"); err != nil || !any {
 		return err
 	}
 	return db.Transaction(func(tx *gorm.DB) error {
@@ -110,30 +108,22 @@ func (d *dispatch) withoutLocks(ctx context.Context) error {
 	return d.s.transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, done) })
 }
 
-func (d *dispatch) any(db *gorm.DB) (bool, error) {
-	var ids []int64
-	err := db.Raw("SELECT id FROM " + d.table + " LIMIT 1").Scan(&ids).Error
-	return len(ids) > 0, err
-}
-
 func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, error) {
-	rows, err := db.Raw("SELECT id, order_id, payload FROM "+d.table+" WHERE id > ? ORDER BY id LIMIT ?"+lock, d.after, limit).Rows()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
+	query := "SELECT id, order_id, payload FROM " + d.table + " WHERE id > ? ORDER BY id LIMIT ?" + lock
 	var all []wire.OutboxRow
-	for rows.Next() {
+	err := eachRow(db, query, []any{d.after, limit}, func(rows *sql.Rows) error {
 		var r wire.OutboxRow
-		if err := rows.Scan(&r.ID, &r.OrderID, &r.Payload); err != nil {
-			return nil, err
-		}
-		if d.box == wire.EventOutbox {
+		err := rows.Scan(&r.ID, &r.OrderID, &r.Payload)
+		if err == nil && d.box == wire.EventOutbox {
 			r.Payload = ExpandEvent(r.OrderID, r.Payload)
 		}
 		all = append(all, r)
+		return err
+	})
+	if err != nil {
+		return nil, err // withoutLocks must not keep rows that are not published
 	}
-	return all, rows.Err()
+	return all, nil
 }
 
 // delete deletes rows by their ids.
@@ -169,10 +159,7 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 		return wire.OutboxBacklog{}, err
 	}
 	b, err := s.backlog(ctx, table)
-	if err != nil {
-		return b, fmt.Errorf("read %s: %w", table, s.explain(ctx, err))
-	}
-	return b, nil
+	return b, s.failed(ctx, err, "read %s", table)
 }
 
 // PendingSchedules returns a page of the schedule outbox, which has the orders whose record is not
@@ -188,10 +175,7 @@ func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) 
 		page = append(page, r)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", table, s.explain(ctx, err))
-	}
-	return page, nil
+	return page, s.failed(ctx, err, "read %s", table)
 }
 
 func tableOf(box wire.Outbox) (string, error) {

@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math"
 	"strings"
 	"time"
+
+	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
 )
@@ -16,10 +19,7 @@ import (
 // without an id are skipped. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	orders, err := s.overdue(ctx, cutoff, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read overdue orders after %q: %w", after.ID, s.explain(ctx, err))
-	}
-	return orders, nil
+	return orders, s.failed(ctx, err, "read overdue orders after %q", after.ID)
 }
 
 // DueBetween returns up to limit unpaid orders with a due time in [from, to], in the order and
@@ -30,60 +30,55 @@ func (s *Store) DueBetween(ctx context.Context, from, to time.Time, after orderc
 		after = orderclose.Order{Due: from}
 	}
 	orders, err := s.overdue(ctx, to, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read orders due from %s to %s after %q: %w", from.Format(time.RFC3339), to.Format(time.RFC3339), after.ID, s.explain(ctx, err))
-	}
-	return orders, nil
+	return orders, s.failed(ctx, err, "read orders due from %s to %s after %q", from.Format(time.RFC3339), to.Format(time.RFC3339), after.ID)
 }
 
 // CountOverdue returns how many orders Overdue returns in all pages. It reads one entry of the
 // index for each.
 func (s *Store) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, err error) {
-	in := []*table{s.q.single}
-	if s.q.months != nil {
-		if in, err = s.monthTables(ctx); err != nil || len(in) == 0 {
-			return 0, err
-		}
-	}
+	in, err := s.allTables(ctx)
 	for _, t := range in {
-		var part int64
-		query := "SELECT COUNT(*) FROM (" + t.page + ") AS oc_all"
-		if err := s.gorm.WithContext(ctx).Raw(query, s.q.pageArgs(cutoff, orderclose.Order{}, math.MaxInt32)...).Scan(&part).Error; err != nil {
-			return 0, fmt.Errorf("count overdue orders: %w", s.explain(ctx, err))
+		part, err := s.count(ctx, t.page, s.q.pageArgs(cutoff, orderclose.Order{}, math.MaxInt32))
+		if err != nil {
+			return 0, s.failed(ctx, err, "count overdue orders")
 		}
 		n += part
 	}
-	return n, nil
+	return n, err
+}
+
+// count counts the rows of a query.
+func (s *Store) count(ctx context.Context, query string, args []any) (n int64, err error) {
+	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(*) FROM ("+query+") AS oc_all", args...).Scan(&n).Error
+	return n, err
 }
 
 func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	in := []*table{s.q.single}
-	if s.q.months != nil {
-		var err error
-		if in, err = s.monthTables(ctx); err != nil || len(in) == 0 {
-			return nil, err
-		}
-	}
-	query, args := s.q.pages(in, cutoff, after, limit)
-	rows, err := s.gorm.WithContext(ctx).Raw(query, args...).Rows()
-	if err != nil {
+	in, err := s.allTables(ctx)
+	if err != nil || len(in) == 0 {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }()
-	var orders []orderclose.Order
-	for rows.Next() {
+	query, args := s.q.pages(in, cutoff, after, limit)
+	return s.q.readPage(s.gorm.WithContext(ctx), query, args)
+}
+
+// readPage reads the orders of table.page, table.every or table.excluded.
+func (q *statements) readPage(tx *gorm.DB, query string, args []any) (orders []orderclose.Order, err error) {
+	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
 		var o orderclose.Order
 		var created, due any
 		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due); err != nil {
-			return nil, err
+			return err
 		}
-		o.CreatedAt = s.q.createdAt(created)
-		if o.Due, _, err = s.q.due.Decode(due); err != nil {
-			return nil, unavailable(ctx, err) // the mapping is wrong, not an order
+		var err error
+		if o.Due, _, err = q.due.Decode(due); err != nil {
+			return unavailable(tx.Statement.Context, err) // the mapping is wrong, not an order
 		}
+		o.CreatedAt = q.createdAt(created)
 		orders = append(orders, o)
-	}
-	return orders, rows.Err()
+		return nil
+	})
+	return orders, err
 }
 
 // createdAt returns when an order was created, or the zero time for a value that is not a time.

@@ -33,10 +33,7 @@ func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category str
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("write the pause: %w", err)
-	}
-	return nil
+	return wrap(err, "write the pause")
 }
 
 // Resume ends the pauses of a category on some paths; with an empty category, all pauses of the paths.
@@ -48,20 +45,14 @@ func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category st
 		ended = res.RowsAffected
 		return res.Error
 	})
-	if err != nil {
-		return 0, fmt.Errorf("delete the pause: %w", err)
-	}
-	return ended, nil
+	return ended, wrap(err, "delete the pause")
 }
 
 // Pauses returns the pauses that are on, by path and category. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Store) Pauses(ctx context.Context) ([]wire.Pause, error) {
 	pauses, err := s.pauses(s.gorm.WithContext(ctx), "until_at > ?", s.dialect.now())
-	if err != nil {
-		return nil, fmt.Errorf("read the pauses: %w", s.explain(ctx, err))
-	}
-	return pauses, nil
+	return pauses, s.failed(ctx, err, "read the pauses")
 }
 
 // Paused returns an error that wraps orderclose.ErrPaused if no order is closed by a path now. A pause
@@ -69,10 +60,7 @@ func (s *Store) Pauses(ctx context.Context) ([]wire.Pause, error) {
 // failed.
 func (s *Store) Paused(ctx context.Context, path orderclose.Path) error {
 	c := &closing{s: s, tx: s.gorm.WithContext(ctx), path: path}
-	if err := c.readPauses(); err != nil {
-		return fmt.Errorf("read the pauses: %w", s.explain(ctx, err))
-	}
-	return nil
+	return s.failed(ctx, c.readPauses(), "read the pauses")
 }
 
 // readPauses reads the pauses of the path. If all orders are paused, it returns an error that says so.

@@ -36,10 +36,8 @@ func (s *Store) readForClose(ctx context.Context, reqs []orderclose.CloseRequest
 	if err != nil {
 		return nil, err
 	}
-	c := &closing{
-		s: s, tx: s.gorm.WithContext(ctx), attempts: attempts, candidates: candidates, preview: true,
-		orders: map[string]lockedRow{}, won: map[*table][]string{},
-	}
+	c := s.newClosing(s.gorm.WithContext(ctx), attempts, candidates)
+	c.preview = true
 	if err := c.lockOrders(ids); err != nil {
 		return nil, err
 	}
@@ -109,7 +107,7 @@ func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidate
 // open.
 func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
 	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
-	c := &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+	c := s.newClosing(tx, attempts, where)
 	if err := c.lockOrders(ids); err != nil {
 		return orderclose.Outcome{}, err
 	}

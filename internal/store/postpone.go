@@ -42,17 +42,13 @@ func (s *Store) CheckPostpone(ctx context.Context) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
-	in, err := s.allTables(ctx)
+	names, err := s.orderTables(ctx)
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(in))
-	for i, t := range in {
-		names[i] = t.name
-	}
-	schema, err := s.dialect.describe(ctx, s.DB(), names)
+	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
 	if err != nil {
-		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
+		return s.failed(ctx, err, readDefinitions)
 	}
 	column := s.q.m.Due.Column
 	for _, name := range names {
@@ -109,7 +105,7 @@ func (s *Store) Postpone(ctx context.Context, orders []orderclose.Order, by time
 	if err == nil {
 		err = s.transact(ctx, func(tx *gorm.DB) error {
 			ids, attempts := s.distinct(reqs)
-			c := &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+			c := s.newClosing(tx, attempts, where)
 			if err := c.lockOrders(ids); err != nil {
 				return err
 			}
@@ -158,10 +154,7 @@ func (c *closing) postpone(o orderclose.Order, by time.Duration) (PostponeResult
 // open status, and the due time before.
 func (q *statements) postpone(orders string) string {
 	due := mapping.Quote(q.m.Due.Column)
-	set := due + " = ?"
-	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
-		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
-	}
+	set := due + " = ?" + q.nextVersion()
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s = ? AND %s%s = ? AND %[5]s%[7]s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
 		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), due)
 }

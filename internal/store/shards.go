@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -62,7 +61,7 @@ func (s *Store) monthTables(ctx context.Context, wanted ...mapping.Month) ([]*ta
 	if !fresh || slices.ContainsFunc(wanted, func(w mapping.Month) bool { return known[w] == nil }) {
 		var err error
 		if known, err = s.listMonths(ctx); err != nil {
-			return nil, fmt.Errorf("list the tables %s: %w", s.q.m.Orders, s.explain(ctx, err))
+			return nil, s.failed(ctx, err, "list the tables %s", s.q.m.Orders)
 		}
 		m.set(known, now)
 	}

@@ -102,15 +102,19 @@ func (q *statements) table(month mapping.Month) *table {
 	}
 	if t.items != "" {
 		i := q.m.Items
-		hint := ""
-		if i.Index != "" {
-			hint = q.d.hint(i.Index)
-		}
 		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s%s WHERE %[1]s IN ?",
-			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), hint)
+			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.hint(i.Index))
 		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
+}
+
+// hint returns the SQL that forces an index; empty: none is mapped.
+func (q *statements) hint(index string) string {
+	if index == "" {
+		return ""
+	}
+	return q.d.hint(index)
 }
 
 // monthly returns the name of the month's table if name is a pattern, else name.
@@ -229,10 +233,7 @@ func (q *statements) pay(orders string) string {
 		return ""
 	}
 	status := mapping.Quote(q.m.Status.Column)
-	set := status + " = ?" + assignments(q.m.SetPaid)
-	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
-		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
-	}
+	set := status + " = ?" + assignments(q.m.SetPaid) + q.nextVersion()
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
 		mapping.Quote(q.m.ID.Column), q.d.unindexed, status)
 }
@@ -251,11 +252,17 @@ func (q *statements) mark(orders string) string {
 	if q.m.ClosedAt != nil {
 		set += ", " + mapping.Quote(q.m.ClosedAt.Column) + " = ?"
 	}
-	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
-		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
-	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set+q.nextVersion(),
 		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
+}
+
+// nextVersion writes the assignment of the version behind the others; empty: none is mapped.
+func (q *statements) nextVersion() string {
+	if q.m.Version == "" {
+		return ""
+	}
+	v := mapping.Quote(q.m.Version)
+	return ", " + v + " = COALESCE(" + v + ", 0) + 1"
 }
 
 // assignments writes the assignments behind the first one of an UPDATE.
@@ -294,20 +301,12 @@ func (q *statements) markArgs(ids []any, now time.Time) []any {
 // whole range. A row without an id cannot be named, so it is skipped. Rows that do not meet the
 // further condition, if it is not empty, are read and skipped.
 func (q *statements) page(orders, condition string) string {
-	created := "NULL"
-	if q.m.Created != nil {
-		created = mapping.Quote(q.m.Created.Column)
-	}
-	hint := ""
-	if q.m.DueIndex != "" {
-		hint = q.d.hint(q.m.DueIndex)
-	}
 	if condition != "" {
 		condition = " AND " + condition
 	}
 	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
 		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
-		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), created, mapping.Quote(q.m.Due.Column), mapping.Quote(orders), hint,
+		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.hint(q.m.DueIndex),
 		mapping.Quote(q.m.Status.Column), condition)
 }
 

@@ -60,10 +60,7 @@ func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (Stoc
 		c.tx = tx
 		return c.run()
 	}, s.dialect.snapshot())
-	if err != nil {
-		return c.report, fmt.Errorf("check the stock: %w", s.explain(ctx, err))
-	}
-	return c.report, nil
+	return c.report, s.failed(ctx, err, "check the stock")
 }
 
 // snapshot returns the options of a transaction that reads everything as of its beginning.
@@ -319,17 +316,12 @@ func judgeOrder(o stockOrder) (found []StockFinding) {
 			"an order has a receipt if and only if it is closed (2): find the program that wrote its status outside the shop's transactions"})
 	}
 	went := ledgerKind(o.status)
-	skus := map[string]bool{}
-	for sku := range o.lines {
-		skus[sku] = true
-	}
-	for sku := range o.ledger {
-		skus[sku] = true
-	}
+	skus := slices.AppendSeq(slices.Collect(maps.Keys(o.lines)), maps.Keys(o.ledger))
+	slices.Sort(skus)
 	if !o.status.HoldsStock() && went == "" {
 		return found // a status of the shop's own
 	}
-	for _, sku := range slices.Sorted(maps.Keys(skus)) {
+	for _, sku := range slices.Compact(skus) {
 		if f, bad := judgeLine(o, sku, went); bad {
 			found = append(found, f)
 		}

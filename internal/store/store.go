@@ -225,10 +225,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // whether an order is due.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	now, err := s.now(s.gorm.WithContext(ctx))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the database's clock: %w", s.explain(ctx, err))
-	}
-	return now, nil
+	return now, s.failed(ctx, err, "read the database's clock")
 }
 
 // now reads the clock in the transaction tx.

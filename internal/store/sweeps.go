@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"gorm.io/gorm"
@@ -14,20 +13,20 @@ func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.
 	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT finished_at FROM sweeps WHERE name = ?), ?", name, s.dialect.now()).
 		Row().Scan(timeInto(&finished), timeInto(&now))
 	if err != nil {
-		return time.Time{}, time.Time{}, fmt.Errorf("read when %s was last swept: %w", name, s.explain(ctx, err))
+		return time.Time{}, time.Time{}, s.failed(ctx, err, "read when %s was last swept", name)
 	}
 	return finished, now, nil
 }
 
 // SweepFinished records that the sweep of that name finished now.
 func (s *Store) SweepFinished(ctx context.Context, name string) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", name, s.dialect.now()).Error
+	return wrap(s.writeSweep(ctx, name, s.dialect.now()), "record the sweep of %s", name)
+}
+
+func (s *Store) writeSweep(ctx context.Context, name string, at any) error {
+	return s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", name, at).Error
 	})
-	if err != nil {
-		return fmt.Errorf("record the sweep of %s: %w", name, err)
-	}
-	return nil
 }
 
 // keptPause is the row of sweeps for the pause of a sweep. No topic has such a name.
@@ -36,13 +35,7 @@ func keptPause(name string) string { return name + "/pause" }
 // KeepPause stores until when the sweeps of that name are paused, for pauses that are not in the
 // database. A time that is over means that no pause is on.
 func (s *Store) KeepPause(ctx context.Context, name string, until time.Time) error {
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", keptPause(name), s.dialect.time(until)).Error
-	})
-	if err != nil {
-		return fmt.Errorf("keep the pause of sweeps of %s: %w", name, err)
-	}
-	return nil
+	return wrap(s.writeSweep(ctx, keptPause(name), s.dialect.time(until)), "keep the pause of sweeps of %s", name)
 }
 
 // KeptPause returns the time that KeepPause stored last. If there is none, known is false.

@@ -12,6 +12,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // A transaction that lost a deadlock or a lock wait is tried again: at most maxTries attempts in
@@ -62,7 +63,7 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 		if try == maxTries || time.Since(began) >= cmp.Or(s.retryFor, retryFor) {
 			return fmt.Errorf("%w: %w", orderclose.ErrContended, err)
 		}
-		if !sleep(ctx, backoff(try)) {
+		if !retry.Sleep(ctx, backoff(try)) {
 			return unavailable(ctx, err)
 		}
 	}
@@ -73,16 +74,4 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 func backoff(try int) time.Duration {
 	d := min(firstWait<<(try-1), lastWait)
 	return d/2 + rand.N(d/2)
-}
-
-// sleep waits for d. It returns false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

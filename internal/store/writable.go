@@ -40,8 +40,7 @@ var errUndo = errors.New("undo")
 func (s *Store) Writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
-	err := s.writable(ctx)
-	if err != nil {
+	if err := s.writable(ctx); err != nil {
 		return fmt.Errorf("test the writes of a close: %w", unavailable(ctx, err))
 	}
 	return nil
@@ -84,20 +83,14 @@ func (s *Store) writable(ctx context.Context) error {
 // closeWrites returns an UPDATE for each table of orders and for the stock, and a locking SELECT for
 // each table of lines. Each UPDATE sets the columns that a close changes. They match no row.
 func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
-	in := []*table{s.q.single}
-	if s.q.months != nil {
-		var err error
-		if in, err = s.monthTables(ctx); err != nil {
-			return nil, err
-		}
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return nil, err
 	}
 	m := s.q.m
 	var statements []string
 	for _, t := range in {
-		columns := []string{m.Status.Column, m.Version}
-		if m.ClosedAt != nil {
-			columns = append(columns, m.ClosedAt.Column)
-		}
+		columns := []string{m.Status.Column, m.Version, m.ClosedAt.Name()}
 		for _, a := range slices.Concat(m.Set, m.SetPaid) {
 			columns = append(columns, a.Column)
 		}
@@ -160,11 +153,8 @@ func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 // statementError wraps an error with the statement that failed, and with ErrLocked after a lock
 // wait.
 func (s *Store) statementError(err error, statement string) error {
-	switch {
-	case err == nil:
-		return nil
-	case s.dialect.Fault(err) == FaultRetry:
-		return fmt.Errorf("%s: %w: %w", statement, ErrLocked, err)
+	if err != nil && s.dialect.Fault(err) == FaultRetry {
+		err = fmt.Errorf("%w: %w", ErrLocked, err)
 	}
-	return fmt.Errorf("%s: %w", statement, err)
+	return wrap(err, "%s", statement)
 }

@@ -184,14 +184,10 @@ func (c *checker) timeColumn(path string, m *TimeColumn) {
 }
 
 func (c *checker) constants(m *Mapping) {
-	for _, a := range m.Set {
-		c.name("set."+a.Column, a.Column)
-	}
-	for _, a := range m.SetPaid {
-		c.name("set_paid."+a.Column, a.Column)
-	}
-	for _, w := range m.Where {
-		c.name("where."+w.Column, w.Column)
+	for i, columns := range [][]ColumnValue{m.Set, m.SetPaid, m.Where} {
+		for _, v := range columns {
+			c.name([]string{"set.", "set_paid.", "where."}[i]+v.Column, v.Column)
+		}
 	}
 	if m.NotBefore.Nanosecond() != 0 {
 		c.report("not_before", m.NotBefore.Format(time.RFC3339Nano)+" has a fraction of a second", "write whole seconds")
@@ -226,17 +222,11 @@ func (c *checker) itemsAndStock(m *Mapping) {
 // distinct checks that each table and each column has one purpose, as far as their names
 // tell.
 func (c *checker) distinct(m *Mapping) {
-	items, stock := "", ""
+	items, stock := m.tables()
 	c.refuseOwnTable("table", m.Orders)
-	if m.Items != nil {
-		items = m.Items.Table
-		c.refuseOwnTable("items.table", items)
-	}
-	if m.Stock != nil {
-		stock = m.Stock.Table
-		c.refuseOwnTable("stock.table", stock)
-		c.stockApart(m.Orders, items, stock)
-	}
+	c.refuseOwnTable("items.table", items)
+	c.refuseOwnTable("stock.table", stock)
+	c.stockApart(m.Orders, items, stock)
 	if !slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path == "stock.table" }) {
 		c.onePurposeEach(m.purposes(m.Orders, items, stock))
 	}

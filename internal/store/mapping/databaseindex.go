@@ -8,14 +8,13 @@ import (
 
 // needUniqueIndex checks for the index of a key, through which rows are found and locked.
 func (d *databaseChecker) needUniqueIndex(path string, k Key) {
-	for _, i := range d.table.Indexes {
-		if strings.EqualFold(i.Name, k.Index) && i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(k.Column)}) {
-			return
-		}
-	}
 	do := "add one: ALTER TABLE " + Quote(d.name) + " ADD UNIQUE KEY " + Quote(k.Column) + " (" + Quote(k.Column) + "), and name it here"
 	for _, i := range d.table.Indexes {
-		if i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(k.Column)}) {
+		switch {
+		case !i.identifies(k.Column):
+		case strings.EqualFold(i.Name, k.Index):
+			return
+		default:
 			do = "name the one that is there, index: " + i.Name
 		}
 	}
@@ -65,9 +64,12 @@ func (d *databaseChecker) indexLedBy(column string) string {
 
 // identifies reports whether the column alone has a unique index.
 func (d *databaseChecker) identifies(column string) bool {
-	return slices.ContainsFunc(d.table.Indexes, func(i Index) bool {
-		return i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(column)})
-	})
+	return slices.ContainsFunc(d.table.Indexes, func(i Index) bool { return i.identifies(column) })
+}
+
+// identifies reports whether the index is unique and has the column alone.
+func (i Index) identifies(column string) bool {
+	return i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(column)})
 }
 
 // uniqueWithout returns the name of a unique index that includes the column and not the key;

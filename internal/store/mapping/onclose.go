@@ -58,25 +58,11 @@ func negated(tokens []token, at int) bool {
 	if at > 1 && tokens[at-2].is("ALL") {
 		return true
 	}
-	for i, t := range tokens[:at] {
-		if (t.is("NOT") || t.is("!") && !tokens[i+1].is("=")) && !operandEnds(tokens[i+1:at]) {
-			return true
+	for i, not := range tokens[:at] {
+		ends := func(t token) bool {
+			return t.depth < not.depth || t.depth == not.depth && t.is("AND", "OR", "XOR", "WHERE", "ON", "SET", ",")
 		}
-	}
-	return false
-}
-
-// operandEnds reports whether the operand with which tokens begin ends within them.
-func operandEnds(tokens []token) bool {
-	depth := 0
-	for _, t := range tokens {
-		switch {
-		case t.is("("):
-			depth++
-		case t.is(")"):
-			depth--
-		}
-		if depth < 0 || depth == 0 && t.is("AND", "OR", "XOR", "WHERE", "ON", "SET", ",") {
+		if (not.is("NOT") || not.is("!") && !tokens[i+1].is("=")) && !slices.ContainsFunc(tokens[i+1:at], ends) {
 			return true
 		}
 	}
@@ -88,14 +74,8 @@ func (m *Mapping) uses(t tableName) bool {
 	if isOwnTable(t.name) {
 		return true
 	}
-	mapped := []string{m.Orders}
-	if m.Items != nil {
-		mapped = append(mapped, m.Items.Table)
-	}
-	if m.Stock != nil {
-		mapped = append(mapped, m.Stock.Table)
-	}
-	return slices.ContainsFunc(mapped, func(name string) bool {
+	items, stock := m.tables()
+	return slices.ContainsFunc([]string{m.Orders, items, stock}, func(name string) bool {
 		if p, err := ParsePattern(name); err == nil {
 			_, ok := p.Month(t.name)
 			return ok
@@ -114,6 +94,7 @@ type token struct {
 	text   string
 	word   bool // a keyword or a name
 	quoted bool // a name in backquotes, or a value in quotes: never a keyword
+	depth  int  // how many parentheses are around the token; a parenthesis is not around itself
 }
 
 // is reports whether the token is one of the keywords, which are in capitals, or of the characters.
@@ -124,6 +105,7 @@ func (t token) is(any ...string) bool {
 // scanSQL splits a statement into tokens.
 func scanSQL(statement string) ([]token, error) {
 	var tokens []token
+	depth := 0
 	s := []rune(statement)
 	for i := 0; i < len(s); {
 		switch r := s[i]; {
@@ -134,7 +116,7 @@ func scanSQL(statement string) ([]token, error) {
 			if end < 0 {
 				return nil, fmt.Errorf("the quote %c is not closed", r)
 			}
-			tokens = append(tokens, token{string(s[i+1 : end]), r == '`', true})
+			tokens = append(tokens, token{string(s[i+1 : end]), r == '`', true, depth})
 			i = end + 1
 		case r == '#' || r == '-' && i+1 < len(s) && s[i+1] == '-' || r == '/' && i+1 < len(s) && s[i+1] == '*':
 			return nil, errors.New("the statement has a comment")
@@ -145,10 +127,16 @@ func scanSQL(statement string) ([]token, error) {
 			for end < len(s) && inWord(s[end]) {
 				end++
 			}
-			tokens = append(tokens, token{string(s[i:end]), true, false})
+			tokens = append(tokens, token{string(s[i:end]), true, false, depth})
 			i = end
 		default:
-			tokens = append(tokens, token{string(r), false, false})
+			if r == ')' {
+				depth--
+			}
+			tokens = append(tokens, token{string(r), false, false, depth})
+			if r == '(' {
+				depth++
+			}
 			i++
 		}
 	}
@@ -228,18 +216,7 @@ func (p *sqlParser) acceptAll(any ...string) {
 
 // has reports whether a keyword follows outside of parentheses.
 func (p *sqlParser) has(keyword string) bool {
-	depth := 0
-	for _, t := range p.tokens[p.at:] {
-		switch {
-		case t.is("("):
-			depth++
-		case t.is(")"):
-			depth--
-		case depth == 0 && t.is(keyword):
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.tokens[p.at:], func(t token) bool { return t.depth == 0 && t.is(keyword) })
 }
 
 // names reads a name, or names with dots between them.
@@ -266,17 +243,10 @@ func (p *sqlParser) table() (tableName, error) {
 
 // skipParentheses skips everything up to the parenthesis that closes the one that comes next.
 func (p *sqlParser) skipParentheses() {
-	for depth := 0; p.at < len(p.tokens); p.at++ {
-		switch t := p.tokens[p.at]; {
-		case t.is("("):
-			depth++
-		case t.is(")"):
-			if depth--; depth == 0 {
-				p.at++
-				return
-			}
-		}
+	around := p.peek().depth
+	for p.at++; p.at < len(p.tokens) && p.peek().depth > around; p.at++ {
 	}
+	p.at = min(p.at+1, len(p.tokens))
 }
 
 // updated returns the tables whose columns an UPDATE sets. It begins behind the keyword UPDATE.

@@ -22,18 +22,12 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 	all := []purpose{
 		{path: "id.column", table: orders, column: m.ID.Column, is: "the order's id"},
 		{path: "status.column", table: orders, column: m.Status.Column, is: "the order's status", effect: "a close writes the closed status to it"},
+		{path: "created.column", table: orders, column: m.Created.Name(), is: "when the order was created", optional: true},
+		{path: "due.column", table: orders, column: m.Due.Column, is: "when the order is due"},
+		{path: "closed_at.column", table: orders, column: m.ClosedAt.Name(), is: "when the order was closed", effect: "a close writes its own time to it", optional: true},
+		{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
+		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 	}
-	if m.Created != nil {
-		all = append(all, purpose{path: "created.column", table: orders, column: m.Created.Column, is: "when the order was created", optional: true})
-	}
-	all = append(all, purpose{path: "due.column", table: orders, column: m.Due.Column, is: "when the order is due"})
-	if m.ClosedAt != nil {
-		all = append(all, purpose{path: "closed_at.column", table: orders, column: m.ClosedAt.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
-	}
-	all = append(all,
-		purpose{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
-		purpose{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
-	)
 	for _, a := range m.Set {
 		all = append(all, purpose{path: "set." + a.Column, table: orders, column: a.Column, is: "a constant of a closed order", effect: "a close writes a constant to it", optional: true})
 	}
@@ -124,6 +118,17 @@ func (c *checker) refuseOwnTable(path, table string) {
 	if isOwnTable(table) {
 		c.reportHarm(path, "table "+table+" is one of orderclose's own tables", "orderclose and the shop would both write to it", "name the shop's own table")
 	}
+}
+
+// tables returns the names of the tables of lines and of the stock; empty: it is not mapped.
+func (m *Mapping) tables() (items, stock string) {
+	if m.Items != nil {
+		items = m.Items.Table
+	}
+	if m.Stock != nil {
+		stock = m.Stock.Table
+	}
+	return items, stock
 }
 
 // stockApart checks that the stock has a table of its own.

@@ -23,6 +23,14 @@ type TimeColumn struct {
 	Precision Precision
 }
 
+// Name returns the name of the column; "" for a nil column, which is not mapped.
+func (m *TimeColumn) Name() string {
+	if m == nil {
+		return ""
+	}
+	return m.Column
+}
+
 // TimeType is how a column stores a point in time.
 type TimeType string
 

@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -80,29 +81,14 @@ func (k Key) Compare(a, b string) int {
 	if k.Type == Integer && (len(a) != len(b) || len(a) > 0 && a[0] == '-') {
 		return compareNumbers(a, b)
 	}
-	return compareText(a, b)
+	return strings.Compare(a, b)
 }
 
 func compareNumbers(a, b string) int {
 	x, errX := strconv.ParseInt(a, 10, 64)
 	y, errY := strconv.ParseInt(b, 10, 64)
-	switch {
-	case errX != nil || errY != nil: // more than 63 bits: the longer number is larger
+	if errX != nil || errY != nil { // more than 63 bits: the longer number is larger
 		return len(a) - len(b)
-	case x < y:
-		return -1
-	case x > y:
-		return 1
 	}
-	return 0
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	return cmp.Compare(x, y)
 }

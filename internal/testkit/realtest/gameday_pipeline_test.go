@@ -153,7 +153,7 @@ var pipelineIncidents = []incident{
 			g.fires(g.lasting...)
 			g.words = append(g.words, "ORDER-ID", order)
 			g.look(g.lasting...)
-			g.act("orderclose compensate --once", g.lasting...)
+			g.act("orderclose topics plan", g.lasting...)
 			g.verify(g.lasting[0])
 		},
 	},
