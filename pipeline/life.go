@@ -115,9 +115,9 @@ func (a *App) Ready() []string { return a.ready.waiting.list() }
 // readyInterval is the time between two looks of WaitReady.
 const readyInterval = 10 * time.Millisecond
 
-// WaitReady waits until Ready is empty, and returns nil. Call it beside Run, or before. If ctx ends
-// first, the error wraps ctx.Err and lists what the App waits for. If Run returns, the error wraps that
-// of Run; after Close it wraps ErrClosed. Consumer groups may need some seconds more to assign their
+// WaitReady waits until Ready is empty, and returns nil. Call it beside Run, or before. If ctx has
+// ended, the error wraps ctx.Err and lists what the App waits for. Otherwise, if Run returns, the error
+// wraps that of Run; after Close it wraps ErrClosed. Consumer groups may need some seconds more to assign their
 // partitions. No record that is appended meanwhile is lost.
 func (a *App) WaitReady(ctx context.Context) error {
 	for {
