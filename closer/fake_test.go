@@ -141,6 +141,7 @@ func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics promet
 		Registerer: metrics,
 		Log:        log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
 		DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
+		OnHang:  func(why string) { t.Errorf("OnHang: %s", why) },
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 	})
 	if err != nil {

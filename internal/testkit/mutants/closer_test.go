@@ -100,7 +100,7 @@ var closerMutants = []mutant{
 	{
 		name:  "a slow store is taken for one that hangs",
 		edits: []edit{{"closer/handler.go", "h.replay, h.Beat)", "h.replay, func() {})"}},
-		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "times stuck",
+		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "partition loop hangs",
 	},
 	{
 		name:  "a failed replay returns to the lane of fresh orders",
@@ -125,7 +125,7 @@ var closerMutants = []mutant{
 	{
 		name:  "an order for which the payment provider has no answer keeps others pending",
 		edits: []edit{{"closer/payment/search.go", "	err := b.search(ctx, unanswered, suspects)\n", "	err := b.search(ctx, unanswered[:0], suspects)\n"}},
-		pkg:   "closer/payment", run: "TestAsking_", says: "status 0, bad: false",
+		pkg:   "closer/payment", run: "TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending", says: "status 0, bad: false",
 	},
 	{
 		name:  "a release time is taken from a wrong clock",

@@ -37,7 +37,7 @@ var storeMutants = []mutant{
 	{
 		name:  "a long smallest bucket is accepted",
 		edits: []edit{{"internal/config/check.go", "if smallest.length > maxSmallestBucket", "if smallest.length > 1000*maxSmallestBucket"}},
-		pkg:   "internal/config", run: "TestParse_ReportsEveryProblemWithItsPosition", says: "long_smallest_bucket",
+		pkg:   "internal/config", run: "TestParse_ReportsEveryProblemWithItsPosition", says: "the smallest bucket is 5m",
 	},
 	{
 		name:  "a close ignores a pause of all orders",
