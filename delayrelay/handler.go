@@ -35,8 +35,8 @@ type handler struct {
 	readTo    int64     // dropped records below are urgent: read on at once up to here
 }
 
-// dropped is what a handler knows of the records that it dropped: they are read again once there
-// is room. It drops the records that leave last, so that those that stay leave first.
+// dropped describes the records that a handler has dropped. The handler reads them again once the
+// window has room. It drops the records that leave last, so the records that stay leave first.
 type dropped struct {
 	any       bool
 	from      int64 // the lowest offset
@@ -44,7 +44,7 @@ type dropped struct {
 	urgentEnd int64 // all urgent records are below
 }
 
-// add adds a record. An urgent one leaves before nextFetch would have it read.
+// add adds a dropped record. An urgent record may leave before nextFetch reads it again.
 func (d *dropped) add(offset, release int64, urgent bool) {
 	if !d.any {
 		*d = dropped{any: true, from: offset, release: release}

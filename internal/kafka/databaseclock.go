@@ -108,9 +108,10 @@ func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic str
 	return err
 }
 
-// setDatabaseAhead takes the largest of the newest measurements. Each one is too small by the time
-// that its append took, which may be seconds while a broker restarts. So one that no other confirms
-// does not count. Older ones do not count either: a broker's clock may have been set since.
+// setDatabaseAhead takes the largest of the newest measurements. Each measurement is too small by the
+// time that its append took, which may be seconds while a broker restarts. So a measurement that no
+// other one confirms does not count. Older measurements do not count either, because a broker's clock
+// may have been set since.
 func (c *BrokerClock) setDatabaseAhead(newest []time.Duration) {
 	if len(newest) == 0 { // no process that knows it has probed lately
 		c.databaseAhead.Store(0)
