@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -145,7 +144,6 @@ func (r *running) stop() error {
 type webConsole struct {
 	*running
 	address string // http://127.0.0.1:9465
-	token   string // the CSRF token of its forms
 	client  *http.Client
 }
 
@@ -194,24 +192,13 @@ func (c *webConsole) do(ctx context.Context, method, path string, form url.Value
 	return res.StatusCode, string(body), err
 }
 
-var csrfField = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
-
 // view opens a page, and again until nothing of it is missing. It returns how long that took.
 func (c *webConsole) view(ctx context.Context, p consolePage) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	method, form := http.MethodGet, url.Values(nil)
 	if p.id != "" {
-		if c.token == "" { // the form asks no server
-			_, body, err := c.do(ctx, http.MethodGet, p.path, nil)
-			if err != nil {
-				return 0, err
-			}
-			if found := csrfField.FindStringSubmatch(body); found != nil {
-				c.token = found[1]
-			}
-		}
-		method, form = http.MethodPost, url.Values{"id": {p.id}, "csrf": {c.token}}
+		method, form = http.MethodPost, url.Values{"id": {p.id}}
 	}
 	for began := time.Now(); ; {
 		status, body, err := c.do(ctx, method, p.path, form)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -95,8 +93,6 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 	r.t.Helper()
 	var body io.Reader
 	if form != nil {
-		form = maps.Clone(form)
-		form.Set("csrf", r.csrf())
 		body = strings.NewReader(form.Encode())
 	}
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, body)
@@ -118,14 +114,6 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 		r.t.Fatal(err)
 	}
 	return res, string(data)
-}
-
-var csrfField = regexp.MustCompile(`name="csrf" value="([^"]*)"`)
-
-// csrf returns the token of the user's forms.
-func (r *rig) csrf() string {
-	r.t.Helper()
-	return csrfField.FindStringSubmatch(r.open("/order"))[1]
 }
 
 // open returns a page, which must exist.
@@ -350,5 +338,26 @@ func TestNotFound(t *testing.T) {
 	var e struct{ Error string }
 	if code := r.json(http.MethodGet, "/api/v1/nothing", "", &e); code != http.StatusNotFound || e.Error == "" {
 		t.Errorf("%d %+v", code, e)
+	}
+}
+
+// A form that cannot be read is refused whole, in place of being read as far as it goes.
+func TestConsole_RefusesABrokenForm(t *testing.T) {
+	r := newRig(t)
+	for _, path := range []string{"/order", "/delays", "/dead-letters", "/plans", "/language"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, strings.NewReader("kind=sweep&id=%zz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("X-User", r.user)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s answers %s", path, res.Status)
+		}
 	}
 }

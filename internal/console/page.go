@@ -36,11 +36,6 @@ type page struct {
 	User access.Identity
 }
 
-// CSRF returns the hidden field that each form with the method POST needs.
-func (p page) CSRF() template.HTML {
-	return template.HTML(`<input type="hidden" name="csrf" value="` + template.HTMLEscapeString(p.User.CSRF) + `">`)
-}
-
 // MayAct reports whether the user may make plans and confirm them.
 func (p page) MayAct() bool { return p.User.MayAct }
 

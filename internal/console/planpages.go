@@ -164,7 +164,7 @@ type selected struct {
 // selected returns the fields that have a value, by name.
 func (p plan) selected() (fields []selected) {
 	for _, name := range slices.Sorted(maps.Keys(p.Fields)) {
-		if values := given(p.Fields[name]); len(values) > 0 && name != "kind" && name != "csrf" {
+		if values := given(p.Fields[name]); len(values) > 0 && name != "kind" {
 			fields = append(fields, selected{Name: name, Values: values})
 		}
 	}

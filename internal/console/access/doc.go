@@ -8,7 +8,6 @@
 //	host.go       which Host headers are accepted
 //	peer.go       which addresses may connect: the loopback, proxies, others with TLS
 //	headers.go    headers of every response
-//	csrf.go       POST requests of other sites are refused
 //	login.go      the login form and the logout; safeNext: where a login leads
 //	tokens.go     identity by a token: the file, the login, bearer tokens
 //	sessions.go   sessions after a login, in memory
@@ -20,7 +19,7 @@
 //	log.go        Audit, and the log of requests
 //
 // A request passes the checks in this order: method and path, Host, the address of the peer,
-// other sites, identity, CSRF token, and for an action the role. A check that fails ends the
+// other sites, identity, for the API the content type, and for an action the role. A check that fails ends the
 // request with a Refusal, which the console renders.
 //
 // What the package guarantees:

@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -46,7 +45,6 @@ type Gate struct {
 	method method
 	tokens *tokens // nil: the method is another one
 	origin http.CrossOriginProtection
-	key    [32]byte // of the CSRF tokens
 }
 
 // method finds the user of a request.
@@ -74,7 +72,6 @@ func New(o Options) (*Gate, error) {
 		o.Refuse = writeRefusal
 	}
 	g := &Gate{o: o, hosts: acceptedHosts(o.Settings)}
-	_, _ = rand.Read(g.key[:]) // never fails
 	var err error
 	switch s := o.Settings; {
 	case s.TokensFile != "":
@@ -151,8 +148,8 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if refusal := readBody(w, r, MaxBody); refusal != nil {
 		return r, refusal
 	}
-	if refusal := g.checkCSRF(r, identity); refusal != nil {
-		return r, refusal
+	if r.Method == http.MethodPost && g.isAPI(r) && !sendsJSON(r) {
+		return r, refused(NotJSON)
 	}
 	if at == "/logout" {
 		return r, g.logout(w, r, identity)

@@ -61,7 +61,7 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 	for name, as := range users() {
 		t.Run(name, func(t *testing.T) {
 			r, u := as(t)
-			csrf := r.csrf(u)
+			r.do(u.request(request{}))
 			if r.identity.Role != u.role || r.identity.MayAct != (u.role == access.Operator) {
 				t.Errorf("the identity is %+v, want role %s", r.identity, u.role)
 			}
@@ -70,8 +70,8 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 				wanted = access.ActionsOff
 			}
 			for _, action := range []request{
-				{method: "POST", path: "/plans", form: url.Values{"csrf": {csrf}}},
-				{method: "POST", path: "/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json", "X-CSRF-Token": csrf}},
+				{method: "POST", path: "/plans", form: url.Values{}},
+				{method: "POST", path: "/api/v1/actions", body: "{}", header: map[string]string{"Content-Type": "application/json"}},
 			} {
 				resp := r.do(u.request(action))
 				if u.role == access.Operator {
@@ -86,8 +86,8 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 			}
 			for _, read := range []request{
 				{path: "/"}, {path: "/dead-letters?cause=x"}, {path: "/static/style.css"}, {path: "/api/v1/status"}, {method: "HEAD"},
-				{method: "POST", path: "/order", form: url.Values{"csrf": {csrf}, "id": {"1"}}},
-				{method: "POST", path: "/api/v1/order", body: "{}", header: map[string]string{"Content-Type": "application/json", "X-CSRF-Token": csrf}},
+				{method: "POST", path: "/order", form: url.Values{"id": {"1"}}},
+				{method: "POST", path: "/api/v1/order", body: "{}", header: map[string]string{"Content-Type": "application/json"}},
 			} {
 				if resp := r.do(u.request(read)); resp.StatusCode != 200 || r.reached == "" {
 					t.Errorf("%s %s answers %s", read.method, read.path, resp.Status)
@@ -103,11 +103,11 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 func TestGate_WithoutActionsNobodyStartsOne(t *testing.T) {
 	r := newRig(t, func(r *rig, s *config.Console) { withTokens(r, s); s.Actions = false })
 	u := user{cookies: r.login(annsToken)}
-	csrf := r.csrf(u)
+	r.do(u.request(request{}))
 	if r.identity.MayAct || r.identity.Role != access.Operator {
 		t.Errorf("the identity is %+v", r.identity)
 	}
-	resp := r.do(u.request(request{method: "POST", path: "/plans", form: url.Values{"csrf": {csrf}}}))
+	resp := r.do(u.request(request{method: "POST", path: "/plans", form: url.Values{}}))
 	if text := body(t, resp); resp.StatusCode != 403 || r.reached != "" || text != "the console is read-only; ORDERCLOSE_CONSOLE_ACTIONS=1 allows actions\n" {
 		t.Errorf("answers %s %s", resp.Status, text)
 	}
@@ -273,7 +273,6 @@ func TestGate_IdentityHasTheAddressOfTheConnection(t *testing.T) {
 	r := newRig(t, withTokens)
 	r.do(request{from: "127.0.0.5:1", header: map[string]string{"Authorization": "Bearer " + annsToken, "X-Forwarded-For": "203.0.113.9", "X-Real-Ip": "203.0.113.9"}})
 	want := access.Identity{Name: "ann", Role: access.Operator, Address: netip.MustParseAddr("127.0.0.5"), MayAct: true}
-	r.identity.CSRF = ""
 	if r.identity != want {
 		t.Errorf("got %+v, want %+v", r.identity, want)
 	}
@@ -360,7 +359,7 @@ func TestGate_TheConsoleWritesRefusals(t *testing.T) {
 func TestReasons_AreComplete(t *testing.T) {
 	reasons := access.Reasons()
 	slices.Sort(reasons)
-	if unique := slices.Compact(slices.Clone(reasons)); len(unique) != 17 || len(unique) != len(reasons) {
+	if unique := slices.Compact(slices.Clone(reasons)); len(unique) != 16 || len(unique) != len(reasons) {
 		t.Errorf("got %v", reasons)
 	}
 }
@@ -400,8 +399,7 @@ func TestGate_WithoutIdentityOnlyTheLoopbackIsServed(t *testing.T) {
 		t.Errorf("answers %s", resp.Status)
 	}
 	for _, path := range []string{"/login", "/logout"} {
-		csrf := r.csrf(user{})
-		if resp := r.do(request{method: "POST", path: path, form: url.Values{"csrf": {csrf}}}); resp.StatusCode != 303 || resp.Header.Get("Location") != "/" || len(resp.Cookies()) > 0 {
+		if resp := r.do(request{method: "POST", path: path, form: url.Values{}}); resp.StatusCode != 303 || resp.Header.Get("Location") != "/" || len(resp.Cookies()) > 0 {
 			t.Errorf("%s answers %s to %q", path, resp.Status, resp.Header.Get("Location"))
 		}
 	}

@@ -28,10 +28,6 @@ type Identity struct {
 	Address netip.Addr // of the connection: that of the client, or of its proxy
 	MayAct  bool       // the user is an operator, and actions are on
 	Session bool       // a POST to /logout ends the session of the user
-
-	// CSRF is the value of the hidden field csrf of each form with the method POST, and of the
-	// header X-CSRF-Token of each POST of a script.
-	CSRF string
 }
 
 // visit is what the context of a request has after Wrap.
@@ -53,7 +49,6 @@ func (g *Gate) identityOf(u user, peer netip.Addr) Identity {
 	return Identity{
 		Name: u.name, Role: u.role, Address: peer, Session: u.session != "",
 		MayAct: g.o.Settings.Actions && u.role == Operator,
-		CSRF:   g.csrfToken(u),
 	}
 }
 

@@ -21,7 +21,6 @@ const (
 	Busy        Reason = "busy"
 	NotProxy    Reason = "not_proxy"
 	NoUser      Reason = "no_user"
-	NoCSRFToken Reason = "no_csrf_token"
 	NotJSON     Reason = "not_json"
 	BadForm     Reason = "bad_form"
 	TooLarge    Reason = "too_large"
@@ -45,7 +44,6 @@ var refusals = map[Reason]Refusal{
 		"open the console through the proxy, or list its address in ORDERCLOSE_CONSOLE_PROXIES"},
 	NoUser: {Status: http.StatusForbidden, Text: "the proxy sets no valid user; let it set the header of ORDERCLOSE_CONSOLE_USER_HEADER " +
 		"to one name, in place of what the client sends"},
-	NoCSRFToken: {Status: http.StatusForbidden, Text: "the form has no valid CSRF token; the session may have ended: load the page again"},
 	NotJSON:     {Status: http.StatusUnsupportedMediaType, Text: "the API accepts Content-Type: application/json only"},
 	BadForm:     {Status: http.StatusBadRequest, Text: "the form cannot be read"},
 	TooLarge:    {Status: http.StatusRequestEntityTooLarge, Text: "the body of the request is too large"},

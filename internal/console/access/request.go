@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"path"
 	"strings"
@@ -71,6 +72,12 @@ func (g *Gate) public(at string) bool {
 		}
 	}
 	return false
+}
+
+// sendsJSON reports whether the body is JSON by its content type, which no form can set.
+func sendsJSON(r *http.Request) bool {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return kind == "application/json"
 }
 
 // wantsEvents reports whether a script waits for server-sent events. It cannot show a form.

@@ -217,15 +217,6 @@ func (u user) request(q request) request {
 	return q
 }
 
-// csrf returns the token on the pages of a user.
-func (r *rig) csrf(u user) string {
-	r.t.Helper()
-	if resp := r.do(u.request(request{})); resp.StatusCode != http.StatusOK || r.identity.CSRF == "" {
-		r.t.Fatalf("the page answers %s, user %+v", resp.Status, r.identity)
-	}
-	return r.identity.CSRF
-}
-
 // users are all ways to be a user.
 func users() map[string]func(t *testing.T) (*rig, user) {
 	session := func(token string, role access.Role) func(*testing.T) (*rig, user) {
