@@ -31,7 +31,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "a statement of a close may change the rows of all other orders",
-		edits: []edit{{"internal/store/mapping/onclose.go", "err == nil && negated(tokens, at)", "err == nil && at < 0 && negated(tokens, at)"}},
+		edits: []edit{{"internal/store/mapping/onclose.go", "case negated(tokens[:at]):", "case at < 0 && negated(tokens[:at]):"}},
 		pkg:   "internal/store/sqlite", run: "TestMappings_AnAcceptedOneDoesNoHarm", says: "of an order that was not closed",
 	},
 	{
