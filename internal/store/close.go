@@ -103,10 +103,15 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 
 func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates) (*closing, error) {
 	var c *closing
+	var spelt map[string]string
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = s.newClosing(tx, attempts, candidates)
-		c.path, c.txID = path, rand.Int64N(1<<62)+1
-		return c.explainDuplicate(c.run(ids))
+		c.path, c.txID, c.spelt = path, rand.Int64N(1<<62)+1, spelt
+		err := c.run(ids)
+		if e, ok := errors.AsType[*spellingError](err); ok {
+			spelt = e.spelt
+		}
+		return c.explainDuplicate(err)
 	})
 	switch {
 	case errors.Is(err, errCommitLost):
@@ -144,9 +149,10 @@ type closing struct {
 	path       orderclose.Path
 	attempts   map[string]int // by order id: how many attempts failed before
 	candidates candidates
-	skipped    map[string]bool // requested orders that are left out because they are locked
-	preview    bool            // only read, and lock nothing
-	txID       int64           // the random id of this transaction, written to its receipts
+	skipped    map[string]bool   // requested orders that are left out because they are locked
+	preview    bool              // only read, and lock nothing
+	txID       int64             // the random id of this transaction, written to its receipts
+	spelt      map[string]string // as moveStock takes it
 
 	now    time.Time            // the database's clock, read once
 	orders map[string]lockedRow // the rows that were found, by order id
@@ -209,7 +215,7 @@ func (c *closing) run(ids []string) error {
 	if err := c.events(released); err != nil {
 		return fmt.Errorf("write events: %w", err)
 	}
-	return c.s.moveStock(c.tx, released)
+	return c.s.moveStock(c.tx, released, c.spelt)
 }
 
 // tables returns the tables with orders to close, always in the same order.
