@@ -38,8 +38,8 @@ func linesOfNothing(t *testing.T) {
 	}
 }
 
-// A transaction that keeps the row of one order locked costs the others one lock wait, and a
-// locked row of a SKU costs another. Later batches wait for neither.
+// A transaction that keeps the row of one order locked costs the others nothing, and a locked row of
+// a SKU costs one lock wait. Later batches do not wait for it.
 func TestMySQL_LockedOrdersAreLeftOut(t *testing.T) { eachServer(t, lockedOrdersAreLeftOut) }
 
 func lockedOrdersAreLeftOut(t *testing.T) {
