@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -25,10 +27,20 @@ func begin(t *testing.T, db *sql.DB, queries ...string) *sql.Tx {
 	return tx
 }
 
+// patient returns the DSN of a new database whose sessions wait for a lock for longer than wantVerdicts
+// allows.
+func patient(t *testing.T) string {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "60"}
+	return cfg.FormatDSN()
+}
+
 // wantVerdicts closes orders and checks their verdicts. It allows less time than a lock wait takes.
 func wantVerdicts(t *testing.T, s *store.Store, want orderclose.Verdict, reqs ...orderclose.CloseRequest) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	out, err := s.CloseOrders(ctx, orderclose.PathPipeline, reqs)
 	must(t, err)
@@ -45,7 +57,7 @@ func TestMySQL_APaymentThatHoldsItsOrderDelaysNoOther(t *testing.T) { eachServer
 
 func paymentHoldsOrder(t *testing.T) {
 	for end, want := range map[string]orderclose.Verdict{"COMMIT": orderclose.AlreadyPaid, "ROLLBACK": orderclose.Closed} {
-		s := openMigrated(t, store.Options{})
+		s := openMigrated(t, store.Options{DSN: patient(t)})
 		overdue(t, s, "a")
 		overdue(t, s, "b")
 		payment := begin(t, s.DB(), "UPDATE orders SET status = 1, version = version + 1 WHERE id = 'a'")
@@ -72,7 +84,7 @@ func lockedInItsMonth(t *testing.T) {
 	sharded := *spelling
 	sharded.Orders, sharded.Items = "o_{yyyyMM}", &mapping.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"}
 	sharded.Shards = &mapping.Shards{By: mapping.ByMonth, On: mapping.OnCreated, Zone: "UTC"}
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &sharded})
+	s := open(t, store.Options{DSN: patient(t), Orders: &sharded})
 	createTables(t, s)
 	now := time.Now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -96,7 +108,7 @@ func lockedInItsMonth(t *testing.T) {
 func TestMySQL_TwoClosersWithOneBatch(t *testing.T) { eachServer(t, twoClosers) }
 
 func twoClosers(t *testing.T) {
-	dsn := ownDatabase(t)
+	dsn := patient(t)
 	s := openMigrated(t, store.Options{DSN: dsn})
 	overdue(t, s, "a")
 	hold := begin(t, s.DB(), "SELECT * FROM stock WHERE sku_id = 'ink' FOR UPDATE") // the first closer waits for it
@@ -119,7 +131,7 @@ func TestMySQL_ALostCommitThatIsTriedAgainWaitsForItsRows(t *testing.T) {
 }
 
 func lostCommitWaits(t *testing.T) {
-	dsn := ownDatabase(t)
+	dsn := patient(t)
 	proxy, through := throughProxy(t, dsn)
 	s := openMigrated(t, store.Options{DSN: through})
 	overdue(t, s, "a")
@@ -150,7 +162,7 @@ func TestMySQL_ACommitInDoubtIsNotForgottenWhileItsRowsAreLocked(t *testing.T) {
 }
 
 func doubtWhileLocked(t *testing.T) {
-	dsn := ownDatabase(t)
+	dsn := patient(t)
 	proxy, through := throughProxy(t, dsn)
 	s := openMigrated(t, store.Options{DSN: through, MaxOpenConns: 1})
 	overdue(t, s, "a")

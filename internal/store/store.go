@@ -114,7 +114,7 @@ func Open(o Options) (*Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s, err := NewMapped(db, mysqlDialect, o.Orders)
+	s, err := New(db, mysqlDialect, o.Orders)
 	if err != nil {
 		_ = pool.Close()
 		return nil, err
@@ -166,18 +166,9 @@ func GormConfig() *gorm.Config {
 }
 
 // New returns a Store on an open database that is configured by GormConfig. The Store owns
-// the database from here on.
-func New(db *gorm.DB, d Dialect) *Store {
-	s, err := NewMapped(db, d, nil)
-	if err != nil {
-		panic("store: the reference schema: " + err.Error()) // the reference schema is a constant
-	}
-	return s
-}
-
-// NewMapped is New for orders in other tables; nil: the tables that Migrate creates. The
-// error names the problems of the mapping.
-func NewMapped(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
+// the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates.
+// The error names the problems of the mapping.
+func New(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
 	m := orders
 	if m == nil {
 		m = referenceMapping(d)
