@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // The shop whose orders are closed: every order has two lines of one piece each.
@@ -43,7 +44,7 @@ func localShop(ctx context.Context) (*shop, error) {
 func openShop(ctx context.Context, server string) (*shop, error) {
 	s := &shop{}
 	var err error
-	if s.dsn, s.drop, err = store.CreateDatabase(ctx, store.Options{DSN: server}, "oc_bench_"+strings.ToLower(rand.Text()[:8])); err != nil {
+	if s.dsn, s.drop, err = scenario.CreateDatabase(ctx, server, nil, "oc_bench_"+strings.ToLower(rand.Text()[:8])); err != nil {
 		return nil, err
 	}
 	if s.store, err = store.Open(store.Options{DSN: s.dsn}); err == nil {

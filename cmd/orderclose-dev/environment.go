@@ -24,7 +24,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -124,7 +123,7 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.L
 	}
 	prefix := "oc_" + strings.ToLower(rand.Text()[:10]) + "_"
 	st.cfg = demoConfig(prefix)
-	dsn, drop, err := store.CreateDatabase(ctx, store.Options{DSN: servers.DSN, TLS: servers.DatabaseTLS}, strings.TrimSuffix(prefix, "_"))
+	dsn, drop, err := scenario.CreateDatabase(ctx, servers.DSN, servers.DatabaseTLS, strings.TrimSuffix(prefix, "_"))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // harmful maps the time of the close to a column that an INSERT must fill.
@@ -34,7 +34,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	if server == "" && os.Getenv("REQUIRE_REAL") != "1" {
 		t.Skip(config.EnvDSN + " names no server")
 	}
-	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: server}, "oc_"+strings.ToLower(rand.Text()))
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
 	if err != nil {
 		t.Fatal(err)
 	}

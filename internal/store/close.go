@@ -43,10 +43,13 @@ var errNoDue = errors.New("the order has no due time in the database: write a du
 //     categories are paused, their orders are Paused, and there is no error.
 //   - orderclose.ErrStoreDown, with ErrUnavailable: every batch would fail. It is missing if the
 //     call took at least the read timeout: then an order may have made the database hang.
-//   - orderclose.ErrContended: another transaction locked the row of some order for too long.
+//   - orderclose.ErrContended: another transaction locked a row of some order for too long.
 //     The batch without that order can succeed. If the database can name the locked orders,
 //     there is no error: these orders are Contended, and the others are closed.
 //   - Any other error: some order caused it. The batch without that order can succeed.
+//
+// An order whose own row another transaction locks is Contended at once. A close waits for the lines of
+// an order and for the stock.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -66,7 +69,8 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 }
 
 // closeUnlocked closes the orders whose rows no other transaction locks. If a lock wait timed
-// out, it finds the locked orders and tries again without them.
+// out, it finds the orders with locked lines, then those with locked SKUs, and each time tries again
+// without them.
 func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
 	ids, attempts := s.distinct(reqs)
 	candidates, err := s.candidates(ctx, reqs)
@@ -76,43 +80,50 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 	skipped := s.stillLocked(ctx, ids, candidates)
 	try := func() (*closing, error) {
 		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return skipped[id] })
-		c, err := s.tryClose(ctx, path, left, attempts, candidates)
+		c, err := s.tryClose(ctx, path, left, attempts, candidates, skipLocked)
 		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
-			c, err = s.tryClose(ctx, path, left, attempts, candidates)
+			// The server may not have ended the lost transaction yet, which locks the rows.
+			c, err = s.tryClose(ctx, path, left, attempts, candidates, waitForLocks)
 		}
 		if err == nil {
-			c.skipped = skipped
+			maps.Copy(c.contended, skipped)
 		}
 		return c, err
 	}
 	c, err := try()
-	for _, l := range slices.Concat([]lookup{{readCommitted, s.ordersWithLockedRow}}, s.lockedLineLookups(), []lookup{{readCommitted, s.ordersWithLockedSKU}}) {
-		if !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
-			break
+	again := func(locked map[string]bool) {
+		if len(locked) > 0 {
+			maps.Copy(skipped, locked)
+			c, err = try()
 		}
-		found := s.findLocked(ctx, ids, candidates, l)
-		if len(found) == 0 {
-			continue
-		}
-		maps.Copy(found, skipped)
-		skipped = found
-		c, err = try()
+	}
+	waited := func() bool { return errors.Is(err, orderclose.ErrContended) && ctx.Err() == nil }
+	if waited() {
+		again(s.ordersWithLockedLines(ctx, ids, candidates))
+	}
+	if waited() {
+		again(s.ordersWithLockedSKUs(ctx, ids, candidates, nil))
 	}
 	return c, err
 }
 
-func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates) (*closing, error) {
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates, locks locking) (*closing, error) {
 	var c *closing
+	var spelt map[string]string
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = s.newClosing(tx, attempts, candidates)
-		c.path, c.txID = path, rand.Int64N(1<<62)+1
-		return c.explainDuplicate(c.run(ids))
+		c.locks, c.path, c.txID, c.spelt = locks, path, rand.Int64N(1<<62)+1, spelt
+		err := c.run(ids)
+		if e, ok := errors.AsType[*spellingError](err); ok {
+			spelt = e.spelt
+		}
+		return c.explainDuplicate(err)
 	})
 	switch {
 	case errors.Is(err, errCommitLost):
 		s.inDoubt.add(c.txID, c.all)
 	case err == nil:
-		s.inDoubt.forget(ids)
+		s.inDoubt.forget(maps.Keys(c.orders))
 	}
 	return c, err
 }
@@ -144,20 +155,30 @@ type closing struct {
 	path       orderclose.Path
 	attempts   map[string]int // by order id: how many attempts failed before
 	candidates candidates
-	skipped    map[string]bool // requested orders that are left out because they are locked
-	preview    bool            // only read, and lock nothing
-	txID       int64           // the random id of this transaction, written to its receipts
+	locks      locking
+	txID       int64             // the random id of this transaction, written to its receipts
+	spelt      map[string]string // as moveStock takes it
 
-	now    time.Time            // the database's clock, read once
-	orders map[string]lockedRow // the rows that were found, by order id
-	paused map[string]bool      // categories whose orders are not closed now
-	won    map[*table][]string  // ids that this transaction closes, in the order of their index
-	all    []string             // all ids of won, sorted
-	open   map[string]*table    // the tables of unpaid orders, due or not, also excluded ones
+	now       time.Time            // the database's clock, read once
+	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id
+	contended map[string]bool      // requested orders that other transactions lock
+	paused    map[string]bool      // categories whose orders are not closed now
+	won       map[*table][]string  // ids that this transaction closes, in the order of their index
+	all       []string             // all ids of won, sorted
+	open      map[string]*table    // the tables of unpaid orders, due or not, also excluded ones
 }
 
+// locking is how a transaction reads the rows of orders.
+type locking int
+
+const (
+	waitForLocks locking = iota // locks each row, after the other transactions that lock it
+	skipLocked                  // locks each row that no other transaction locks; the others are contended
+	lockNothing                 // reads each row
+)
+
 func (s *Store) newClosing(tx *gorm.DB, attempts map[string]int, where candidates) *closing {
-	return &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+	return &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, contended: map[string]bool{}, won: map[*table][]string{}, open: map[string]*table{}}
 }
 
 // lockedRow is the row of an order, locked until the transaction ends.
@@ -209,7 +230,7 @@ func (c *closing) run(ids []string) error {
 	if err := c.events(released); err != nil {
 		return fmt.Errorf("write events: %w", err)
 	}
-	return c.s.moveStock(c.tx, released)
+	return c.s.moveStock(c.tx, released, c.spelt)
 }
 
 // tables returns the tables with orders to close, always in the same order.
@@ -217,7 +238,7 @@ func (c *closing) tables() []*table {
 	return slices.SortedFunc(maps.Keys(c.won), func(a, b *table) int { return strings.Compare(a.name, b.name) })
 }
 
-// lockOrders locks, or in a preview reads, each order in the first of its tables that has it.
+// lockOrders reads each order in the first of its tables that has it, and locks it as c.locks says.
 func (c *closing) lockOrders(ids []string) error {
 	for n := 0; len(ids) > 0; n++ {
 		in := map[*table][]string{}
@@ -239,21 +260,40 @@ func (c *closing) lockOrders(ids []string) error {
 				if err := c.lock(t, part); err != nil {
 					return err
 				}
+				absent, err := c.notInTable(t, part)
+				if err != nil {
+					return err
+				}
+				missing = append(missing, absent...)
 			}
-			missing = append(missing, slices.DeleteFunc(in[t], func(id string) bool { _, found := c.orders[id]; return found })...)
 		}
 		ids = missing
 	}
 	return nil
 }
 
-// lock locks, or in a preview reads, the rows of ids in a table and decides on each. It skips
+// notInTable returns the ids of which a table has no row. An order whose row exists and was skipped is
+// contended: a search in the next table would not find it.
+func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, found := c.orders[id]; return found })
+	if len(ids) == 0 || c.locks != skipLocked {
+		return ids, nil
+	}
+	err := eachRow(c.tx, t.exists, []any{c.s.q.args(ids)}, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		if _, asked := c.attempts[id]; asked {
+			c.contended[id] = true
+		}
+		return err
+	})
+	return slices.DeleteFunc(ids, func(id string) bool { return c.contended[id] }), err
+}
+
+// lock reads the rows of ids in a table, locks them as c.locks says, and decides on each. It leaves out
 // rows that were not requested, which the database matches by the collation.
 func (c *closing) lock(t *table, ids []string) error {
-	query := t.lock
-	if c.preview {
-		query = t.read
-	}
+	query := map[locking]string{waitForLocks: t.lock, skipLocked: t.lockFree, lockNothing: t.read}[c.locks]
 	columns := eventColumns{names: c.s.q.m.EventColumns}
 	return eachRow(c.tx, query, c.s.q.readArgs(c.s.q.args(ids)), func(rows *sql.Rows) (err error) {
 		var (
@@ -362,7 +402,7 @@ func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome 
 func (c *closing) outcome(id string) orderclose.Outcome {
 	row, ok := c.orders[id]
 	switch {
-	case c.skipped[id]:
+	case c.contended[id]:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errRowLocked}
 	case !ok:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now}

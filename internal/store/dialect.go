@@ -33,7 +33,9 @@ type Dialect struct {
 	hint      func(index string) string
 	unindexed string // written before a column, so that no index on it is used
 	lock      string // appended to a SELECT that locks what it reads
-	shareLock string // appended to a SELECT that keeps others from changing what it reads
+	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock.
+	skipLocked string
+	shareLock  string // appended to a SELECT that keeps others from changing what it reads
 	// releaseStock returns an UPDATE that releases n SKUs. Its arguments are n pairs of a SKU
 	// and a quantity.
 	releaseStock func(s *mapping.Stock, n int) string
@@ -75,7 +77,8 @@ var mysqlDialect = Dialect{
 	Fault:        MySQLFault,
 	hint:         func(index string) string { return " FORCE INDEX (" + mapping.Quote(index) + ")" },
 	lock:         " FOR UPDATE",
-	shareLock:    " LOCK IN SHARE MODE", // MariaDB has no FOR SHARE
+	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
+	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
 	releaseStock: mysqlReleaseStock,
 	spellings:    mysqlSpellings,
 	hasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",

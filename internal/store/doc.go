@@ -38,7 +38,7 @@
 //	audit.go, closedpage.go, stockcheck.go      the rows of many orders, and the sums of the stock
 //	migrate.go                                  the schema's versions
 //	describe.go, notes.go                       whether the shop's own tables match the mapping
-//	probe.go, writable.go, database.go          trial writes; creating a database
+//	probe.go, writable.go                       trial writes
 //
 // The database's clock decides, in UTC, whatever the time zone of the server, the session
 // or this machine. Times are whole milliseconds everywhere.

@@ -127,14 +127,3 @@ func withoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	cfg.Params["lock_wait_timeout"] = migrateLockWait
 	return cfg
 }
-
-// checkName returns an error for a database name that would need quotes.
-func checkName(name string) error {
-	plain := func(r rune) bool {
-		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-	}
-	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) {
-		return errors.New("a database name has 1 to 64 letters, digits and underscores")
-	}
-	return nil
-}

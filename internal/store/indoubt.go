@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -50,13 +51,13 @@ func (d *inDoubt) of(ids []string) (txIDs []int64) {
 }
 
 // forget drops orders whose rows were read under locks: their result is known.
-func (d *inDoubt) forget(ids []string) {
+func (d *inDoubt) forget(ids iter.Seq[string]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.txIDs) == 0 {
 		return
 	}
-	for _, id := range ids {
+	for id := range ids {
 		delete(d.txIDs, id)
 	}
 }

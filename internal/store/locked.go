@@ -26,99 +26,68 @@ const (
 // errRowLocked is the error of a Contended order that was left out of a batch.
 var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, one of its lines, or the row of one of its SKUs", orderclose.ErrContended)
 
-// lockedKeys remembers orders, or SKUs, whose rows another transaction recently locked. Without
+// lockedKeys remembers orders, or SKUs, of which another transaction recently locked a line, or the row. Without
 // it, one transaction that hangs would cost each batch with such an order a lock wait, and
 // another wait for each half of the batch. Safe for concurrent use.
 type lockedKeys struct {
 	mu    sync.Mutex
 	until map[string]time.Time
-	last  time.Time // the latest time in until
 }
 
-// any reports whether a lock is remembered.
-func (k *lockedKeys) any() bool {
+// known returns the remembered locks.
+func (k *lockedKeys) known() map[string]bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !time.Now().Before(k.last) {
-		clear(k.until)
-	}
-	return len(k.until) > 0
-}
-
-// of returns the ids whose lock is remembered.
-func (k *lockedKeys) of(ids []string) (known []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.until) == 0 {
-		return nil
-	}
 	now := time.Now()
-	for _, id := range ids {
-		until, ok := k.until[id]
-		switch {
-		case ok && now.Before(until):
-			known = append(known, id)
-		case ok:
-			delete(k.until, id)
+	known := make(map[string]bool, len(k.until))
+	for key, until := range k.until {
+		if now.Before(until) {
+			known[key] = true
+		} else {
+			delete(k.until, key)
 		}
 	}
 	return known
 }
 
-// note remembers the ids that are locked, and forgets the other ids. If there would be more than
+// note remembers the keys that are locked, and forgets the other keys. If there would be more than
 // maxLockedKeys locks, it first forgets all of them: then later batches wait for a locked row
 // once more.
-func (k *lockedKeys) note(ids []string, are map[string]bool) {
+func (k *lockedKeys) note(keys []string, locked map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.until == nil || len(k.until)+len(are) > maxLockedKeys {
+	if k.until == nil || len(k.until)+len(locked) > maxLockedKeys {
 		k.until = map[string]time.Time{}
 	}
-	for _, id := range ids {
-		if delete(k.until, id); are[id] {
-			k.last = time.Now().Add(lockMemory)
-			k.until[id] = k.last
+	for _, key := range keys {
+		if delete(k.until, key); locked[key] {
+			k.until[key] = time.Now().Add(lockMemory)
 		}
 	}
 }
 
-// lookup finds orders of a table that cannot be closed without a lock wait, and adds them to found.
-type lookup struct {
-	isolation *sql.TxOptions
-	find      func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error
-}
-
-// lockedLineLookups look for locked lines twice: a read of committed rows does not see a new line of an
-// open transaction, and a read of uncommitted rows does not see a deleted line.
-func (s *Store) lockedLineLookups() []lookup {
-	return []lookup{{readCommitted, s.ordersWithLockedLine}, {readUncommitted, s.ordersWithLockedLine}}
-}
-
-// stillLocked returns the orders whose remembered lock, on the order, a line or one of its SKUs,
-// still exists. It waits for no lock. If a query fails, it returns no order.
+// stillLocked returns the orders with a line or a SKU whose lock is remembered and still exists. It
+// waits for no lock. If a query fails, it returns no order.
 func (s *Store) stillLocked(ctx context.Context, ids []string, where candidates) map[string]bool {
 	still := map[string]bool{}
-	if known := s.lockedOrders.of(ids); len(known) > 0 {
-		maps.Copy(still, s.findLocked(ctx, known, where, lookup{readCommitted, s.ordersWithLockedRow}))
+	if known := s.lockedLines.known(); len(known) > 0 {
+		maps.Copy(still, s.ordersWithLockedLines(ctx, only(known, ids), where))
 	}
-	if known := s.lockedLines.of(ids); len(known) > 0 {
-		for _, l := range s.lockedLineLookups() {
-			maps.Copy(still, s.findLocked(ctx, known, where, l))
-		}
-	}
-	if s.lockedSKUs.any() {
-		maps.Copy(still, s.findLocked(ctx, ids, where, lookup{readCommitted, s.ordersWithKnownLockedSKU}))
+	if known := s.lockedSKUs.known(); len(known) > 0 {
+		maps.Copy(still, s.ordersWithLockedSKUs(ctx, ids, where, known))
 	}
 	return still
 }
 
-// findLocked returns the orders that l finds. It waits for no lock. If a query fails, it returns
-// no order.
-//
-// The row of a SKU that many orders have is often locked for a moment, which is no reason to
-// leave orders out. So all SKUs of a batch are checked only after a lock wait timed out. Later
-// batches check only the SKUs that were locked then.
-func (s *Store) findLocked(ctx context.Context, ids []string, where candidates, l lookup) map[string]bool {
+// only returns the keys that are in a set. A nil set has all keys.
+func only(set map[string]bool, keys []string) []string {
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return set != nil && !set[key] })
+}
+
+// eachTable calls find for each table that may have the orders, and for each part of them, in a
+// transaction that looks for locks. It returns the orders that find marks as found; none if find fails.
+func (s *Store) eachTable(ctx context.Context, isolation *sql.TxOptions, ids []string, where candidates,
+	find func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error) map[string]bool {
 	if s.dialect.oneWriter {
 		return nil // this database locks no rows
 	}
@@ -126,42 +95,38 @@ func (s *Store) findLocked(ctx context.Context, ids []string, where candidates, 
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		for _, t := range where.all {
 			for part := range slices.Chunk(ids, maxIn) {
-				if err := l.find(tx, t, part, found); err != nil {
+				if err := find(tx, t, part, found); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
-	}, l.isolation)
+	}, isolation)
 	if err != nil {
 		return nil
 	}
 	return found
 }
 
-// ordersWithLockedRow adds the orders of a table whose rows are locked, and remembers their locks.
-func (s *Store) ordersWithLockedRow(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
-	rows, err := s.lockedByOthers(tx, t.name, s.q.m.ID, s.q.args(ids))
-	if err != nil {
-		return err
+// ordersWithLockedLines returns the orders with a line that another transaction locks, and remembers
+// their locks. It reads twice: committed rows do not include a new line of an open transaction, and
+// uncommitted rows do not include a line that it deletes.
+func (s *Store) ordersWithLockedLines(ctx context.Context, ids []string, where candidates) map[string]bool {
+	found := map[string]bool{}
+	for _, isolation := range []*sql.TxOptions{readCommitted, readUncommitted} {
+		maps.Copy(found, s.eachTable(ctx, isolation, ids, where, s.lockedLinesIn))
 	}
-	for _, id := range ids {
-		if rows[id] {
-			found[id] = true
-		}
-	}
-	s.lockedOrders.note(ids, found)
-	return nil
+	s.lockedLines.note(ids, found)
+	return found
 }
 
-// ordersWithLockedLine adds the orders of a table with a line that is locked, and remembers their
-// locks.
-func (s *Store) ordersWithLockedLine(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
+// lockedLinesIn marks the orders of a table with a line that is locked.
+func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
 	if t.lines == "" {
 		return nil
 	}
 	free := map[string]int{} // by order: lines that are not locked, less all lines
-	for lock, n := range map[string]int{"": -1, s.dialect.lock + " SKIP LOCKED": 1} {
+	for lock, n := range map[string]int{"": -1, s.dialect.skipLocked: 1} {
 		err := eachRow(tx, t.lines+lock, []any{s.q.args(ids)}, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id, new(any), new(any))
@@ -172,82 +137,70 @@ func (s *Store) ordersWithLockedLine(tx *gorm.DB, t *table, ids []string, found 
 			return err
 		}
 	}
-	var locked []string
 	for _, id := range ids {
 		if free[id] < 0 {
 			found[id] = true
-			locked = append(locked, id)
 		}
 	}
-	s.lockedLines.note(locked, found)
 	return nil
 }
 
-// ordersWithLockedSKU adds the orders of a table with a SKU whose row is locked.
-func (s *Store) ordersWithLockedSKU(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
-	return s.ordersByLockedSKU(tx, t, ids, found, func(skus []string) []string { return skus })
-}
-
-// ordersWithKnownLockedSKU does the same, but checks only the SKUs whose lock is remembered.
-func (s *Store) ordersWithKnownLockedSKU(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
-	return s.ordersByLockedSKU(tx, t, ids, found, s.lockedSKUs.of)
-}
-
-// ordersByLockedSKU adds the orders of a table with a SKU whose row is locked, and remembers these
-// locks. It checks the SKUs that asked returns.
-func (s *Store) ordersByLockedSKU(tx *gorm.DB, t *table, ids []string, found map[string]bool, asked func(skus []string) []string) error {
-	if t.lines == "" || s.q.m.Stock == nil {
-		return nil
-	}
-	lines, _, err := readLines(tx, t.lines, s.q.args(ids)) // an order whose lines cannot be read fails alone later
-	if err != nil {
-		return err
-	}
-	of := map[string][]string{} // orders by SKU
-	for _, l := range lines {
-		of[l.sku] = append(of[l.sku], l.order)
-	}
-	stock := s.q.m.Stock
-	for part := range slices.Chunk(asked(slices.SortedFunc(maps.Keys(of), stock.SKU.Compare)), maxIn) {
-		args := make([]any, len(part))
-		for i, sku := range part {
-			args[i] = s.q.skuArg(sku)
+// ordersWithLockedSKUs returns the orders with a SKU whose row another transaction locks, and remembers
+// these locks. It checks the SKUs in a set; nil: all.
+//
+// The row of a SKU that many orders have is often locked for a moment, which is no reason to
+// leave orders out. So all SKUs of a batch are checked only after a lock wait timed out. Later
+// batches check only the SKUs that were locked then.
+func (s *Store) ordersWithLockedSKUs(ctx context.Context, ids []string, where candidates, set map[string]bool) map[string]bool {
+	return s.eachTable(ctx, readCommitted, ids, where, func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
+		if t.lines == "" || s.q.m.Stock == nil {
+			return nil
 		}
-		rows, err := s.lockedByOthers(tx, stock.Table, stock.SKU, args)
+		lines, _, err := readLines(tx, t.lines, s.q.args(ids)) // an order whose lines cannot be read fails alone later
 		if err != nil {
 			return err
 		}
-		s.lockedSKUs.note(part, rows)
-		for _, sku := range part {
+		of := map[string][]string{} // orders by SKU
+		for _, l := range lines {
+			of[l.sku] = append(of[l.sku], l.order)
+		}
+		locked, err := s.lockedSKUsOf(tx, only(set, slices.SortedFunc(maps.Keys(of), s.q.m.Stock.SKU.Compare)))
+		for sku := range locked {
 			for _, id := range of[sku] {
-				if rows[sku] && slices.Contains(ids, id) {
+				if slices.Contains(ids, id) {
 					found[id] = true
 				}
 			}
 		}
-	}
-	return nil
+		return err
+	})
 }
 
-// lockedByOthers returns the keys of a table, with true for each row that another transaction
-// locks.
-func (s *Store) lockedByOthers(tx *gorm.DB, name string, key mapping.Key, keys []any) (map[string]bool, error) {
+// lockedSKUsOf returns the SKUs whose rows other transactions lock, and remembers these locks.
+func (s *Store) lockedSKUsOf(tx *gorm.DB, skus []string) (map[string]bool, error) {
+	locked := map[string]bool{}
+	key := s.q.m.Stock.SKU
 	column := mapping.Quote(key.Column)
-	query := "SELECT " + column + " FROM " + mapping.Quote(name) + s.dialect.hint(key.Index) + " WHERE " + column + " IN ? ORDER BY " + column
-	rows := map[string]bool{}
-	for _, step := range []struct {
-		lock string
-		is   bool
-	}{{"", true}, {s.dialect.lock + " SKIP LOCKED", false}} {
-		err := eachRow(tx, query+step.lock, []any{keys}, func(r *sql.Rows) error {
-			var k string
-			err := r.Scan(&k)
-			rows[k] = step.is
-			return err
-		})
-		if err != nil {
-			return nil, err
+	query := "SELECT " + column + " FROM " + mapping.Quote(s.q.m.Stock.Table) + s.dialect.hint(key.Index) + " WHERE " + column + " IN ? ORDER BY " + column
+	for part := range slices.Chunk(skus, maxIn) {
+		args := make([]any, len(part))
+		for i, sku := range part {
+			args[i] = s.q.skuArg(sku)
+		}
+		for _, lock := range []string{"", s.dialect.skipLocked} {
+			err := eachRow(tx, query+lock, []any{args}, func(rows *sql.Rows) error {
+				var sku string
+				err := rows.Scan(&sku)
+				if locked[sku] = true; lock != "" {
+					delete(locked, sku)
+				}
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
-	return rows, nil
+	s.lockedSKUs.note(skus, locked)
+	return locked, nil
 }

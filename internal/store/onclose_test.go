@@ -154,15 +154,16 @@ func TestMySQL_StatementsOfACloseAreChecked(t *testing.T) {
 		dsn := ownDatabase(t)
 		exec(t, openMall(t, dsn, mall(t).Mapping).DB(), "CREATE TABLE passes (id INT PRIMARY KEY, order_id VARCHAR(32), used INT, KEY (order_id)) ENGINE = InnoDB")
 		for statement, want := range map[string]string{
-			"UPDATE no_such_table SET a = 1 WHERE order_id IN ({ids})":                                                             "the database refuses the statement: Error 1146",
-			"UPDATE ums_member SET no_such_column = 1 WHERE id IN ({ids})":                                                         "the database refuses the statement: Error 1054",
-			"UPDATE ums_member SET integration = 1 WHERE id IN ({ids}":                                                             "the database refuses the statement: Error 1064",
-			"UPDATE ums_member SET integration = 1 WHERE integration IN ({ids})":                                                   "no index to find its rows of ums_member",
-			"DELETE FROM sms_coupon_history WHERE coupon_id IN ({ids})":                                                            "no index to find its rows of sms_coupon_history",
-			"UPDATE sms_coupon_history h JOIN oms_order o ON o.coupon_id = h.coupon_id SET h.use_status = 0 WHERE o.id IN ({ids})": "no index to find its rows of h",
-			"UPDATE passes SET used = 0 WHERE order_id IN ({ids})":                                                                 "no index to find its rows of passes", // ids are numbers, the column is text
-			"INSERT INTO ums_member (id) SELECT id + 1000000 FROM oms_order WHERE id IN ({ids})":                                   "",
-			"DELETE FROM ums_member WHERE id IN ({ids}) ORDER BY id":                                                               "",
+			"UPDATE no_such_table SET a = 1 WHERE order_id IN ({ids})":                                                  "the database refuses the statement: Error 1146",
+			"UPDATE ums_member SET no_such_column = 1 WHERE id IN ({ids})":                                              "the database refuses the statement: Error 1054",
+			"UPDATE ums_member SET integration = 1 WHERE id IN ({ids}) AND":                                             "the database refuses the statement: Error 1064",
+			"UPDATE ums_member SET integration = ? WHERE id IN ({ids})":                                                 "the database refuses the statement: Error 1064",
+			"UPDATE ums_member SET integration = 1 WHERE integration IN ({ids})":                                        "no index to find its rows of ums_member",
+			"DELETE FROM sms_coupon_history WHERE coupon_id IN ({ids})":                                                 "no index to find its rows of sms_coupon_history",
+			"UPDATE passes SET used = 0 WHERE order_id IN ({ids})":                                                      "no index to find its rows of passes", // ids are numbers, the column is text
+			"INSERT INTO ums_member (id) SELECT h.id + 1000000 FROM sms_coupon_history h WHERE h.use_status IN ({ids})": "no index to find its rows of h",
+			"INSERT INTO ums_member (id) SELECT id + 1000000 FROM oms_order WHERE id IN ({ids})":                        "",
+			"DELETE FROM ums_member WHERE id IN ({ids}) ORDER BY id":                                                    "",
 		} {
 			m := *mall(t).Mapping
 			m.OnClose = []string{statement}

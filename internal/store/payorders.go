@@ -37,7 +37,7 @@ func (s *Store) readForClose(ctx context.Context, reqs []orderclose.CloseRequest
 		return nil, err
 	}
 	c := s.newClosing(s.gorm.WithContext(ctx), attempts, candidates)
-	c.preview = true
+	c.locks = lockNothing
 	if err := c.lockOrders(ids); err != nil {
 		return nil, err
 	}

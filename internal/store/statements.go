@@ -28,11 +28,13 @@ type table struct {
 	items string // table of lines; empty: none
 	month mapping.Month
 
-	lock  string // open, closed or paid, now, ids
-	read  string // the same, without locking
-	pay   string // paid, [constants], ids, open; empty: the mapping names no paid status
-	mark  string // to, [constants], [closed at], ids, from, now
-	lines string // ids
+	lock     string // open, closed or paid, now, ids
+	lockFree string // the same, without the rows that other transactions lock
+	read     string // the same, without locking
+	exists   string // ids: those that the table has
+	pay      string // paid, [constants], ids, open; empty: the mapping names no paid status
+	mark     string // to, [constants], [closed at], ids, from, now
+	lines    string // ids
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
@@ -94,7 +96,9 @@ func (q *statements) table(month mapping.Month) *table {
 		t.items = monthly(t.items, month)
 	}
 	t.read = q.readOrders(t.name)
-	t.lock = t.read + q.d.lock
+	t.lock, t.lockFree = t.read+q.d.lock, t.read+q.d.skipLocked
+	id := mapping.Quote(q.m.ID.Column)
+	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
 	t.page, t.every = q.page(t.name, q.where()), q.page(t.name, "")
 	if excluded := q.excluded(); excluded != "" {
@@ -165,7 +169,7 @@ func (q *statements) readOrders(orders string) string {
 // as closed.
 func (q *statements) listsPaid() bool { return len(q.m.Status.Paid) > 0 && len(q.m.Status.Closed) == 0 }
 
-// readArgs returns the arguments of table.read and table.lock.
+// readArgs returns the arguments of table.lock, table.lockFree and table.read.
 func (q *statements) readArgs(ids []any) []any {
 	listed := append([]mapping.Value{q.m.Status.To}, q.m.Status.Closed...)
 	if q.listsPaid() {

@@ -14,7 +14,6 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // kind is why stock was released or shipped. It is the last part of the ledger's key.
@@ -34,8 +33,7 @@ type line struct {
 
 // recordLines locks the orders' lines and writes their ledger rows, with the lines of one SKU
 // summed. It returns what each order releases, in SKU order, without the releases' keys. The
-// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines, or as in
-// the stock once a difference was seen.
+// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines.
 func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
@@ -47,10 +45,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			err = cmp.Or(err, bad)
 		}
 		if err == nil {
-			lines, err = s.ownLines(tx, t, part, lines)
-		}
-		if err == nil {
-			lines, err = s.spelledAsStock(tx, lines)
+			lines, err = ownLines(part, lines)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
@@ -91,78 +86,35 @@ func sumLines(lines []line) []line {
 	return lines[:n]
 }
 
-// ownLines returns the lines of the given orders. The database compares ids by the collation of
-// the shop's table of lines. So for order Ab it may also return lines with the id aB. If an order
-// aB exists, ownLines drops these lines. If not, they belong to order Ab. The error names ids
-// that could belong to several orders, or to none.
-func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) ([]line, error) {
+// ownLines gives each line the id of its order as the table of orders spells it. Both columns have one
+// collation (CheckMapping), so the lines that the database returns for an order may spell its id in
+// another way, but belong to no other order. The error names an id that is none of the orders.
+func ownLines(orders []string, lines []line) ([]line, error) {
 	asked := make(map[string]bool, len(orders))
 	for _, id := range orders {
 		asked[id] = true
 	}
-	strays := map[string]string{} // from an id in the lines to the order that owns the lines
-	for _, l := range lines {
-		if !asked[l.order] {
-			strays[l.order] = ""
-		}
-	}
-	if len(strays) == 0 {
+	if !slices.ContainsFunc(lines, func(l line) bool { return !asked[l.order] }) {
 		return lines, nil
 	}
-	others, err := s.existing(tx, t, slices.Sorted(maps.Keys(strays)))
-	if err != nil {
-		return nil, err
-	}
-	for stray := range strays {
+	exact := func(id string) string { return strings.TrimRight(id, " ") }
+	folded := func(id string) string { return strings.ToLower(exact(id)) }
+	owners := map[string]string{}
+	for _, spell := range []func(string) string{folded, exact} { // the exact spelling wins
 		for _, id := range orders {
-			if others[stray] || !strings.EqualFold(strings.TrimRight(stray, " "), strings.TrimRight(id, " ")) {
-				continue
-			}
-			if strays[stray] != "" {
-				return nil, fmt.Errorf("the lines of order %q belong to order %q or to order %q: write ids the same way in both tables", stray, strays[stray], id)
-			}
-			strays[stray] = id
-		}
-		if strays[stray] == "" && !others[stray] {
-			return nil, fmt.Errorf("the lines of order %q belong to no order: write ids the same way in both tables", stray)
+			owners[spell(id)] = id
 		}
 	}
-	var ours []line
-	for _, l := range lines {
-		if !asked[l.order] {
-			if l.order = strays[l.order]; l.order == "" {
-				continue
-			}
+	for i, l := range lines {
+		if asked[l.order] {
+			continue
 		}
-		ours = append(ours, l)
-	}
-	return sumLines(ours), nil
-}
-
-// existing returns which of the ids exist as orders, compared exactly. It searches the tables
-// whose lines may be in the table of lines of t.
-func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (map[string]bool, error) {
-	present := make(map[string]bool, len(ids))
-	in := []*table{t}
-	if s.q.months != nil && !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
-		known, _ := s.q.months.cached(time.Now())
-		in = slices.Collect(maps.Values(known))
-	}
-	id := mapping.Quote(s.q.m.ID.Column)
-	for _, t := range in {
-		for part := range slices.Chunk(ids, maxIn) {
-			err := eachRow(tx, "SELECT "+id+" FROM "+mapping.Quote(t.name)+" WHERE "+id+" IN ?", []any{s.q.args(part)}, func(rows *sql.Rows) error {
-				var found string
-				err := rows.Scan(&found)
-				present[found] = true
-				return err
-			})
-			if err != nil {
-				return nil, err
-			}
+		lines[i].order = cmp.Or(owners[exact(l.order)], owners[folded(l.order)])
+		if lines[i].order == "" {
+			return nil, fmt.Errorf("the lines of order %q belong to no order: write ids the same way in both tables", l.order)
 		}
 	}
-	return present, nil
+	return sumLines(lines), nil
 }
 
 // readLines returns the lines of the orders, each SKU of an order once, sorted by order and
@@ -196,14 +148,17 @@ func readLines(tx *gorm.DB, query string, orders []any) (lines []line, unreadabl
 // order. It must be the last statement of its transaction. It fails as a whole if a SKU has
 // no row, or less reserved than released. Without a mapped stock it does nothing: the owner
 // of the stock reads the release from the event.
-func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release) error {
+//
+// spelt has the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two SKUs may
+// be one row of the stock, the error is a *spellingError.
+func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release, spelt map[string]string) error {
 	if s.q.m.Stock == nil {
 		return nil
 	}
 	sums := map[string]int64{}
 	for _, releases := range released {
 		for _, r := range releases {
-			sums[r.SKU] += r.Quantity
+			sums[cmp.Or(spelt[r.SKU], r.SKU)] += r.Quantity
 		}
 	}
 	skus := slices.SortedFunc(maps.Keys(sums), s.q.m.Stock.SKU.Compare)
@@ -213,12 +168,11 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release)
 			args = append(args, s.q.skuArg(sku), sums[sku])
 		}
 		err := execRows(tx, len(part), s.dialect.releaseStock(s.q.m.Stock, len(part)), args)
-		if _, fewer := errors.AsType[*rowsError](err); fewer && !s.spellingsDiffer.Load() {
-			if spelt, lookErr := s.spellings(tx, part); lookErr != nil {
+		if _, fewer := errors.AsType[*rowsError](err); fewer && spelt == nil {
+			if spelt, lookErr := s.spellings(tx, skus); lookErr != nil {
 				return fmt.Errorf("read how the stock spells SKUs: %w", lookErr)
-			} else if oneRowTwice(part, spelt) {
-				s.spellingsDiffer.Store(true)
-				return fmt.Errorf("%w: %w", errSpelling, err)
+			} else if len(spelt) > 0 {
+				return &spellingError{spelt}
 			}
 		}
 		if err != nil {
@@ -229,9 +183,13 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release)
 	return nil
 }
 
-// errSpelling says that lines spell a SKU in several ways that are one row of the stock. The
-// transaction is tried again and spells SKUs as the stock does.
-var errSpelling = errors.New("SKUs are not spelled as in the stock")
+// spellingError says that lines spell SKUs otherwise than the stock, so that two of them may be one row.
+// The transaction is tried again with the stock's spelling.
+type spellingError struct {
+	spelt map[string]string // the stock's spelling, by the spelling of the lines
+}
+
+func (e *spellingError) Error() string { return "SKUs are not spelled as in the stock" }
 
 // spellings returns the stock's spelling of each SKU that the stock finds by its collation
 // and spells otherwise, such as ink for INK.
@@ -255,34 +213,4 @@ func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error)
 		}
 	}
 	return spelt, nil
-}
-
-// oneRowTwice reports whether two of the SKUs are one row of the stock.
-func oneRowTwice(skus []string, spelt map[string]string) bool {
-	rows := make(map[string]bool, len(skus))
-	for _, sku := range skus {
-		rows[cmp.Or(spelt[sku], sku)] = true
-	}
-	return len(rows) < len(skus)
-}
-
-// spelledAsStock spells the lines' SKUs as the stock does, once a difference was seen. Most shops
-// have none and need not pay for the query.
-func (s *Store) spelledAsStock(tx *gorm.DB, lines []line) ([]line, error) {
-	if !s.spellingsDiffer.Load() {
-		return lines, nil
-	}
-	skus := make([]string, len(lines))
-	for i, l := range lines {
-		skus[i] = l.sku
-	}
-	slices.Sort(skus)
-	spelt, err := s.spellings(tx, slices.Compact(skus))
-	if err != nil || len(spelt) == 0 {
-		return lines, err
-	}
-	for i, l := range lines {
-		lines[i].sku = cmp.Or(spelt[l.sku], l.sku)
-	}
-	return sumLines(lines), nil
 }

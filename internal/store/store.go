@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -70,16 +69,15 @@ type Store struct {
 	dialect Dialect
 	name    string // what Database returns
 	// mapped says that the orders are in the shop's own tables, which Migrate does not create.
-	mapped          bool
-	ordersAt        func(path string) string // Options.OrdersAt; may be nil
-	maxIdle         int                      // idle connections of the pool; 0: Open did not create the pool
-	answerLimit     time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
-	q               *statements
-	inDoubt         inDoubt
-	lockedOrders    lockedKeys  // recently locked by other transactions
-	lockedLines     lockedKeys  // orders with lines that were recently locked
-	lockedSKUs      lockedKeys  // SKUs that were recently locked
-	spellingsDiffer atomic.Bool // the stock spells some SKUs otherwise than the lines of orders
+	mapped       bool
+	ordersAt     func(path string) string // Options.OrdersAt; may be nil
+	maxIdle      int                      // idle connections of the pool; 0: Open did not create the pool
+	answerLimit  time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
+	q            *statements
+	inDoubt      inDoubt
+	lockedOrders lockedKeys // recently locked by other transactions
+	lockedLines  lockedKeys // orders with lines that were recently locked
+	lockedSKUs   lockedKeys // SKUs that were recently locked
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
@@ -116,7 +114,7 @@ func Open(o Options) (*Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s, err := NewMapped(db, mysqlDialect, o.Orders)
+	s, err := New(db, mysqlDialect, o.Orders)
 	if err != nil {
 		_ = pool.Close()
 		return nil, err
@@ -168,18 +166,9 @@ func GormConfig() *gorm.Config {
 }
 
 // New returns a Store on an open database that is configured by GormConfig. The Store owns
-// the database from here on.
-func New(db *gorm.DB, d Dialect) *Store {
-	s, err := NewMapped(db, d, nil)
-	if err != nil {
-		panic("store: the reference schema: " + err.Error()) // the reference schema is a constant
-	}
-	return s
-}
-
-// NewMapped is New for orders in other tables; nil: the tables that Migrate creates. The
-// error names the problems of the mapping.
-func NewMapped(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
+// the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates.
+// The error names the problems of the mapping.
+func New(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
 	m := orders
 	if m == nil {
 		m = referenceMapping(d)

@@ -42,7 +42,10 @@ func inBubble(t *testing.T, d *scripted, test func(t *testing.T, s *Store)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := New(db, mysqlDialect)
+		s, err := New(db, mysqlDialect, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer func() { _ = s.Close() }()
 		test(t, s)
 	})

@@ -53,8 +53,8 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Where = []ColumnValue{{"state", TextValue("WAIT_PAY")}} }, "where.state: mapped as the order's status"},
 		{func(m *Mapping) { m.Where = []ColumnValue{{"a b", IntValue(0)}} }, "where.a b: "},
 		{func(m *Mapping) { m.NotBefore = time.Unix(1, 1) }, "not_before: has a fraction of a second"},
-		{func(m *Mapping) { m.OnClose = []string{"UPDATE t SET a = 1 WHERE id = 1"} }, "on_close[0]: must contain {ids} once"},
-		{func(m *Mapping) { m.OnClose = []string{"SELECT a FROM t WHERE id IN ({ids}) FOR UPDATE"} }, "on_close[0]: not an INSERT, UPDATE or DELETE"},
+		{func(m *Mapping) { m.OnClose = []string{"UPDATE t SET a = 1 WHERE id = 1"} }, "on_close[0]: must contain IN ({ids}) once"},
+		{func(m *Mapping) { m.OnClose = []string{"SELECT a FROM t WHERE id IN ({ids}) FOR UPDATE"} }, "on_close[0]: begins neither with UPDATE"},
 		{func(m *Mapping) { m.OnClose = []string{"DELETE FROM receipts WHERE order_id IN ({ids})"} }, "on_close[0]: writes to the table receipts"},
 		{func(m *Mapping) { m.EventColumns = []string{"a", "a"} }, `event.columns[1]: "a" is listed twice`},
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
@@ -274,6 +274,52 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		m, f := shop(), fittingSchema()
 		c.change(m, f)
 		wantOne(t, check(m, f), c.want)
+	}
+}
+
+// Lines name SKUs in the collation of the stock, and orders in that of the orders.
+func TestCheckDatabase_RefusesOtherCollations(t *testing.T) {
+	for _, c := range []struct {
+		lines, stock Column
+		fix          string // empty: accepted
+	}{
+		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_general_ci"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL, with"},
+		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin, with"},
+		{Column{Collation: "utf8mb4_general_ci", Generated: true}, Column{Collation: "ascii_bin"}, "generate the column with COLLATE ascii_bin"},
+		{Column{Collation: "utf8mb4_general_ci"}, Column{Collation: "utf8mb4_general_ci"}, ""},
+		{Column{Collation: "ascii_bin"}, Column{Collation: "utf8mb4_bin"}, ""},
+		{Column{Collation: "utf8mb4_general_ci"}, Column{}, ""}, // a UUID of MariaDB
+	} {
+		c.lines.Type, c.lines.Definition, c.stock.Type = "varchar", "varchar(9)", "varchar"
+		f := fittingSchema()
+		f["shop_lines_202611"].Columns["sku"], f["shop_stock"].Columns["sku"] = c.lines, c.stock
+		got := shop().WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
+		if (len(got) > 0) != (c.fix != "") || len(got) > 0 && (got[0].Path != "items.sku" || !strings.HasPrefix(got[0].Fix, c.fix)) {
+			t.Errorf("%+v and %+v: %v; want %q", c.lines, c.stock, got, c.fix)
+		}
+	}
+}
+
+// Each month has its own tables, and only those of one month must agree.
+func TestCheckDatabase_ComparesTheCollationsOfOneMonth(t *testing.T) {
+	var orders, lines []string
+	f := fittingSchema()
+	for month, collation := range map[string]string{"202611": "utf8mb4_bin", "202612": "utf8mb4_general_ci"} {
+		m := fittingSchema()
+		o, l := m["shop_orders_202611"], m["shop_lines_202611"]
+		o.Columns["id"] = Column{Type: "varchar", Collation: collation}
+		l.Columns["order_id"] = Column{Type: "varchar", Collation: collation}
+		f["shop_orders_"+month], f["shop_lines_"+month] = o, l
+		orders, lines = append(orders, "shop_orders_"+month), append(lines, "shop_lines_"+month)
+	}
+	m := shop().WithDefaults()
+	m.ID.Type = Text
+	if got := m.CheckDatabase(f, orders, lines); len(got) > 0 {
+		t.Error(got)
+	}
+	slices.Reverse(lines)
+	if got := m.CheckDatabase(f, orders, lines); len(got) != 2 || got[0].Path != "items.order" {
+		t.Errorf("lines of another collation than their orders: %v", got)
 	}
 }
 

@@ -24,6 +24,7 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 		d.stock(m.Stock, schema)
 	}
 	d.distinct(m, schema, orders, items)
+	d.collations(m, schema, orders, items)
 	return m.Unaccepted(d.problems)
 }
 
@@ -120,6 +121,45 @@ func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []st
 		}
 	}
 	d.problems = firstOfEach(d.problems)
+}
+
+// collations checks that lines name orders and SKUs in the collations in which orders and stock have
+// them. Otherwise an id could be one order's to the lines, and another order's to the orders.
+func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []string) {
+	for i, lines := range items {
+		of := orders
+		if len(items) == len(orders) {
+			of = orders[i : i+1] // each month has a table of lines
+		}
+		for _, name := range of {
+			d.sameCollation("items.order", schema, lines, m.Items.Order, name, m.ID.Column)
+		}
+		if m.Stock != nil {
+			d.sameCollation("items.sku", schema, lines, m.Items.SKU, m.Stock.Table, m.Stock.SKU.Column)
+		}
+	}
+	d.problems = firstOfEach(d.problems)
+}
+
+// sameCollation checks that a column of the table lines has the collation of the column other of another
+// table. Collations that end in _bin are alike: all compare exactly.
+func (d *databaseChecker) sameCollation(path string, schema Schema, lines, column, table, other string) {
+	c, _ := schema[lines].column(column)
+	want, _ := schema[table].column(other)
+	exact := strings.HasSuffix(c.Collation, "_bin") && strings.HasSuffix(want.Collation, "_bin")
+	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || exact {
+		return
+	}
+	null := " NOT NULL"
+	if c.Nullable {
+		null = ""
+	}
+	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null + ", with the column's default and comment, if it has any"
+	if c.Generated {
+		fix = "generate the column with COLLATE " + want.Collation
+	}
+	d.reportHarm(path, fmt.Sprintf("column %s.%s has the collation %s, and %s.%s has %s", lines, column, c.Collation, table, other, want.Collation),
+		"two spellings that are one to one table and two to the other would mix up lines of several orders or SKUs", fix)
 }
 
 // refuseOwnTableAs reports one of orderclose's own tables, whatever the mapping calls it.

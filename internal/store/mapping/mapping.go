@@ -41,8 +41,9 @@ type Mapping struct {
 	// zero time: any. All other unpaid orders are excluded: a close leaves them as they are.
 	Where     []ColumnValue
 	NotBefore time.Time
-	// OnClose lists further statements of a close, in the order in which they run: each is one INSERT,
-	// UPDATE or DELETE of a table that is not mapped, with IDs in place of the closed orders' ids.
+	// OnClose lists further statements of a close, in the order in which they run. Each is UPDATE t SET …
+	// WHERE …, DELETE FROM t WHERE … or INSERT INTO t …, where t is one table that is not mapped, without
+	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
 	OnClose []string
 	Items   *Items  // nil: orders have no lines
 	Stock   *Stock  // nil: a close releases no stock

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // publish puts this module into a file-system module proxy under a version, and returns the path of
@@ -91,7 +91,7 @@ func readFile(t *testing.T, path string) string {
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	program := buildEmbed(t)
 	eachDatabase(t, func(t *testing.T, s config.Servers) {
-		dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, "embed_"+strings.ToLower(rand.Text()))
+		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
 		if err != nil {
 			t.Fatal(err)
 		}

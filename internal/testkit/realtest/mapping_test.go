@@ -15,8 +15,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,
@@ -43,7 +43,7 @@ func newShopTables(t *testing.T, s config.Servers) *ownTables {
 			t.Logf("logs of the processes:\n%s", r.logs.Tail(20_000))
 		}
 	})
-	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, strings.TrimSuffix(r.prefix, "_"))
 	if err != nil {
 		t.Fatal(err)
 	}

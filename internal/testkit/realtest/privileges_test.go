@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -136,7 +137,7 @@ func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 // in creates a database and a user with the rows, and plays the case there.
 func (c *privilegeCase) in(ctx context.Context, t *testing.T, server string, play func(context.Context, *testing.T, *privilegeCase) error) (err error) {
 	name := "oc_" + strings.ToLower(rand.Text()[:16])
-	dsn, drop, err := store.CreateDatabase(ctx, store.Options{DSN: server}, name)
+	dsn, drop, err := scenario.CreateDatabase(ctx, server, nil, name)
 	if err != nil {
 		return err
 	}

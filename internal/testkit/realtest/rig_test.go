@@ -125,7 +125,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 			t.Logf("the end of the logs of the processes:\n%s", r.logs.Tail(6_000))
 		}
 	})
-	dsn, drop, err := store.CreateDatabase(t.Context(), store.Options{DSN: s.DSN}, strings.TrimSuffix(r.prefix, "_"))
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, strings.TrimSuffix(r.prefix, "_"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -145,7 +146,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 // the DSN of the user.
 func (r *secretsRig) database(server, name string) (*store.Store, string) {
 	r.t.Helper()
-	dsn, drop, err := store.CreateDatabase(r.t.Context(), store.Options{DSN: server}, name)
+	dsn, drop, err := scenario.CreateDatabase(r.t.Context(), server, nil, name)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -77,14 +77,19 @@ func shuffled(ids []string) []string {
 }
 
 func (s *shop) raceCloser(y *tally, ids []string) {
-	for part := range slices.Chunk(ids, 1+rand.IntN(60)) {
+	for size := 1 + rand.IntN(60); len(ids) > 0; {
+		part := ids[:min(size, len(ids))]
+		ids = ids[len(part):]
 		out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(part...))
 		if err != nil {
 			y.note(nil, "", err)
 		}
 		for _, o := range out {
-			if o.Verdict == orderclose.Closed {
+			switch o.Verdict {
+			case orderclose.Closed:
 				y.note(y.closed, o.OrderID, nil)
+			case orderclose.Contended: // another closer, a payer or the canceller has it now
+				ids = append(ids, o.OrderID)
 			}
 		}
 	}

@@ -1,0 +1,180 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit"
+)
+
+// begin begins a transaction with these statements. It is rolled back when the test ends.
+func begin(t *testing.T, db *sql.DB, queries ...string) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	for _, q := range queries {
+		exec(t, tx, q)
+	}
+	return tx
+}
+
+// patient returns the DSN of a new database whose sessions wait for a lock for longer than wantVerdicts
+// allows.
+func patient(t *testing.T) string {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "60"}
+	return cfg.FormatDSN()
+}
+
+// wantVerdicts closes orders and checks their verdicts. It allows less time than a lock wait takes.
+func wantVerdicts(t *testing.T, s *store.Store, want orderclose.Verdict, reqs ...orderclose.CloseRequest) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	out, err := s.CloseOrders(ctx, orderclose.PathPipeline, reqs)
+	must(t, err)
+	for _, o := range out {
+		if o.Verdict != want || o.At.IsZero() || want == orderclose.Contended && !errors.Is(o.Err, orderclose.ErrContended) {
+			t.Errorf("%+v; want it to be %s", o, want)
+		}
+	}
+}
+
+// A payment holds the row of its order while it pays, and while it rolls back. The close waits for
+// neither, and closes the other orders.
+func TestMySQL_APaymentThatHoldsItsOrderDelaysNoOther(t *testing.T) { eachServer(t, paymentHoldsOrder) }
+
+func paymentHoldsOrder(t *testing.T) {
+	for end, want := range map[string]orderclose.Verdict{"COMMIT": orderclose.AlreadyPaid, "ROLLBACK": orderclose.Closed} {
+		s := openMigrated(t, store.Options{DSN: patient(t)})
+		overdue(t, s, "a")
+		overdue(t, s, "b")
+		payment := begin(t, s.DB(), "UPDATE orders SET status = 1, version = version + 1 WHERE id = 'a'")
+		wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
+		wantVerdicts(t, s, orderclose.NotFound, orderclose.CloseRequest{OrderID: "unknown"})
+		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a"}})
+		must(t, err)
+		if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Contended {
+			t.Errorf("%+v; want b closed and a contended", out)
+		}
+		if end == "COMMIT" {
+			must(t, payment.Commit())
+		} else {
+			must(t, payment.Rollback())
+		}
+		wantVerdicts(t, s, want, orderclose.CloseRequest{OrderID: "a"})
+	}
+}
+
+// An order whose row is locked is not searched in the tables of other months.
+func TestMySQL_ALockedOrderIsNotSearchedInOtherMonths(t *testing.T) { eachServer(t, lockedInItsMonth) }
+
+func lockedInItsMonth(t *testing.T) {
+	sharded := *spelling
+	sharded.Orders, sharded.Items = "o_{yyyyMM}", &mapping.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"}
+	sharded.Shards = &mapping.Shards{By: mapping.ByMonth, On: mapping.OnCreated, Zone: "UTC"}
+	s := open(t, store.Options{DSN: patient(t), Orders: &sharded})
+	createTables(t, s)
+	now := time.Now().UTC()
+	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	this, last := "o_"+month.Format("200601"), "o_"+month.AddDate(0, -1, 0).Format("200601")
+	for _, table := range []string{this, last} { // no shop has an id twice; here it shows which table was read
+		exec(t, s.DB(), "CREATE TABLE "+table+" LIKE o")
+		exec(t, s.DB(), "INSERT INTO "+table+" VALUES ('a', 0, 1)")
+	}
+	exec(t, s.DB(), "INSERT INTO "+last+" VALUES ('b', 0, 1)")
+	payment := begin(t, s.DB(), "UPDATE "+this+" SET status = 1 WHERE no = 'a'")
+	wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
+	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "b", CreatedAt: now}) // in the month before
+	must(t, payment.Rollback())
+	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last); got != "a 0, b 2" {
+		t.Errorf("the month before has %s", got)
+	}
+}
+
+// Two closers have one batch. The second waits for no row, and later learns that the first closed all.
+func TestMySQL_TwoClosersWithOneBatch(t *testing.T) { eachServer(t, twoClosers) }
+
+func twoClosers(t *testing.T) {
+	dsn := patient(t)
+	s := openMigrated(t, store.Options{DSN: dsn})
+	overdue(t, s, "a")
+	hold := begin(t, s.DB(), "SELECT * FROM stock WHERE sku_id = 'ink' FOR UPDATE") // the first closer waits for it
+	done := closeA(t, s)
+	waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
+	second := open(t, store.Options{DSN: dsn})
+	wantVerdicts(t, second, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
+	must(t, hold.Rollback())
+	must(t, <-done)
+	wantVerdicts(t, second, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
+		t.Errorf("the stock is %s; want it returned once", got)
+	}
+}
+
+// The connection breaks before the commit. The second attempt waits for the row, which another
+// transaction got as soon as the server had ended the lost one.
+func TestMySQL_ALostCommitThatIsTriedAgainWaitsForItsRows(t *testing.T) {
+	eachServer(t, lostCommitWaits)
+}
+
+func lostCommitWaits(t *testing.T) {
+	dsn := patient(t)
+	proxy, through := throughProxy(t, dsn)
+	s := openMigrated(t, store.Options{DSN: through})
+	overdue(t, s, "a")
+	direct := open(t, store.Options{DSN: dsn})
+	hold := begin(t, direct.DB(), "SELECT * FROM stock WHERE sku_id = 'ink' FOR UPDATE")
+	done := closeA(t, s)
+	waitsFor(t, direct.DB(), "STRAIGHT_JOIN", "")
+	other := begin(t, direct.DB())
+	locked := make(chan error, 1)
+	go func() {
+		_, err := other.ExecContext(t.Context(), "SELECT /* other */ * FROM orders WHERE id = 'a' FOR UPDATE")
+		locked <- err
+	}()
+	waitsFor(t, direct.DB(), "/* other */", "")
+	broken := proxy.CutBefore(testkit.MySQLCommit)
+	must(t, hold.Rollback())
+	<-broken
+	must(t, <-locked)
+	waitsFor(t, direct.DB(), "UTC_TIMESTAMP(3)", "")
+	must(t, other.Rollback())
+	must(t, <-done)
+}
+
+// A commit was lost, and the orders are locked when they are tried again. The store still knows that
+// commit, and answers Closed later.
+func TestMySQL_ACommitInDoubtIsNotForgottenWhileItsRowsAreLocked(t *testing.T) {
+	eachServer(t, doubtWhileLocked)
+}
+
+func doubtWhileLocked(t *testing.T) {
+	dsn := patient(t)
+	proxy, through := throughProxy(t, dsn)
+	s := openMigrated(t, store.Options{DSN: through, MaxOpenConns: 1})
+	overdue(t, s, "a")
+	direct := open(t, store.Options{DSN: dsn})
+	proxy.CutAnswer(testkit.MySQLCommit)
+	proxy.Refuse() // the open connection stays until it is cut
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	wantError(t, err, orderclose.ErrUnavailable)
+	proxy.Heal()
+	other := begin(t, direct.DB(), "UPDATE orders SET category = 'other' WHERE id = 'a'")
+	wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
+	must(t, other.Rollback())
+	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a"})
+	wantVerdicts(t, s, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
+}
