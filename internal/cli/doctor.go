@@ -64,7 +64,7 @@ type checkup struct {
 	// Skipped says that the check could not be made.
 	Skipped bool   `json:"skipped,omitempty"`
 	What    string `json:"what"`
-	Fix     string `json:"mend,omitempty"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 func passed(check, format string, args ...any) checkup {

@@ -124,7 +124,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		return err
 	}
 	result := struct {
-		Fixed []kafka.Finding `json:"mended"`
+		Fixed []kafka.Finding `json:"fixed"`
 		Left  []kafka.Finding `json:"left"`
 	}{append([]kafka.Finding{}, fixed...), append([]kafka.Finding{}, left...)}
 	if printed := c.print(result, func(w io.Writer) {

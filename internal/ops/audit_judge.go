@@ -33,7 +33,7 @@ type Finding struct {
 	Order string      `json:"order_id"`
 	Due   time.Time   `json:"due_at"`
 	What  string      `json:"what"` // what is and what should be
-	Fix   string      `json:"mend"` // what a person can do
+	Fix   string      `json:"fix"`  // what a person can do
 }
 
 // facts are what one order is judged by, in addition to its rows.

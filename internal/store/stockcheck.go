@@ -18,7 +18,7 @@ type StockFinding struct {
 	Order string `json:"order_id,omitempty"`
 	SKU   string `json:"sku,omitempty"`
 	What  string `json:"what"` // what is and what should be
-	Fix   string `json:"mend"` // what a person can do
+	Fix   string `json:"fix"`  // what a person can do
 }
 
 // StockReport is the result of CheckStock.
