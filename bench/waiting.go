@@ -123,7 +123,7 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 	cmd.Stderr = &log
 	out, failed := cmd.Output()
 	var applied struct {
-		Fixed []struct{ Topic string } `json:"mended"`
+		Fixed []struct{ Topic string } `json:"fixed"`
 	}
 	if err := json.Unmarshal(out, &applied); failed == nil {
 		failed = err

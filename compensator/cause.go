@@ -47,7 +47,7 @@ type missJSON struct {
 	Due       time.Time `json:"due_at"`
 	Cause     Cause     `json:"cause"`
 	Where     string    `json:"where,omitempty"`
-	Fix       string    `json:"mend"`
+	Fix       string    `json:"fix"`
 }
 
 // MarshalJSON implements json.Marshaler.

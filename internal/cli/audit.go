@@ -65,7 +65,6 @@ doctor --stock finds the stock that they left reserved.
 A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
 without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
-		Args:        usageArgs(cobra.NoArgs),
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE:        func(cmd *cobra.Command, _ []string) error { return c.audit(cmd.Context(), f) },
 	}
@@ -98,7 +97,7 @@ func (c *common) audit(ctx context.Context, f auditFlags) error {
 		return err
 	}
 	defer s.Close()
-	defer c.attachKafka(s)()
+	c.attachKafka(s)
 	return c.auditIn(ctx, s, f, o)
 }
 

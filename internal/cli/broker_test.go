@@ -91,7 +91,7 @@ func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 		}
 	}
 	var applied struct {
-		Fixed []kafka.Finding `json:"mended"`
+		Fixed []kafka.Finding `json:"fixed"`
 	}
 	if r.json(&applied, 0, "topics", "apply"); len(applied.Fixed) != len(plan.Would) {
 		t.Errorf("apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)

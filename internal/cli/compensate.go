@@ -35,7 +35,6 @@ If Kafka is set, the report has the reason why the pipeline missed each order:
   dead_lettered  its record became a dead letter
   absent         it has no record: never published, or lost
   unknown        the search did not reach it (compensator.causes in topics.yaml)`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !once {
 				return Exit(Usage, errors.New("add --once for one sweep now; the hourly ones are orderclose run compensator"))
@@ -54,7 +53,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		return err
 	}
 	defer s.Close()
-	defer c.attachKafka(s)()
+	c.attachKafka(s)
 	a, err := s.app()
 	if err != nil {
 		return err

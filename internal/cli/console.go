@@ -1,12 +1,6 @@
 package cli
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
-
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -25,44 +19,8 @@ and ` + config.EnvDSN + ` must be set; with ` + config.EnvRedis + ` it can sweep
 
 On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
 need ` + config.EnvConsoleActions + `=1 and an identity: docs/console.md.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			hangup := make(chan os.Signal, 1)
-			signal.Notify(hangup, syscall.SIGHUP)
-			defer signal.Stop(hangup)
-			return c.serveConsole(cmd.Context(), hangup)
+			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, false)
 		},
-	}
-}
-
-// checkConsole returns an error if no server is named: the console would have nothing to show.
-func (s *session) checkConsole() error {
-	if s.Kafka != nil || s.Store != nil {
-		return nil
-	}
-	return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
-}
-
-func (c *common) serveConsole(ctx context.Context, hangup <-chan os.Signal) error {
-	s, err := c.openRoles([]pipeline.Role{pipeline.Console})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	defer c.attachKafka(s)()
-	if err := s.checkConsole(); err != nil {
-		return err
-	}
-	a, err := s.appFor(hangup)
-	if err != nil {
-		return err
-	}
-	ran := make(chan error, 1)
-	go func() { ran <- a.Run(ctx, pipeline.Console) }()
-	select {
-	case err := <-ran:
-		return err
-	case <-ctx.Done():
-		return stopped(ran)
 	}
 }

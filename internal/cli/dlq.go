@@ -21,8 +21,6 @@ func newDLQ(c *common) *cobra.Command {
 A dead letter is pending until it is redriven or discarded; a mark in the dead-letter
 topic records that. These commands delete nothing: retention deletes dead letters after
 90 days.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	dlq.AddCommand(newDLQList(c), newDLQShow(c), newDLQRedrive(c), newDLQDiscard(c))
 	return dlq

@@ -18,7 +18,6 @@ func newDLQList(c *common) *cobra.Command {
 		Use:     "ls [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--all] [--limit N]",
 		Short:   "List the pending dead letters, oldest first",
 		Example: "  orderclose dlq ls --cause not_found --since 2h",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := s.filter(nil)
 			if err == nil && limit < 0 {

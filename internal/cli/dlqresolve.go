@@ -31,7 +31,7 @@ dead letter that was sent is marked, so that a second run does nothing.
 
 Exits 4 if a named one does not exist, 5 if none can be sent, 6 if some cannot.`,
 		Example: "  orderclose dlq redrive --cause not_found\n  orderclose dlq redrive 0/17 0/18 --yes",
-		Args:    usageArgs(cobra.ArbitraryArgs),
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.resolve(cmd.Context(), wire.Redriven, &s, args, yes)
 		},
@@ -54,7 +54,7 @@ them, but they no longer count as pending.
 Without --yes the plan is shown and nothing is changed. Exits 4 if a named one does
 not exist.`,
 		Example: "  orderclose dlq discard 0/17 --yes\n  orderclose dlq discard --cause bad_due --since 24h",
-		Args:    usageArgs(cobra.ArbitraryArgs),
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !s.restricts(args) {
 				return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))

@@ -45,7 +45,6 @@ reference schema once, page by page, in one snapshot, and locks nothing.
 
 doctor fixes nothing: each finding says what a person can do. Exits 3 with findings, and 5
 if --stock is used with tables of your own.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if stock {
 				return c.doctorStock(cmd.Context())
@@ -64,7 +63,7 @@ type checkup struct {
 	// Skipped says that the check could not be made.
 	Skipped bool   `json:"skipped,omitempty"`
 	What    string `json:"what"`
-	Fix     string `json:"mend,omitempty"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 func passed(check, format string, args ...any) checkup {

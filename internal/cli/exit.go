@@ -68,18 +68,29 @@ func interrupted(ctx context.Context, err error) error {
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return Exit(Usage, fmt.Errorf("%s wants one argument, %s, and got %d: see orderclose %[1]s --help", strings.TrimPrefix(cmd.CommandPath(), "orderclose "), what, len(args)))
+			return fmt.Errorf("%s wants one argument, %s, and got %d: see orderclose %[1]s --help", strings.TrimPrefix(cmd.CommandPath(), "orderclose "), what, len(args))
 		}
 		return nil
 	}
 }
 
-// usageArgs gives wrong arguments the exit code Usage.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
+// complete gives a command and its subcommands what all have: without Args a command takes no argument,
+// wrong arguments have the exit code Usage, and a command that only has subcommands prints its help.
+func complete(cmd *cobra.Command) {
+	check := cmd.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return Exit(Usage, err)
 		}
 		return nil
+	}
+	if cmd.RunE == nil {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, sub := range cmd.Commands() {
+		complete(sub)
 	}
 }

@@ -29,7 +29,6 @@ bucket's length, by the clock of this machine. It may then go to another bucket,
 and counts there once it has arrived. Records above the commit count as waiting,
 also if they are done already.`,
 		Example: "  orderclose forecast --within 2h",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var ahead time.Duration
 			if cmd.Flags().Changed("within") {

@@ -34,7 +34,6 @@ The command makes at most 64 fetches, so its cost does not depend on the number 
 records. If the window has more records, they are samples, spread evenly over
 partitions and time. It changes nothing. Exits 6 if something could not be read.`,
 		Example: "  orderclose lateness --within 10m",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			back, err := parseDuration("--within", within, "10m")
 			switch {

@@ -29,7 +29,6 @@ to them, nothing is created and the exit code is 3.
 
 A schema that a newer program has migrated stays as it is. If this program cannot use it, the
 exit code is 3.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
 				return c.printMigrations(print, cmd.Flags().Changed("config"))

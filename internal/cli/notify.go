@@ -20,7 +20,6 @@ SIGTERM. notify.yaml names the receivers. Alertmanager posts to /alert/RECEIVER 
 retry may help, and another status if a person must fix something.
 
 It needs no other server: no Kafka, no database and no topics.yaml.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvListen)
 			if err != nil {

@@ -24,7 +24,7 @@ type orderCounts struct {
 	status mapping.Status
 	// Doubt says why the mapping is probably wrong, and Fix what to do. Both empty: it may be right.
 	Doubt string `json:"doubt,omitempty"`
-	Fix   string `json:"mend,omitempty"`
+	Fix   string `json:"fix,omitempty"`
 }
 
 // countOrders counts the orders of the shop's own tables. It returns nil in the reference schema.

@@ -55,7 +55,6 @@ A second pause of the same path and category replaces the first. orderclose stat
 paused.`,
 		Example: `  orderclose pause --for 30m --reason "payment provider is down, INC-1234"
   orderclose pause --path sweep --for 2h --reason "migration of the orders' table"`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.pause(cmd.Context(), f) },
 	}
 	f.add(cmd, "pause")
@@ -71,7 +70,6 @@ func newResume(c *common) *cobra.Command {
 		Short: "End a pause",
 		Long: `End the pauses of all orders and of all categories, or with --category of one
 category. Exits 4 if nothing was paused.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.resume(cmd.Context(), f) },
 	}
 	f.add(cmd, "resume")

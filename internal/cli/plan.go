@@ -24,7 +24,6 @@ Nothing is changed.
 With --delay, show which buckets a record of that delay passes through before it
 reaches the close topic, if nothing is late. No server is asked.`,
 		Example: "  orderclose topics plan\n  orderclose topics plan --delay 26h",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("delay") {
 				return c.planDelay(delay)

@@ -48,7 +48,6 @@ Exits 4 if a named order has no record in the window, or if no record of the win
 topics.yaml and no unpaid order has the category, 5 if the category of a record is
 not known, 6 if only a part was sent.`,
 		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --category virtual --yes",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w, err := f.window(time.Now())
 			if err != nil {

@@ -109,8 +109,6 @@ for mounted secrets.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 5 refused, 6 partly done, 7 timed out.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.flags(root)
 	root.AddCommand(
@@ -118,6 +116,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c),
 		newConsole(c), newSend(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
+	complete(root)
 	return root
 }
 
@@ -174,6 +173,9 @@ type session struct {
 	// wrong has the error of each variable with an invalid value, by name.
 	wrong map[string]error
 }
+
+// Close closes the clients of the session, also those that were made after a defer of Close.
+func (s *session) Close() { s.Connections.Close() }
 
 // open reads the configuration and makes clients of the servers that the needed variables
 // name. It ignores all other variables, valid or not. The caller must close the session.
@@ -345,22 +347,14 @@ func brokenError(s *session) error {
 // attachKafka makes a client of Kafka if its variable is set and the session has none. It is for
 // roles that do not require Kafka: a compensator handles losses and counts dead letters with
 // Kafka, and sweeps without it. So it logs an error, such as an invalid variable, and the session
-// stays without Kafka. The returned function closes the client that it made.
-func (c *common) attachKafka(s *session) (close func()) {
-	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
-	if err == nil && (len(servers.Brokers) == 0 || s.Kafka != nil) {
-		return func() {}
+// stays without Kafka.
+func (c *common) attachKafka(s *session) {
+	if s.Kafka != nil {
+		return
 	}
-	var connections pipeline.Connections
-	if err == nil {
-		connections, err = pipeline.Connect(pipeline.ServersOf(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}), s.cfg, s.logger)
-	}
-	if err != nil {
+	if _, err := s.connectTo(c.env.LookupEnv, config.EnvBrokers); err != nil {
 		s.logger.Warn("continuing without Kafka: lost records and dead letters are not handled", "err", err)
-		return func() {}
 	}
-	s.Kafka = connections.Kafka
-	return connections.Close
 }
 
 // pipeline returns the pipeline of the session, for what commands share with the console.

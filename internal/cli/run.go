@@ -44,31 +44,37 @@ A process applies a changed topics.yaml while it runs: when the file changes, on
 and on POST /-/reload at the same address. The reload answers 200 with the changes, or
 400 with the problems; then nothing changes. Delays and buckets take effect at once, the
 rest at the next start; the log says which.`,
-		Args: usageArgs(cobra.ArbitraryArgs),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
-			signal.Notify(hangup, syscall.SIGHUP)
-			defer signal.Stop(hangup)
-			set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
-			roles, err := rolesOf(args, set(config.EnvReleaseURL) || set(config.EnvReleaseURL+"_FILE"))
-			if err != nil {
-				return Exit(Usage, err)
-			}
-			s, err := c.openRoles(roles)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			defer c.attachKafka(s)()
-			if slices.Contains(roles, pipeline.Console) {
-				if err := s.checkConsole(); err != nil {
-					return err
-				}
-			}
-			c.warnOfUnknownVariables(s.logger)
-			return s.run(cmd.Context(), roles, hangup)
+			return c.runRoles(cmd.Context(), args, true)
 		},
 	}
+}
+
+// runRoles runs the roles that the arguments name until ctx ends. If listens is set, it serves their
+// metrics, and warns of variables that have no effect.
+func (c *common) runRoles(ctx context.Context, args []string, listens bool) error {
+	hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
+	roles, err := rolesOf(args, set(config.EnvReleaseURL) || set(config.EnvReleaseURL+"_FILE"))
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	s, err := c.openRoles(roles)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c.attachKafka(s)
+	if slices.Contains(roles, pipeline.Console) && s.Kafka == nil && s.Store == nil {
+		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
+	}
+	if listens {
+		c.warnOfUnknownVariables(s.logger)
+	}
+	return s.run(ctx, roles, hangup, listens)
 }
 
 // warnOfUnknownVariables logs the variables that have no effect, such as one with a misspelt name.
@@ -162,9 +168,12 @@ func sweepVariables(cfg *config.Config) []string {
 	return needs
 }
 
-// run runs the roles and serves their metrics until ctx ends.
-func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal) error {
-	a, err := s.appFor(hangup)
+// run runs the roles, and serves their metrics if listens is set, until ctx ends.
+func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal, listens bool) error {
+	a, err := s.appWith(func(o *pipeline.Options) {
+		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
+		o.Console, o.Version, o.Listen = s.console, buildVersion().Version, s.servers.Listen
+	})
 	if err != nil {
 		return err
 	}
@@ -172,6 +181,10 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan 
 	defer cancel()
 	served := make(chan error, 1)
 	go func() {
+		if !listens {
+			served <- nil
+			return
+		}
 		defer cancel()
 		served <- pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
 	}()
@@ -197,14 +210,6 @@ func stopped(ended <-chan error) error {
 	case <-late.C:
 		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", stopTimeout))
 	}
-}
-
-// appFor returns an App for a process that runs until it is stopped.
-func (s *session) appFor(hangup <-chan os.Signal) (*pipeline.App, error) {
-	return s.appWith(func(o *pipeline.Options) {
-		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
-		o.Console, o.Version, o.Listen = s.console, buildVersion().Version, s.servers.Listen
-	})
 }
 
 // onLoopback reports whether only this machine can reach the listener. Profiles are served

@@ -43,7 +43,7 @@ value alone, as in a row of outbox_schedules; or a line that kcat -J prints. Exi
 record has a problem.`,
 		Example: "  orderclose send --id order-17 --category virtual\n  orderclose send - < orders.jsonl\n" +
 			`  echo '{"key": "1", "headers": {"due": "1772366700000", "v": "1"}, "value": {"order_id": 1}}' | orderclose send --check -`,
-		Args: usageArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case check && (len(args) != 1 || args[0] != "-" || id != ""):

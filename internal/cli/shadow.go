@@ -21,8 +21,6 @@ func newShadow(c *common) *cobra.Command {
 	shadow := &cobra.Command{
 		Use:   "shadow",
 		Short: "Compare a shadow run with the job that closes the orders today",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	shadow.AddCommand(newShadowReport(c))
 	return shadow
@@ -55,7 +53,6 @@ changes nothing. It keeps 24 bytes of memory for each verdict of the window.
 docs/mapping.md says what each difference usually means. A time is RFC 3339, or how long
 ago: 90m, or now. Exits 3 with differences.`,
 		Example: "  orderclose shadow report --from 24h\n  orderclose shadow report --from 7d --tolerance 5m -o json",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.shadowReport(cmd.Context(), f) },
 	}
 	f.add(cmd, 10, "orders of each class")

@@ -44,7 +44,6 @@ With a broken topics.yaml it uses the valid values, and defaults for the others.
 
 Exits 3 if a record is overdue by more than 30 s, and 6 if something could not be
 checked, or topics.yaml is broken.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
 	cmd.Flags().BoolVar(&partitions, "partitions", false, "show every partition")

@@ -33,7 +33,6 @@ reads that topic, which keeps its records for a week, and changes nothing.
 A sweep that was killed has no record, nor has one that found a pause. Below the sweeps are
 the notices of lost records of the same week, each of which started a sweep.`,
 		Example: "  orderclose sweeps --limit 0 -o json",
-		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
 				return Exit(Usage, fmt.Errorf("--limit is %d, want 0 or more", limit))

@@ -19,14 +19,11 @@ func newTopics(c *common) *cobra.Command {
 	topics := &cobra.Command{
 		Use:   "topics",
 		Short: "Compare the topics with topics.yaml, or change them to match it",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	waitFlag(topics, &wait)
 	topics.AddCommand(newTopicsPlan(c, &wait), &cobra.Command{
 		Use:   "check",
 		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
-		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
 	}, newTopicsApply(c, &wait))
 	return topics
@@ -41,7 +38,6 @@ func newTopicsApply(c *common, wait *time.Duration) *cobra.Command {
 
 A topic with records that are not orderclose's is left to you, because its name in
 topics.yaml may be a mistake. To change it nevertheless, name it with --change.`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context(), *wait, change) },
 	}
 	cmd.Flags().StringArrayVar(&change, "change", nil, "change this topic of topics.yaml even if its records are not orderclose's; may be repeated")
@@ -124,7 +120,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		return err
 	}
 	result := struct {
-		Fixed []kafka.Finding `json:"mended"`
+		Fixed []kafka.Finding `json:"fixed"`
 		Left  []kafka.Finding `json:"left"`
 	}{append([]kafka.Finding{}, fixed...), append([]kafka.Finding{}, left...)}
 	if printed := c.print(result, func(w io.Writer) {

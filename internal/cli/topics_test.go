@@ -31,7 +31,7 @@ func TestTopicsApply_RepeatsWhatAHalfStartedBrokerRefuses(t *testing.T) {
 		return res, nil, true
 	})
 	var applied struct {
-		Fixed []kafka.Finding `json:"mended"`
+		Fixed []kafka.Finding `json:"fixed"`
 	}
 	if stderr := r.json(&applied, 0, "topics", "apply"); len(applied.Fixed) != 7 || !strings.Contains(stderr, "topics apply failed, will retry") {
 		t.Errorf("created %v\n%s", applied.Fixed, stderr)

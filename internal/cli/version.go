@@ -12,7 +12,6 @@ func newVersion(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion()
 			return c.print(v, func(w io.Writer) { fmt.Fprintf(w, "orderclose %s %s %s\n", v.Version, v.Revision, v.Go) })

@@ -43,7 +43,7 @@ type TopicState struct {
 type Finding struct {
 	Topic string `json:"topic"`
 	What  string `json:"what"` // the actual and the wanted value
-	Fix   string `json:"mend"` // how topics apply fixes it, or how a person must
+	Fix   string `json:"fix"`  // how topics apply fixes it, or how a person must
 	// By is the change that fixes it. At most one of Create, Partitions and Key is set, and
 	// none if only a person can fix it.
 	By Change `json:"-"`

@@ -2,9 +2,7 @@ package ops
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
@@ -33,7 +31,7 @@ type Finding struct {
 	Order string      `json:"order_id"`
 	Due   time.Time   `json:"due_at"`
 	What  string      `json:"what"` // what is and what should be
-	Fix   string      `json:"mend"` // what a person can do
+	Fix   string      `json:"fix"`  // what a person can do
 }
 
 // facts are what one order is judged by, in addition to its rows.
@@ -78,8 +76,12 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	if r.LinesError != nil {
 		add(LedgerWrong, "fix the lines of the order", "released stock cannot be compared: %v", r.LinesError)
 	} else if f.rules.Lines {
-		for _, l := range judgeLedger(r, closed) {
-			add(l.kind, "orderclose doctor --stock says what to change", "%s", l.what)
+		for _, stock := range judgeStock(r, closed) {
+			kind, what := FindingKind(stock.Kind), stock.What
+			if !closed {
+				kind, what = LedgerWrong, fmt.Sprintf("the order is %s, and no close may release its stock: %s", r.Part.Status, what)
+			}
+			add(kind, "orderclose doctor --stock says what to change", "%s", what)
 		}
 	}
 	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
@@ -130,50 +132,16 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 	return "", ""
 }
 
-// line is the difference of one SKU.
-type line struct {
-	kind FindingKind
-	what string
-}
-
-// judgeLedger compares the stock that an order held with the stock that was released. For
-// an order that was not closed it only checks that no close released stock.
-func judgeLedger(r store.AuditRow, closed bool) (found []line) {
-	moved := map[string][]store.LedgerRow{}
-	for _, l := range r.Ledger {
-		if closed || l.Kind == "close" {
-			moved[l.SKU] = append(moved[l.SKU], l)
-		}
+// judgeStock judges the stock of an order. Of an order that was not closed it only requires that no
+// close released stock. judgeReceipt reports such an order if it has a receipt.
+func judgeStock(r store.AuditRow, closed bool) []store.StockFinding {
+	switch {
+	case closed:
+		return store.JudgeStock(r.LineQuantities, r.Ledger, "close")
+	case r.Receipt != nil:
+		return nil
 	}
-	skus := slices.Collect(maps.Keys(moved))
-	if closed {
-		skus = slices.AppendSeq(skus, maps.Keys(r.LineQuantities))
-	}
-	slices.Sort(skus)
-	for _, sku := range slices.Compact(skus) {
-		rows, held := moved[sku], r.LineQuantities[sku]
-		switch {
-		case !closed && r.Receipt == nil:
-			found = append(found, line{LedgerWrong, fmt.Sprintf("a close released %s, and the order is %s", written(rows), r.Part.Status)})
-		case !closed: // judgeReceipt reports the receipt
-		case len(rows) == 0:
-			found = append(found, line{LedgerMissing, fmt.Sprintf("%d of %s were not released", held, sku)})
-		case len(rows) > 1:
-			found = append(found, line{LedgerDouble, fmt.Sprintf("%d of %s were released more than once: %s", held, sku, written(rows))})
-		case rows[0].Kind != "close" || rows[0].Quantity != held:
-			found = append(found, line{LedgerWrong, fmt.Sprintf("%d of %s should have been released, but the ledger has %s", held, sku, written(rows))})
-		}
-	}
-	return found
-}
-
-func written(rows []store.LedgerRow) string {
-	words := make([]string, len(rows))
-	for i, l := range rows {
-		words[i] = fmt.Sprintf("%s %d of %s", l.Kind, l.Quantity, l.SKU)
-	}
-	slices.Sort(words)
-	return strings.Join(words, ", ")
+	return store.JudgeStock(nil, slices.DeleteFunc(slices.Clone(r.Ledger), func(l store.LedgerRow) bool { return l.Kind != "close" }), "")
 }
 
 func later(a, b time.Time) time.Time {

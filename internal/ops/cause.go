@@ -83,7 +83,7 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
 			n.incomplete = cmp.Or(n.incomplete, err.Error())
 		}
-		n.index = NewRecordIndex(i.o.Log, topics, i.o.MaxRecords)
+		n.index = newRecordIndex(i.o.Log, topics, i.o.MaxRecords)
 	})
 	return n, nil
 }
@@ -91,7 +91,7 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 // investigation implements compensator.Investigation. One goroutine uses it.
 type investigation struct {
 	o          InvestigatorOptions
-	index      *RecordIndex // nil: no Kafka is configured
+	index      *recordIndex // nil: no Kafka is configured
 	left       time.Duration
 	seed       maphash.Seed
 	rows       map[uint64]int64 // id of the row in the schedule outbox, by hash of the order's id
@@ -128,7 +128,7 @@ func (n *investigation) readRows(ctx context.Context) (incomplete string) {
 
 // Explain implements compensator.Investigation.
 func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) []compensator.Miss {
-	found := make([]Matches, len(missed))
+	found := make([]evidence, len(missed))
 	now := time.Now()
 	n.timed(ctx, func(ctx context.Context) {
 		if t, err := n.o.Clock(ctx); err == nil {
@@ -136,31 +136,31 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		}
 		if n.index == nil {
 			for i := range found {
-				found[i].NotRead = "no Kafka is configured"
+				found[i].notRead = "no Kafka is configured"
 			}
 			return
 		}
-		found = n.index.Find(ctx, missed) // with no time left it returns what is known already
+		found = n.index.explain(ctx, missed) // with no time left it returns what is known already
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			reportTimeLimit(found)
 		}
 	})
 	misses := make([]compensator.Miss, len(missed))
 	for i, o := range missed {
-		e := evidence{n.rows[maphash.String(n.seed, o.ID)], found[i].Found, found[i].NotRead}
-		e.notRead = cmp.Or(e.notRead, n.incomplete)
+		found[i].row = n.rows[maphash.String(n.seed, o.ID)]
+		found[i].notRead = cmp.Or(found[i].notRead, n.incomplete)
 		misses[i].Order = o
-		misses[i].Cause, misses[i].Where = decide(e, now)
+		misses[i].Cause, misses[i].Where = decide(found[i], now)
 		misses[i].Fix = fixOne(misses[i])
 	}
 	return misses
 }
 
 // reportTimeLimit replaces the errors of a search that ran out of time by the reason itself.
-func reportTimeLimit(found []Matches) {
+func reportTimeLimit(found []evidence) {
 	for i := range found {
-		if found[i].NotRead != "" {
-			found[i].NotRead = "the time limit was reached"
+		if found[i].notRead != "" {
+			found[i].notRead = "the time limit was reached"
 		}
 	}
 }

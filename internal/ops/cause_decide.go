@@ -14,7 +14,7 @@ const releaseGrace = 2 * time.Second
 // evidence is what is known of a missed order.
 type evidence struct {
 	row     int64 // its row id in the schedule outbox when the sweep began; 0: it had no row
-	matches []Match
+	matches []match
 	notRead string // which topics were not searched, and why; empty: all were searched
 }
 
@@ -34,7 +34,7 @@ func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 	switch {
 	case best >= 0:
 		s := e.matches[best]
-		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic, s.Partition, s.Offset)
+		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic.Topic, s.Partition, s.Offset)
 	case e.notRead != "":
 		return compensator.Unknown, e.notRead
 	}
@@ -42,13 +42,13 @@ func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 }
 
 // causeOf returns the cause that one record proves.
-func causeOf(s Match, now time.Time) compensator.Cause {
+func causeOf(s match, now time.Time) compensator.Cause {
 	switch {
-	case s.Kind == KindDeadLetters:
+	case s.Topic.Kind == KindDeadLetters:
 		return compensator.DeadLettered
-	case s.Kind != KindBucket:
+	case s.Topic.Kind != KindBucket:
 		return compensator.CloserBehind
-	case s.Leaves.Add(releaseGrace).Before(now): // a record that cannot be read has no release time: it waits to become a dead letter
+	case s.Leaves < now.Add(-releaseGrace).UnixMilli(): // a record that cannot be read has no release time: it waits to become a dead letter
 		return compensator.RelayBehind
 	case s.Again:
 		return compensator.Retrying

@@ -13,13 +13,13 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func in(kind TopicKind, leaves time.Duration, again bool) Match {
-	return Match{Topic: string(kind), Kind: kind, Partition: 3, Offset: 17, Leaves: now.Add(leaves), Again: again}
+func in(kind TopicKind, leaves time.Duration, again bool) match {
+	return match{Topic: &HistoryTopic{Topic: string(kind), Kind: kind}, Partition: 3, Offset: 17, Leaves: now.Add(leaves).UnixMilli(), Again: again}
 }
 
 func TestDecide(t *testing.T) {
 	overdue, later, retry := in(KindBucket, -time.Minute, false), in(KindBucket, time.Minute, false), in(KindBucket, time.Minute, true)
-	unreadable := Match{Topic: "bucket", Kind: KindBucket, Partition: 3, Offset: 17}
+	unreadable := match{Topic: &HistoryTopic{Topic: "bucket", Kind: KindBucket}, Partition: 3, Offset: 17}
 	dead, due, replayed := in(KindDeadLetters, 0, true), in(KindClose, 0, false), in(KindReplay, 0, false)
 	for what, c := range map[string]struct {
 		e     evidence
@@ -29,19 +29,19 @@ func TestDecide(t *testing.T) {
 		"nothing":                      {evidence{}, compensator.Absent, ""},
 		"nothing, and not all seen":    {evidence{notRead: "spent"}, compensator.Unknown, "spent"},
 		"a row":                        {evidence{row: 9}, compensator.Unpublished, "outbox_schedules row 9"},
-		"a row, and its record":        {evidence{row: 9, matches: []Match{due}}, compensator.Unpublished, "outbox_schedules row 9"},
-		"overdue in a bucket":          {evidence{matches: []Match{overdue}}, compensator.RelayBehind, "bucket/3@17"},
-		"about to leave":               {evidence{matches: []Match{in(KindBucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
-		"an overdue retry":             {evidence{matches: []Match{in(KindBucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
-		"unreadable":                   {evidence{matches: []Match{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
-		"later":                        {evidence{matches: []Match{later}}, compensator.LaterRelease, "bucket/3@17"},
-		"a retry":                      {evidence{matches: []Match{retry}}, compensator.Retrying, "bucket/3@17"},
-		"in the close topic":           {evidence{matches: []Match{due}}, compensator.CloserBehind, "close/3@17"},
-		"in the replay topic":          {evidence{matches: []Match{replayed}}, compensator.CloserBehind, "replay/3@17"},
-		"dead":                         {evidence{matches: []Match{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
-		"dead, and a record for later": {evidence{matches: []Match{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
-		"dead, and tried again":        {evidence{matches: []Match{dead, retry}}, compensator.Retrying, "bucket/3@17"},
-		"found, and not all seen":      {evidence{matches: []Match{overdue}, notRead: "spent"}, compensator.RelayBehind, "bucket/3@17"},
+		"a row, and its record":        {evidence{row: 9, matches: []match{due}}, compensator.Unpublished, "outbox_schedules row 9"},
+		"overdue in a bucket":          {evidence{matches: []match{overdue}}, compensator.RelayBehind, "bucket/3@17"},
+		"about to leave":               {evidence{matches: []match{in(KindBucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
+		"an overdue retry":             {evidence{matches: []match{in(KindBucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
+		"unreadable":                   {evidence{matches: []match{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
+		"later":                        {evidence{matches: []match{later}}, compensator.LaterRelease, "bucket/3@17"},
+		"a retry":                      {evidence{matches: []match{retry}}, compensator.Retrying, "bucket/3@17"},
+		"in the close topic":           {evidence{matches: []match{due}}, compensator.CloserBehind, "close/3@17"},
+		"in the replay topic":          {evidence{matches: []match{replayed}}, compensator.CloserBehind, "replay/3@17"},
+		"dead":                         {evidence{matches: []match{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and a record for later": {evidence{matches: []match{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and tried again":        {evidence{matches: []match{dead, retry}}, compensator.Retrying, "bucket/3@17"},
+		"found, and not all seen":      {evidence{matches: []match{overdue}, notRead: "spent"}, compensator.RelayBehind, "bucket/3@17"},
 	} {
 		if why, where := decide(c.e, now); why != c.want || where != c.where {
 			t.Errorf("%s: %s, %q; want %s, %q", what, why, where, c.want, c.where)
@@ -52,13 +52,13 @@ func TestDecide(t *testing.T) {
 // TestDecide_HoldsForAnyEvidence: the order of the records does not matter, one more record
 // never makes an order absent, and unknown means that nothing was found.
 func TestDecide_HoldsForAnyEvidence(t *testing.T) {
-	match := rapid.Custom(func(t *rapid.T) Match {
+	matches := rapid.Custom(func(t *rapid.T) match {
 		kind := rapid.SampledFrom([]TopicKind{KindBucket, KindClose, KindReplay, KindDeadLetters}).Draw(t, "kind")
 		return in(kind, time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "leaves")), rapid.Bool().Draw(t, "again"))
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		e := evidence{
-			row: rapid.Int64Range(0, 2).Draw(t, "row"), matches: rapid.SliceOfN(match, 0, 6).Draw(t, "matches"),
+			row: rapid.Int64Range(0, 2).Draw(t, "row"), matches: rapid.SliceOfN(matches, 0, 6).Draw(t, "matches"),
 			notRead: rapid.SampledFrom([]string{"", "spent"}).Draw(t, "unseen"),
 		}
 		why, _ := decide(e, now)

@@ -38,8 +38,9 @@
 //	pauser.go            pauses of closing, wherever they are kept
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
-//	history_search.go    searching for the records of one order, up to a limit
-//	history_index.go     searching for the waiting records of many orders, in one pass
+//	record_search.go     searching for the records of one order or of many, each offset once
+//	history_search.go    all records of one order, with what they say
+//	record_index.go      the waiting records of many orders, some 70 bytes each
 //	cause.go             the investigation of one sweep
 //	cause_decide.go      the cause of one order, computed from what was found (pure)
 //	audit.go             one audit: what is read, in which order

@@ -1,10 +1,12 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,35 +19,6 @@ import (
 
 // topicsAtOnce bounds how many topics are searched at once.
 const topicsAtOnce = 4
-
-// The creation time of an order and the append times of its records come from different
-// clocks. So the creation time is used only to choose a start if not all waiting records
-// can be read.
-const (
-	// slack is how long before the creation of an order, by the checkout's clock, its records
-	// may have been appended, by a broker's clock.
-	slack = time.Minute
-	// doubt is how much earlier than slack the offsets begin that are still doubtful: the clock
-	// of a checkout with a wrong time zone may be an hour ahead.
-	doubt = time.Hour
-)
-
-// HistoryLog is what a search needs of Kafka. Cluster of internal/kafka implements it.
-type HistoryLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
-}
-
-// little reads with small fetches.
-type little struct{ log HistoryLog }
-
-func (l little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.log.ReadLittle(ctx, at)
-}
 
 // TopicKind is the purpose of a topic.
 type TopicKind string
@@ -74,10 +47,12 @@ type HistoryTopic struct {
 }
 
 // hasGroup reports whether records wait in the topic for a consumer group.
-func (p HistoryTopic) hasGroup() bool { return p.Group != "" }
+func (topic HistoryTopic) hasGroup() bool { return topic.Group != "" }
 
 // afterClosing reports whether records come to the topic after closing was tried.
-func (p HistoryTopic) afterClosing() bool { return p.Kind == KindDeadLetters || p.Kind == KindEvents }
+func (topic HistoryTopic) afterClosing() bool {
+	return topic.Kind == KindDeadLetters || topic.Kind == KindEvents
+}
 
 // Record is a record of the order.
 type Record struct {
@@ -111,20 +86,15 @@ type SearchLimit struct {
 // OfOrder of deadletters.Catalog is one.
 type LetterIndex func(partition int, order string) (offsets []int64, next int64, ok bool)
 
-// SearchTopics searches the partition of the order's key in each topic: all of it, or from the
-// creation of the order if the budget is too small. It does not find a record that a
-// producer put into another partition.
-func SearchTopics(ctx context.Context, log HistoryLog, topics []HistoryTopic, id string, b SearchLimit) []HistoryTopic {
-	results := make([]HistoryTopic, len(topics))
+// SearchTopics searches the partition of the order's key in each topic, as recordSearch describes. It
+// does not find a record that a producer put into another partition.
+func SearchTopics(ctx context.Context, log HistoryLog, topics []HistoryTopic, id string, limit SearchLimit) []HistoryTopic {
+	results := slices.Clone(topics)
 	var g errgroup.Group
 	g.SetLimit(topicsAtOnce)
-	for i := range topics {
+	for i := range results {
 		g.Go(func() error {
-			results[i] = topics[i]
-			results[i].Records = []Record{}
-			if err := results[i].search(ctx, log, id, b); err != nil {
-				results[i].Problem = err.Error()
-			}
+			results[i].search(ctx, log, id, limit)
 			return nil
 		})
 	}
@@ -132,119 +102,58 @@ func SearchTopics(ctx context.Context, log HistoryLog, topics []HistoryTopic, id
 	return results
 }
 
-func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b SearchLimit) error {
-	n, err := log.Partitions(ctx, p.Topic)
-	if err != nil {
-		return err
-	}
-	p.Partition = kafka.PartitionOf([]byte(id), n)
-	commit, first, end, err := p.bounds(ctx, log, p.Partition, n)
-	if err != nil {
-		return err
-	}
-	if p.Kind == KindDeadLetters && b.Letters != nil {
-		if first, err = p.readIndexed(ctx, log, b.Letters, id, first, end); err != nil {
-			return err
+// search sets the result of the search in one topic.
+func (topic *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, limit SearchLimit) {
+	topic.Records = []Record{}
+	x := newRecordSearch(log, []HistoryTopic{*topic}, limit.Records)
+	x.acked = true
+	x.keep = func(p *searchedPartition, r wire.RawRecord) {
+		if string(r.Key()) == id {
+			topic.Records = append(topic.Records, p.record(r))
 		}
 	}
-	waiting := kafka.FirstWaiting(commit, first, end)
-	from, doubtfulOffsets := first, int64(0)
-	if !b.Since.IsZero() && end-first > b.Records {
-		at, err := log.OffsetAt(ctx, p.Topic, p.Partition, b.Since.Add(-slack))
-		if err != nil {
-			return err
+	if topic.Kind == KindDeadLetters && limit.Letters != nil {
+		x.prepare = func(ctx context.Context, p *searchedPartition) error { return x.readIndexed(ctx, p, limit.Letters, id) }
+	}
+	x.find(ctx, []orderclose.Order{{ID: id, CreatedAt: limit.Since}})
+	problem := x.problems[0]
+	for _, p := range x.partitions {
+		topic.Partition, topic.Looked = p.number, p.read
+		for _, s := range p.todo {
+			if s.First >= p.likely || len(topic.Records) == 0 {
+				topic.Skipped += s.Len()
+			}
 		}
-		from = max(first, min(at, end))
-		if p.hasGroup() && waiting < from && end-waiting <= b.Records {
-			from = waiting
-		} else if p.hasGroup() && waiting < from {
-			at, err := log.OffsetAt(ctx, p.Topic, p.Partition, b.Since.Add(-slack-doubt))
-			if err != nil {
+		problem = cmp.Or(problem, p.problem)
+	}
+	if problem != nil {
+		topic.Problem = problem.Error()
+	}
+}
+
+// readIndexed reads the records of the order that the index knows, and sets the offset from which on
+// the log is still to be searched.
+func (x *recordSearch) readIndexed(ctx context.Context, p *searchedPartition, index LetterIndex, id string) error {
+	offsets, next, ok := index(p.number, id)
+	if !ok || next > p.end { // the topic may have been recreated since
+		return nil
+	}
+	for _, offset := range offsets {
+		if offset >= p.floor {
+			if _, err := x.read(ctx, little{x.log}, p, kafka.Span{Partition: p.number, First: offset, End: offset + 1}); err != nil {
 				return err
 			}
-			doubtfulOffsets = from - max(waiting, min(at, from))
 		}
 	}
-	spans := within(from, waiting, end, b.Records)
-	p.Skipped = end - from - kafka.TotalLen(spans)
-	for _, s := range spans {
-		s.Partition = p.Partition
-		if err := p.read(ctx, log, s, id, commit, end); err != nil {
-			return err
-		}
-	}
-	if len(p.Records) == 0 {
-		p.Skipped += doubtfulOffsets
-	}
+	p.floor = max(p.floor, next)
 	return nil
 }
 
-// bounds returns what the topic's group has committed for one of n partitions, and the bounds of the
-// partition.
-func (p *HistoryTopic) bounds(ctx context.Context, log HistoryLog, partition, n int) (commit kafka.Commit, first, end int64, err error) {
-	commit.Offset = -1
-	if p.hasGroup() {
-		commits, err := log.Commits(ctx, p.Group, p.Topic, n)
-		if err != nil {
-			return commit, 0, 0, err
-		}
-		commit = commits[partition]
-	}
-	first, end, err = log.Bounds(ctx, p.Topic, partition)
-	return commit, first, end, err
-}
+// little reads with small fetches.
+type little struct{ log HistoryLog }
 
-// readIndexed reads the records of the order that the index knows, and returns the offset from which on
-// the log is still to be searched.
-func (p *HistoryTopic) readIndexed(ctx context.Context, log HistoryLog, index LetterIndex, id string, first, end int64) (from int64, err error) {
-	offsets, next, ok := index(p.Partition, id)
-	if !ok || next > end { // the topic may have been recreated since
-		return first, nil
-	}
-	for _, offset := range offsets {
-		if offset >= first {
-			s := kafka.Span{Partition: p.Partition, First: offset, End: offset + 1}
-			if err := p.read(ctx, little{log}, s, id, kafka.Commit{Offset: -1}, end); err != nil {
-				return first, err
-			}
-		}
-	}
-	return max(first, next), nil
-}
-
-// within chooses which offsets of [from, end) to read, at most budget of them. If the budget is
-// too small for all, one half is read from from on: the order was published about there. The
-// other half is read from the first waiting record on: a record that should have left is about
-// there. It is a pure function.
-func within(from, waiting, end, budget int64) []kafka.Span {
-	if end-from <= budget {
-		if from >= end {
-			return nil
-		}
-		return []kafka.Span{{First: from, End: end}}
-	}
-	waiting = max(waiting, from)
-	if waiting >= end { // no record waits: read the newest instead
-		waiting = end - budget/2
-	}
-	half := budget / 2
-	if waiting <= from+half { // the halves overlap
-		return []kafka.Span{{First: from, End: min(from+budget, end)}}
-	}
-	tail := kafka.Span{First: waiting, End: min(waiting+half, end)}
-	return []kafka.Span{{First: from, End: min(from+budget-tail.Len(), waiting)}, tail}
-}
-
-// read reads a span and keeps the records of the order.
-func (p *HistoryTopic) read(ctx context.Context, log kafka.LogReader, s kafka.Span, id string, commit kafka.Commit, end int64) error {
-	read, err := ScanRecords(ctx, log, p.Topic, s, func(r wire.RawRecord) {
-		if string(r.Key()) == id {
-			p.Records = append(p.Records, p.record(r, commit, end))
-		}
-	})
-	p.Looked += read - s.First
-	p.Skipped += s.End - read
-	return err
+func (l little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	return l.log.ReadLittle(ctx, at)
 }
 
 // ScanRecords reads a span and calls each with its records. read is the offset after the last one
@@ -264,31 +173,29 @@ func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka
 }
 
 // record describes a record of the order.
-func (p *HistoryTopic) record(raw wire.RawRecord, commit kafka.Commit, end int64) Record {
-	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.hasGroup() && !done(commit, raw.Offset, end)}
+func (p *searchedPartition) record(raw wire.RawRecord) Record {
+	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.topic.hasGroup() && p.waits(raw.Offset)}
 	m, err := raw.Message()
 	if err != nil {
 		r.Problem = err.Error()
 		return r
 	}
-	switch p.Kind {
-	case KindDeadLetters:
-		if resolution, ok := wire.DecodeResolution(&m); ok {
-			r.Settles = &resolution
-			return r
-		}
-		l := deadletters.Read(p.Partition, m)
+	switch resolution, isResolution := wire.DecodeResolution(&m); {
+	case p.topic.Kind == KindDeadLetters && isResolution:
+		r.Settles = &resolution
+	case p.topic.Kind == KindDeadLetters:
+		l := deadletters.Read(p.number, m)
 		r.Dead = &l
-	case KindEvents:
+	case p.topic.Kind == KindEvents:
 		r.Event = eventID(m.Value)
 	default:
-		p.travels(&r, m)
+		r.travels(p.topic, m)
 	}
 	return r
 }
 
 // travels adds the fields of a record that travels through the pipeline.
-func (p *HistoryTopic) travels(r *Record, m wire.Message) {
+func (r *Record) travels(topic *HistoryTopic, m wire.Message) {
 	record, err := m.Decode()
 	if err != nil {
 		r.Problem = err.Error()
@@ -296,27 +203,10 @@ func (p *HistoryTopic) travels(r *Record, m wire.Message) {
 	}
 	due := record.Order.Due.UTC()
 	r.Due, r.Attempt, r.Cause, r.NotDue, r.Lane = &due, record.Attempt, record.Cause, record.NotDue, record.Lane
-	if p.Kind == KindBucket {
-		leaves := orderclose.Bucket{Length: p.Length}.Release(record.Release, r.Appended).UTC()
+	if topic.Kind == KindBucket {
+		leaves := orderclose.Bucket{Length: topic.Length}.Release(record.Release, r.Appended).UTC()
 		r.Leaves = &leaves
 	}
-}
-
-// done reports whether the group has acked an offset. A commit past the end belongs to an
-// old log.
-func done(c kafka.Commit, offset, end int64) bool {
-	if c.FromDeletedLog || c.Offset > end {
-		return false
-	}
-	if offset < c.Offset {
-		return true
-	}
-	for _, run := range wire.DecodeRuns(c.Offset, c.Metadata) {
-		if offset >= run.First && offset < run.End {
-			return true
-		}
-	}
-	return false
 }
 
 // eventID returns the id of an event, or "without an id".

@@ -110,43 +110,47 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	}
 }
 
-func TestWithin_StaysWithinTheBudget(t *testing.T) {
+func TestChooseSpans_TheLikeliestFirst(t *testing.T) {
 	for _, c := range []struct {
-		from, waiting, end, budget int64
-		want                       string
+		from, waiting, end, limit int64
+		want, read                string
 	}{
-		{0, 0, 0, 10, ""},
-		{5, 7, 15, 10, "5-15"},
-		{0, 50, 100, 10, "0-5 50-55"},
-		{0, 98, 100, 10, "0-8 98-100"},
-		{0, 100, 100, 10, "0-5 95-100"},
-		{0, 3, 100, 10, "0-10"},
-		{0, 5, 100, 10, "0-10"},
-		{40, 3, 100, 10, "40-50"},
-		{0, 6, 11, 10, "0-5 6-11"},
+		{5, 7, 15, 10, "5-15", "5-15"},
+		{0, 50, 100, 10, "0-5 50-100 5-50", "0-5 50-55"},
+		{0, 98, 100, 10, "0-5 98-100 5-98", "0-5 98-100 5-8"},
+		{0, 100, 100, 10, "0-5 95-100 5-95", "0-5 95-100"},
+		{0, 3, 100, 10, "0-100", "0-10"},
+		{0, 5, 100, 10, "0-100", "0-10"},
+		{40, 3, 100, 10, "40-100", "40-50"},
+		{0, 6, 11, 10, "0-5 6-11 5-6", "0-5 6-11"},
 	} {
-		var got []string
-		var results int64
-		for _, s := range within(c.from, c.waiting, c.end, c.budget) {
-			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End))
-			results += s.Len()
+		var all, read []string
+		left := c.limit
+		for _, s := range chooseSpans(0, c.from, c.waiting, c.end, c.limit) {
+			all = append(all, fmt.Sprintf("%d-%d", s.First, s.End))
+			if n := min(left, s.Len()); n > 0 {
+				read = append(read, fmt.Sprintf("%d-%d", s.First, s.First+n))
+				left -= n
+			}
 		}
-		if g := strings.Join(got, " "); g != c.want || results > c.budget {
-			t.Errorf("[%d, %d), %d waits, %d: %q, want %q", c.from, c.end, c.waiting, c.budget, g, c.want)
+		if got, of := strings.Join(all, " "), strings.Join(read, " "); got != c.want || of != c.read {
+			t.Errorf("[%d, %d), %d waits, %d: %q, of which %q is read; want %q and %q", c.from, c.end, c.waiting, c.limit, got, of, c.want, c.read)
 		}
 	}
 }
 
-func TestDone_DecodesTheCommit(t *testing.T) {
+func TestWaits_DecodesTheCommit(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 12, End: 14}})
-	commit := kafka.Commit{Offset: 10, Metadata: acked}
+	p := searchedPartition{commit: kafka.Commit{Offset: 10, Metadata: acked}, end: 20}
 	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
-		if done(commit, offset, 20) != want {
+		if p.waits(offset) == want {
 			t.Errorf("%d: want %v", offset, want)
 		}
 	}
-	if done(kafka.Commit{Offset: 30}, 5, 20) || done(kafka.Commit{Offset: -1}, 0, 20) {
-		t.Error("a commit past the end, or a missing commit, counts as done")
+	for commit, offset := range map[int64]int64{30: 5, -1: 0} {
+		if p := (searchedPartition{commit: kafka.Commit{Offset: commit}, end: 20}); !p.waits(offset) {
+			t.Error("a commit past the end, or a missing commit, counts as done")
+		}
 	}
 }
 

@@ -106,7 +106,8 @@ func ReadStatus(ctx context.Context, log StatusLog, targets []TopicGroup, now fu
 	for i, target := range targets {
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
-			t.Partitions[p] = inspectPartition(ctx, log, target, p, commits[i][p], groups[i].Owner(p), all[i][p], now)
+			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), all[i][p]}
+			t.Partitions[p] = in.inspect(ctx, now)
 		})
 		for _, p := range t.Partitions {
 			t.Waiting += p.Waiting
@@ -184,22 +185,33 @@ func (t TopicGroup) holdsSome(owner *kafka.Member) bool {
 	return owner != nil && t.Length != 0 && !t.Whole
 }
 
-func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, partition int, commit kafka.Commit, owner *kafka.Member, b bounds, now func() time.Time) PartitionStatus {
-	p := PartitionStatus{Partition: partition, Owner: owner}
-	if commit.Offset >= 0 {
-		p.Committed = &commit.Offset
+// inspection is what the state of a partition is computed from.
+type inspection struct {
+	TopicGroup
+	log       StatusLog
+	partition int
+	commit    kafka.Commit
+	owner     *kafka.Member // nil: none
+	bounds    bounds
+}
+
+// inspect returns the state of the partition. It reads the head, and searches behind it.
+func (in *inspection) inspect(ctx context.Context, now func() time.Time) PartitionStatus {
+	p := PartitionStatus{Partition: in.partition, Owner: in.owner}
+	if in.commit.Offset >= 0 {
+		p.Committed = &in.commit.Offset
 	}
-	if b.log.Err != nil {
-		p.Problem = b.log.Err.Error()
+	if in.bounds.log.Err != nil {
+		p.Problem = in.bounds.log.Err.Error()
 		return p
 	}
-	p.LogStart, p.End = b.log.Offsets[0], b.log.Offsets[1]
-	p.Problem = missingOffsets(commit, p.LogStart, p.End)
-	first := kafka.FirstWaiting(commit, p.LogStart, p.End)
-	if p.Waiting = kafka.Waiting(commit, p.LogStart, p.End); p.Waiting == 0 {
+	p.LogStart, p.End = in.bounds.log.Offsets[0], in.bounds.log.Offsets[1]
+	p.Problem = missingOffsets(in.commit, p.LogStart, p.End)
+	first := kafka.FirstWaiting(in.commit, p.LogStart, p.End)
+	if p.Waiting = kafka.Waiting(in.commit, p.LogStart, p.End); p.Waiting == 0 {
 		return p
 	}
-	m, err := log.Peek(ctx, target.Topic, partition, first, p.End)
+	m, err := in.log.Peek(ctx, in.Topic, in.partition, first, p.End)
 	if err != nil {
 		p.Problem = err.Error()
 		return p
@@ -208,45 +220,54 @@ func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, par
 		p.Waiting = 0
 		return p
 	}
-	p.Head = headOf(target, m)
-	at := now()
-	p.Overdue = max(0, at.Sub(p.Head.Leaves)).Seconds()
-	gaps, farthest, read := kafka.Gaps(commit, p.LogStart, p.End), time.Time{}, int64(0)
+	p.Head = in.headOf(m)
+	in.searchBehind(ctx, &p, m, now())
+	in.setWindow(&p)
+	return p
+}
+
+// searchBehind sets the fields that need records behind the head.
+func (in *inspection) searchBehind(ctx context.Context, p *PartitionStatus, head *wire.Message, now time.Time) {
+	p.Overdue = max(0, now.Sub(p.Head.Leaves)).Seconds()
+	gaps := kafka.Gaps(in.commit, p.LogStart, p.End)
+	var seen scanned
 	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
-		if p.Late, farthest, read, err = scan(ctx, log, target, partition, gaps, at); err != nil {
+		var err error
+		if seen, err = in.scan(ctx, gaps, now); err != nil {
 			p.Problem = err.Error()
 		}
-		if p.Late != nil && !p.Late.Leaves.Before(p.Head.Leaves) {
-			p.Late = nil
-		}
-		if p.Late != nil {
-			p.Overdue = at.Sub(p.Late.Leaves).Seconds()
+		if seen.worst != nil && seen.worst.Leaves.Before(p.Head.Leaves) {
+			p.Late, p.Overdue = seen.worst, now.Sub(seen.worst.Leaves).Seconds()
 		}
 	}
-	farthest = laterDue(farthest, m)
-	if end := gaps[len(gaps)-1].End; end-1 > m.Offset && end > read {
-		if m, err = log.Peek(ctx, target.Topic, partition, end-1, end); err != nil {
+	seen.farthest = laterDue(seen.farthest, head)
+	if end := gaps[len(gaps)-1].End; end-1 > head.Offset && end > seen.read {
+		last, err := in.log.Peek(ctx, in.Topic, in.partition, end-1, end)
+		if err != nil {
 			p.Problem = err.Error()
 		}
-		if m != nil {
-			farthest = laterDue(farthest, m)
+		if last != nil {
+			seen.farthest = laterDue(seen.farthest, last)
 		}
 	}
-	if !farthest.IsZero() {
-		farthest = printable(farthest)
+	if !seen.farthest.IsZero() {
+		farthest := printable(seen.farthest)
 		p.FarthestDue = &farthest
 	}
-	if owner == nil || target.Length == 0 {
-		return p
+}
+
+// setWindow sets how many of the waiting records the owner holds.
+func (in *inspection) setWindow(p *PartitionStatus) {
+	if in.owner == nil || in.Length == 0 {
+		return
 	}
 	below := p.End
-	if target.holdsSome(owner) {
-		if b.unread.Err != nil {
-			p.Problem = b.unread.Err.Error()
-			return p
+	if in.holdsSome(in.owner) {
+		if in.bounds.unread.Err != nil {
+			p.Problem = in.bounds.unread.Err.Error()
+			return
 		}
-		below = b.unread.Offsets[0]
+		below = in.bounds.unread.Offsets[0]
 	}
-	p.Window = kafka.WaitingBelow(commit, p.LogStart, p.End, below)
-	return p
+	p.Window = kafka.WaitingBelow(in.commit, p.LogStart, p.End, below)
 }

@@ -20,42 +20,46 @@ const (
 	samples = 4
 )
 
+// scanned is the result of a search behind a head.
+type scanned struct {
+	worst    *Head     // the most overdue record; nil: none is overdue
+	farthest time.Time // the latest due time; zero: no record has one
+	read     int64     // the offset up to which the last gap was read, from its start on
+}
+
 // scan searches the records that are not acked for the most overdue one. The head is not
 // always the most overdue: append times and due times are only nearly in order. If a
 // broker's clock was wrong for a minute, a head that is due in an hour may be followed by
-// records that are due now. scan reads a bounded number of records, and returns nil if none
-// of them is overdue. farthest is the latest due time that it saw, zero if it saw none. read is the
-// offset up to which it has read the last gap, from its start on.
-func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []wire.Run, now time.Time) (worst *Head, farthest time.Time, read int64, err error) {
+// records that are due now. scan reads a bounded number of records.
+func (in *inspection) scan(ctx context.Context, gaps []wire.Run, now time.Time) (seen scanned, err error) {
+	last := gaps[len(gaps)-1]
 	glance := func(from int64, maxBytes int32) (next int64, err error) {
-		end := gaps[len(gaps)-1].End
-		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end, maxBytes)
+		records, next, err := in.log.ReadSome(ctx, in.Topic, in.partition, from, last.End, maxBytes)
 		for _, m := range records {
 			if !open(gaps, m.Offset) {
 				continue
 			}
-			farthest = laterDue(farthest, &m)
-			if h := headOf(target, &m); h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
-				worst = h
+			seen.farthest = laterDue(seen.farthest, &m)
+			if h := in.headOf(&m); h.Leaves.Before(now) && (seen.worst == nil || h.Leaves.Before(seen.worst.Leaves)) {
+				seen.worst = h
 			}
 		}
 		return next, err
 	}
-	last := gaps[len(gaps)-1]
 	for _, g := range gaps[:min(len(gaps)-1, maxFirstGaps)] {
 		if _, err := glance(g.First, kafka.GlanceBytes); err != nil {
-			return worst, farthest, read, err
+			return seen, err
 		}
 	}
-	if read, err = glance(last.First, lastGapBytes); err != nil {
-		return worst, farthest, read, err
+	if seen.read, err = glance(last.First, lastGapBytes); err != nil {
+		return seen, err
 	}
-	for _, offset := range spread(read, last.End) {
+	for _, offset := range spread(seen.read, last.End) {
 		if _, err := glance(offset, kafka.GlanceBytes); err != nil {
-			return worst, farthest, read, err
+			return seen, err
 		}
 	}
-	return worst, farthest, read, nil
+	return seen, nil
 }
 
 // laterDue returns the due time of m if it is after due, and due otherwise. It is a pure function.
@@ -88,7 +92,7 @@ func spread(at, end int64) (offsets []int64) {
 	return offsets
 }
 
-// headOf converts a record to a Head.
-func headOf(target TopicGroup, m *wire.Message) *Head {
-	return &Head{Offset: m.Offset, Key: string(m.Key), Appended: printable(m.Appended), Leaves: printable(leaves(target.Length, m))}
+// headOf converts a record of the topic to a Head.
+func (t TopicGroup) headOf(m *wire.Message) *Head {
+	return &Head{Offset: m.Offset, Key: string(m.Key), Appended: printable(m.Appended), Leaves: printable(leaves(t.Length, m))}
 }

@@ -18,7 +18,7 @@ type StockFinding struct {
 	Order string `json:"order_id,omitempty"`
 	SKU   string `json:"sku,omitempty"`
 	What  string `json:"what"` // what is and what should be
-	Fix   string `json:"mend"` // what a person can do
+	Fix   string `json:"fix"`  // what a person can do
 }
 
 // StockReport is the result of CheckStock.
@@ -172,22 +172,16 @@ type orderRange struct {
 type stockOrder struct {
 	id       string
 	status   Status
-	lines    map[string]int64  // by SKU
-	ledger   map[string][]move // by SKU
+	lines    map[string]int64 // by SKU
+	ledger   []LedgerRow
 	receipts int
-}
-
-// move is a row of the ledger.
-type move struct {
-	kind     kind
-	quantity int64
 }
 
 func (c *stockCheck) page(after string) (orderRange, error) {
 	p := orderRange{from: after, rows: map[string]*stockOrder{}}
 	query := "SELECT id, status FROM orders" + c.dialect.hint("PRIMARY") + " WHERE id > ? ORDER BY id LIMIT ?"
 	err := eachRow(c.tx, query, []any{after, stockPage}, func(rows *sql.Rows) error {
-		o := &stockOrder{lines: map[string]int64{}, ledger: map[string][]move{}}
+		o := &stockOrder{lines: map[string]int64{}}
 		if err := rows.Scan(&o.id, &o.status); err != nil {
 			return err
 		}
@@ -240,16 +234,16 @@ func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
 // judgePage checks the orders of a page.
 func (c *stockCheck) judgePage(p orderRange) error {
 	err := c.within(p, "order_id, sku_id, kind, quantity", "stock_ledger", func(rows *sql.Rows) error {
-		var id, sku string
-		var m move
-		if err := rows.Scan(&id, &sku, &m.kind, &m.quantity); err != nil {
+		var id string
+		var l LedgerRow
+		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity); err != nil {
 			return err
 		}
 		c.report.Ledger++
 		if o := p.rows[id]; o != nil {
-			o.ledger[sku] = append(o.ledger[sku], m)
+			o.ledger = append(o.ledger, l)
 		} else {
-			c.find(noOrder(id, sku, fmt.Sprintf("a ledger row (%s, %d)", m.kind, m.quantity)))
+			c.find(noOrder(id, l.SKU, fmt.Sprintf("a ledger row (%s, %d)", l.Kind, l.Quantity)))
 		}
 		return nil
 	})
@@ -316,47 +310,59 @@ func judgeOrder(o stockOrder) (found []StockFinding) {
 			"an order has a receipt if and only if it is closed (2): find the program that wrote its status outside the shop's transactions"})
 	}
 	went := ledgerKind(o.status)
-	skus := slices.AppendSeq(slices.Collect(maps.Keys(o.lines)), maps.Keys(o.ledger))
-	slices.Sort(skus)
 	if !o.status.HoldsStock() && went == "" {
 		return found // a status of the shop's own
 	}
-	for _, sku := range slices.Compact(skus) {
-		if f, bad := judgeLine(o, sku, went); bad {
-			found = append(found, f)
+	what := fmt.Sprintf("the order has status %d: ", o.status)
+	if went == "" {
+		what = fmt.Sprintf("the order has status %d and must hold its stock: ", o.status)
+	}
+	for _, f := range JudgeStock(o.lines, o.ledger, string(went)) {
+		if f.Order, f.What = o.id, what+f.What; f.Kind == "ledger_double" {
+			f.Kind = "twice"
+		} else {
+			f.Kind = "ledger"
 		}
+		found = append(found, f)
 	}
 	return found
 }
 
-// judgeLine checks one SKU of an order. went is the kind of ledger row that the order's status
-// requires.
-func judgeLine(o stockOrder, sku string, went kind) (StockFinding, bool) {
-	moves, held := o.ledger[sku], o.lines[sku]
-	rows := make([]string, len(moves))
-	for i, m := range moves {
-		rows[i] = fmt.Sprintf("%s %d", m.kind, m.quantity)
+// JudgeStock compares what an order held, by SKU, with the ledger rows of its stock. want is the kind
+// of row that each SKU must have; empty if the order holds its stock, so that no row may exist. The
+// findings are sorted by SKU, and have no order. Their kinds are ledger_missing, ledger_double (the
+// stock moved more than once) and ledger_wrong. Pure.
+func JudgeStock(held map[string]int64, ledger []LedgerRow, want string) (found []StockFinding) {
+	moves := map[string][]LedgerRow{}
+	for sku := range held {
+		moves[sku] = nil
 	}
-	slices.Sort(rows)
-	have := strings.Join(rows, ", ")
-	finding := func(kind, what, fix string) (StockFinding, bool) {
-		return StockFinding{kind, o.id, sku, what, fix}, true
+	for _, l := range ledger {
+		moves[l.SKU] = append(moves[l.SKU], l)
 	}
-	switch {
-	case went == "" && len(moves) == 0:
-		return StockFinding{}, false
-	case len(moves) > 1:
-		return finding("twice", fmt.Sprintf("the order has status %d and held %d; its stock moved more than once: %s", o.status, held, have),
-			"subtract the excess from available and delete its ledger row, in one transaction; check that the table has its primary key")
-	case went == "":
-		return finding("ledger", fmt.Sprintf("the order has status %d and must hold its stock, but the stock moved: %s", o.status, have),
-			"find out why its status was set back; reserve its stock again and delete the ledger row, in one transaction")
-	case len(moves) == 0:
-		return finding("ledger", fmt.Sprintf("the order has status %d and held %d; its stock never moved", o.status, held),
-			fmt.Sprintf("subtract %d from reserved (add it to available, unless shipped) and insert the ledger row (%s), in one transaction", held, went))
-	case moves[0].kind != went || moves[0].quantity != held:
-		return finding("ledger", fmt.Sprintf("the order has status %d and held %d; its ledger row has: %s", o.status, held, have),
-			fmt.Sprintf("the row should be %s %d: move the difference and correct the row, in one transaction", went, held))
+	for _, sku := range slices.Sorted(maps.Keys(moves)) {
+		rows, n := moves[sku], held[sku]
+		written := make([]string, len(rows))
+		for i, l := range rows {
+			written[i] = fmt.Sprintf("%s %d of %s", l.Kind, l.Quantity, l.SKU)
+		}
+		slices.Sort(written)
+		have, should := strings.Join(written, ", "), fmt.Sprintf("%s %d of %s", want, n, sku)
+		add := func(kind, what, fix string) { found = append(found, StockFinding{kind, "", sku, what, fix}) }
+		switch {
+		case len(rows) > 1:
+			add("ledger_double", fmt.Sprintf("%d of %s moved more than once: %s", n, sku, have),
+				"subtract the excess from available and delete its ledger row, in one transaction; check that the table has its primary key")
+		case len(rows) == 1 && want == "":
+			add("ledger_wrong", "the ledger has "+have,
+				"find out why its status was set back; reserve its stock again and delete the ledger row, in one transaction")
+		case len(rows) == 0 && want != "" && n != 0: // a gift holds nothing
+			add("ledger_missing", fmt.Sprintf("%d of %s never moved; the ledger should have %s", n, sku, should),
+				fmt.Sprintf("subtract %d from reserved (add it to available, unless shipped) and insert the ledger row (%s), in one transaction", n, want))
+		case len(rows) == 1 && (rows[0].Kind != want || rows[0].Quantity != n):
+			add("ledger_wrong", fmt.Sprintf("the ledger has %s, and should have %s", have, should),
+				fmt.Sprintf("the row should be %s %d: move the difference and correct the row, in one transaction", want, n))
+		}
 	}
-	return StockFinding{}, false
+	return found
 }

@@ -7,7 +7,16 @@ import (
 
 func TestJudgeOrder_FindsWhatClosingNeverLeaves(t *testing.T) {
 	lines := map[string]int64{"ink": 3}
-	ledger := func(rows ...move) map[string][]move { return map[string][]move{"ink": rows} }
+	type move struct {
+		kind     kind
+		quantity int64
+	}
+	ledger := func(rows ...move) (all []LedgerRow) {
+		for _, r := range rows {
+			all = append(all, LedgerRow{SKU: "ink", Kind: string(r.kind), Quantity: r.quantity})
+		}
+		return all
+	}
 	for what, c := range map[string]struct {
 		o    stockOrder
 		want string // the kinds found

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -43,7 +42,6 @@ type Catalog struct {
 	hash func(key string) uint64 // with a seed of its own, so that nobody can make two keys with one hash
 
 	mu         sync.RWMutex
-	index      *Index // which are pending
 	partitions map[int]*entries
 	next       map[int]int64 // by partition: the offset behind the last record in the index
 	letters    int           // entries of all partitions
@@ -101,7 +99,7 @@ func NewCatalog(o CatalogOptions) *Catalog {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	seed := maphash.MakeSeed()
-	c := &Catalog{o: o, index: NewIndex(), partitions: map[int]*entries{}, next: map[int]int64{}}
+	c := &Catalog{o: o, partitions: map[int]*entries{}, next: map[int]int64{}}
 	c.hash = func(key string) uint64 { return maphash.String(seed, key) }
 	c.from = newFollower(o.Log, o.Topic, c)
 	return c
@@ -110,19 +108,7 @@ func NewCatalog(o CatalogOptions) *Catalog {
 // Run follows the topic from its beginning, without a group, until ctx ends. If the topic is
 // missing or may not be read, Run logs that once, keeps trying, and State says so. Call Run once.
 func (c *Catalog) Run(ctx context.Context) {
-	for failing := false; ; {
-		err := c.poll(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !failing {
-			c.o.Logger.Warn("reading dead letters failed, the catalog of dead letters is out of date", "topic", c.o.Topic, "err", err)
-		}
-		failing = err != nil
-		if !retry.Sleep(ctx, catalogInterval) {
-			return
-		}
-	}
+	c.from.run(ctx, c.o.Logger, catalogInterval, "reading dead letters failed, the catalog of dead letters is out of date", c.poll)
 }
 
 // poll reads the new records and sets the state.
@@ -172,7 +158,7 @@ func (c *Catalog) publish(change func(*CatalogState)) {
 // count counts the dead letters. hour is the present hour. It takes 5 ms for a million. It needs
 // no lock: only Run calls it, and only Run changes the entries.
 func (c *Catalog) count(s *CatalogState, hour time.Time) {
-	s.Pending, s.Oldest, s.Letters = c.index.Pending(), time.Time{}, c.letters
+	s.Pending, s.Oldest, s.Letters = c.from.index.Pending(), time.Time{}, c.letters
 	first := hour.Add(-(chartHours - 1) * time.Hour)
 	s.ByHour, s.Before, s.Left = make([]Hour, chartHours), 0, 0
 	for i := range s.ByHour {
@@ -230,7 +216,7 @@ func (c *Catalog) addAll(partition int, batch []wire.Message) {
 		l := Read(partition, m)
 		all.add(entry{
 			offset: m.Offset, at: l.AppendedAt.UnixMilli(), key: c.hash(l.Key),
-			cause: c.causes.id(c.index.Add(l.At, l.Cause)), stage: c.stages.id(l.Stage), source: c.sources.id(l.Source.Topic),
+			cause: c.causes.id(c.from.index.Add(l.At, l.Cause)), stage: c.stages.id(l.Stage), source: c.sources.id(l.Source.Topic),
 		})
 		c.letters++
 	}
@@ -240,7 +226,7 @@ func (c *Catalog) addAll(partition int, batch []wire.Message) {
 // resolve marks an entry as resolved by the record at offset, if the index says that the resolution
 // counts.
 func (c *Catalog) resolve(m wire.Resolution, offset int64) {
-	how, ok := c.index.Resolve(m)
+	how, ok := c.from.index.Resolve(m)
 	if !ok {
 		return
 	}
@@ -270,12 +256,12 @@ func (c *Catalog) trim() {
 		trimmed[oldest] = c.partitions[oldest].leave()
 	}
 	for p, below := range trimmed {
-		c.index.Forget(p, below)
+		c.from.index.Forget(p, below)
 	}
 }
 
 // forget implements subscriber.
-func (c *Catalog) forget(partition int, below int64) {
+func (c *Catalog) forget(partition int, below int64, _ int) {
 	all := c.partitions[partition]
 	if all == nil {
 		return
@@ -284,12 +270,8 @@ func (c *Catalog) forget(partition int, below int64) {
 	defer c.mu.Unlock()
 	n, left := all.n, all.left
 	all.forget(below)
-	if all.n == n && all.left == left {
-		return
-	}
-	c.index.Forget(partition, below)
 	c.letters -= n - all.n
-	c.changed = true
+	c.changed = c.changed || all.n != n || all.left != left
 }
 
 // restart implements subscriber.
@@ -301,6 +283,5 @@ func (c *Catalog) restart(partition int) {
 		delete(c.partitions, partition)
 	}
 	delete(c.next, partition)
-	c.index.Forget(partition, math.MaxInt64)
 	c.state.Complete, c.changed = false, true
 }

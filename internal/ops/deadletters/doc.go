@@ -20,7 +20,7 @@
 //	topic.go    reading the topic up to a snapshot
 //	plan.go     what a redrive or a discard would do
 //	run.go      doing it
-//	follow.go   following the topic
+//	follow.go   following the topic, with the index of what is pending
 //	watch.go    following it for a metric
 //	catalog.go  following it for pages: an index of all dead letters
 //	entries.go  what the catalog keeps of each dead letter

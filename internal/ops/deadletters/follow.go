@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
+	"math"
+	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -25,12 +29,30 @@ func (l little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error
 	return l.log.ReadLittle(ctx, at)
 }
 
+// readOne returns the record at an offset, or nil if retention has deleted it.
+func readOne(ctx context.Context, log FollowedLog, topic string, at Position) (found *wire.Message, err error) {
+	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
+	_, err = kafka.Scan(ctx, little{log}, topic, span, func(f wire.Fetched) error {
+		for _, m := range messages(f.Records) {
+			if m.Offset == at.Offset {
+				found = &m
+			}
+		}
+		if f.Free != nil {
+			f.Free()
+		}
+		return nil
+	})
+	return found, err
+}
+
 // subscriber gets what a follower reads.
 type subscriber interface {
-	// add adds the next records of a partition, in order.
+	// add adds the next records of a partition, in order, also to the index of the follower.
 	add(partition int, batch []wire.Message)
-	// forget removes the records below an offset, because retention deleted them.
-	forget(partition int, below int64)
+	// forget removes the records below an offset, because retention deleted them. pending is how many
+	// of them the index had as pending.
+	forget(partition int, below int64, pending int)
 	// restart removes all records of a partition. Its offsets belong to other records now, and it
 	// is read again from its beginning.
 	restart(partition int)
@@ -42,6 +64,7 @@ type follower struct {
 	log   FollowedLog
 	topic string
 	to    subscriber
+	index *Index // which are pending
 
 	id       [16]byte              // of the topic; zero: not known, or the brokers have no topic ids
 	spans    map[int]kafka.Span    // by partition: its offsets when they were last requested
@@ -50,7 +73,23 @@ type follower struct {
 }
 
 func newFollower(log FollowedLog, topic string, to subscriber) *follower {
-	return &follower{log: log, topic: topic, to: to, spans: map[int]kafka.Span{}, next: map[int]wire.Position{}}
+	return &follower{log: log, topic: topic, to: to, index: NewIndex(), spans: map[int]kafka.Span{}, next: map[int]wire.Position{}}
+}
+
+// run calls poll at each interval until ctx ends. It logs the first of the errors in a row.
+func (f *follower) run(ctx context.Context, logger *slog.Logger, interval time.Duration, failure string, poll func(context.Context) error) {
+	for failing := false; ; {
+		err := poll(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			logger.Warn(failure, "topic", f.topic, "err", err)
+		}
+		if failing = err != nil; !retry.Sleep(ctx, interval) {
+			return
+		}
+	}
 }
 
 // poll reads each partition to its present end. A partition that fails does not hold up the
@@ -94,7 +133,7 @@ func (f *follower) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) e
 	if end < f.next[p].Offset {
 		f.restart(p)
 	}
-	f.to.forget(p, first)
+	f.to.forget(p, first, f.index.Forget(p, first))
 	if !f.readable { // report missing access now, and not with the first dead letter
 		if _, err := f.log.ReadLittle(ctx, wire.Position{Topic: f.topic, Partition: p, Offset: end}); err != nil {
 			return err
@@ -128,6 +167,7 @@ func (f *follower) catchUp(ctx context.Context, p int) error {
 
 // restart forgets a partition, so that it is read from its beginning.
 func (f *follower) restart(p int) {
+	f.index.Forget(p, math.MaxInt64)
 	f.to.restart(p)
 	delete(f.next, p)
 }

@@ -64,18 +64,13 @@ func (c *Catalog) readAhead(ctx context.Context, at Position) (l *Letter, err er
 	if bounds.Err != nil || at.Offset < bounds.Offsets[0] || at.Offset >= bounds.Offsets[1] {
 		return nil, bounds.Err
 	}
-	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
-	_, err = kafka.Scan(ctx, little{c.o.Log}, c.o.Topic, span, func(f wire.Fetched) error {
-		for _, m := range messages(f.Records) {
-			if _, resolves := wire.DecodeResolution(&m); !resolves && m.Offset == at.Offset {
-				read := Read(at.Partition, m)
-				l = &read
-			}
-		}
-		if f.Free != nil {
-			f.Free()
-		}
-		return nil
-	})
-	return l, err
+	m, err := readOne(ctx, c.o.Log, c.o.Topic, at)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	if _, resolves := wire.DecodeResolution(m); resolves {
+		return nil, nil
+	}
+	read := Read(at.Partition, *m)
+	return &read, nil
 }

@@ -151,24 +151,11 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 
 // Find returns the dead letter at a position, with its resolution, or nil if there is none.
 func (t *Topic) Find(ctx context.Context, at Position) (*Letter, error) {
-	f := Filter{Positions: []Position{at}}
-	spans, err := t.Snapshot(ctx, f)
-	if err != nil {
+	letters, _, err := t.List(ctx, Filter{Positions: []Position{at}}, true, 1)
+	if len(letters) == 0 {
 		return nil, err
 	}
-	x, err := t.Index(ctx, spans, f)
-	if err != nil {
-		return nil, err
-	}
-	var found *Letter
-	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
-		found = &letters[0]
-		return errStop
-	})
-	if errors.Is(err, errStop) {
-		err = nil
-	}
-	return found, err
+	return &letters[0], err
 }
 
 // List returns the oldest dead letters of the filter, and an index of all of them. limit
@@ -186,10 +173,9 @@ func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (le
 			if l.Resolution != "" && !settled {
 				continue
 			}
-			if limit > 0 && len(letters) == limit {
+			if letters = append(letters, l); len(letters) == limit {
 				return errStop
 			}
-			letters = append(letters, l)
 		}
 		return nil
 	})

@@ -3,11 +3,8 @@ package deadletters
 import (
 	"context"
 	"log/slog"
-	"math"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -39,30 +36,15 @@ func Watch(ctx context.Context, o WatchOptions) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &watch{o: o, index: NewIndex(), oldestAt: map[Position]time.Time{}}
+	w := &watch{o: o, oldestAt: map[Position]time.Time{}}
 	w.from = newFollower(o.Log, o.Topic, w)
-	for failing := false; ; {
-		err := w.report(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err == nil:
-			failing = false
-		case !failing:
-			failing = true
-			o.Logger.Warn("counting dead letters failed, orderclose_dead_letters_pending is out of date", "topic", o.Topic, "err", err)
-		}
-		if !retry.Sleep(ctx, watchInterval) {
-			return
-		}
-	}
+	w.from.run(ctx, o.Logger, watchInterval, "counting dead letters failed, orderclose_dead_letters_pending is out of date", w.report)
 }
 
 // watch belongs to the goroutine of Watch.
 type watch struct {
 	o        WatchOptions
 	from     *follower
-	index    *Index
 	oldestAt map[Position]time.Time // the append time of the oldest pending dead letter of each partition
 }
 
@@ -75,29 +57,26 @@ func (w *watch) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.o.Report(State{At: time.Now(), Pending: w.index.Pending(), Oldest: oldest})
+	w.o.Report(State{At: time.Now(), Pending: w.from.index.Pending(), Oldest: oldest})
 	return nil
 }
 
 // add implements subscriber.
 func (w *watch) add(partition int, batch []wire.Message) {
 	for _, m := range batch {
-		w.index.add(partition, m)
+		w.from.index.add(partition, m)
 	}
 }
 
 // forget implements subscriber.
-func (w *watch) forget(partition int, below int64) {
-	if gone := w.index.Forget(partition, below); gone > 0 {
-		w.o.Logger.Error("retention deleted pending dead letters", "topic", w.o.Topic, "partition", partition, "letters", gone)
+func (w *watch) forget(partition int, _ int64, pending int) {
+	if pending > 0 {
+		w.o.Logger.Error("retention deleted pending dead letters", "topic", w.o.Topic, "partition", partition, "letters", pending)
 	}
 }
 
 // restart implements subscriber.
-func (w *watch) restart(partition int) {
-	w.index.Forget(partition, math.MaxInt64)
-	clear(w.oldestAt)
-}
+func (w *watch) restart(int) { clear(w.oldestAt) }
 
 // oldest returns when the oldest pending dead letter was appended. It reads the record
 // again, because the index has no times.
@@ -105,25 +84,20 @@ func (w *watch) oldest(ctx context.Context) (oldest time.Time, err error) {
 	known := w.oldestAt
 	w.oldestAt = map[Position]time.Time{}
 	for p := range w.from.spans {
-		at, ok := w.index.Oldest(p)
+		at, ok := w.from.index.Oldest(p)
 		if !ok {
 			continue
 		}
 		t, read := known[at]
 		if !read {
-			s := kafka.Span{Partition: p, First: at.Offset, End: at.Offset + 1}
-			_, err := kafka.Scan(ctx, little{w.o.Log}, w.o.Topic, s, func(f wire.Fetched) error {
-				if len(f.Records) > 0 {
-					t = f.Records[0].AppendedAt()
-				}
-				return nil
-			})
-			if err != nil {
+			switch m, err := readOne(ctx, w.o.Log, w.o.Topic, at); {
+			case err != nil:
 				return time.Time{}, err
+			case m == nil: // retention deleted it a moment ago
+				continue
+			default:
+				t = m.Appended
 			}
-		}
-		if t.IsZero() { // retention deleted it a moment ago
-			continue
 		}
 		w.oldestAt[at] = t
 		if oldest.IsZero() || t.Before(oldest) {

@@ -5,7 +5,7 @@ package mutants
 var compensatorMutants = []mutant{
 	{
 		name:  "a sweep reports every missed order as closer_behind",
-		edits: []edit{{"internal/ops/cause_decide.go", "	case s.Kind != KindBucket:\n", "	case s.Topic != \"\":\n"}},
+		edits: []edit{{"internal/ops/cause_decide.go", "	case s.Topic.Kind != KindBucket:\n", "	case s.Topic != nil:\n"}},
 		pkg:   "internal/ops", run: "TestDecide", says: "want relay_behind",
 	},
 	{

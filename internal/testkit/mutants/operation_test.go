@@ -9,7 +9,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "status looks at the first gap of a partition only",
-		edits: []edit{{"internal/ops/status_scan.go", "		end := gaps[len(gaps)-1].End\n", "		end := gaps[0].End\n"}},
+		edits: []edit{{"internal/ops/status_scan.go", "in.partition, from, last.End, maxBytes)", "in.partition, from, gaps[0].End, maxBytes)"}},
 		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
 	},
 	{

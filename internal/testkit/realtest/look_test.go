@@ -183,7 +183,7 @@ func TestReal_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 		}
 	}
 	var applied struct {
-		Fixed []finding `json:"mended"`
+		Fixed []finding `json:"fixed"`
 	}
 	r.decode(r.must("topics", "apply", "-o", "json"), &applied)
 	if len(applied.Fixed) != 1 || applied.Fixed[0] != plan.Would[0] {
