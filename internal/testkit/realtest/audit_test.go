@@ -1,10 +1,8 @@
 package realtest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -24,7 +21,7 @@ import (
 // The audit finds nothing before that.
 func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	const orders, batch = 10_000, 500
 	r.overdue(orders)
 	// The audit checks events only of orders that were closed more than a minute ago.
@@ -111,18 +108,8 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 // The causes are those that can be caused without running a part.
 func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
-	file, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, bytes.Replace(file, []byte("[1s, 2s, 5s]"), []byte("[1s, 2s, 5s, 10m]"), 1), 0o600)
-	}
-	if err == nil {
-		r.cfg, err = config.Load(r.file)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.must("topics", "apply")
+	r := newRig(t, realServers(t))
+	r.addBucket()
 	long := r.cfg.Buckets[3].Topic
 	order := func(id string) orderclose.Order {
 		due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
@@ -184,11 +171,5 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 // configureCauses sets the limit for looking up causes.
 func (r *rig) configureCauses(causes string) {
 	r.t.Helper()
-	file, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, bytes.Replace(file, []byte("compensator:\n"), []byte("compensator:\n  causes: "+causes+"\n"), 1), 0o600)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.rewrite("compensator:\n", "compensator:\n  causes: "+causes+"\n")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 	for name, service := range map[string]bool{"database": false, "service": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, servers(t))
+			r := newRig(t, realServers(t))
 			r.disturbed = true
 			if service {
 				r.closeByService()
@@ -60,13 +59,7 @@ func (r *rig) closeByService() {
 	}
 	service := httptest.NewServer(closes)
 	r.t.Cleanup(service.Close)
-	topics, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, fmt.Appendf(topics, "closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"), 0o600)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"))
 	r.extra = func([]string) []string { return []string{config.EnvHTTPSecret + "=" + serviceSecret} }
 }
 

@@ -74,7 +74,7 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}} {
 		t.Run(in.kind+in.zone, func(t *testing.T) {
 			t.Parallel()
-			s := servers(t)
+			s := realServers(t)
 			s.DSN = startDatabase(t, in.kind, "--default-time-zone="+in.zone).dsn()
 			r := newRig(t, s)
 			r.start("relay", "closer", "compensator")
@@ -122,7 +122,7 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 // A replay that is killed and run again repeats the records of about a second.
 func TestReal_AKilledReplayContinues(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	const records, rate = 40, 20
 	begin := time.Now()
 	for i := range records {
@@ -193,20 +193,7 @@ func (r *rig) dump() string {
 		"SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind",
 		"SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id",
 	} {
-		rows, err := r.store.DB().QueryContext(r.t.Context(), query)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				r.t.Fatal(err)
-			}
-			fmt.Fprintln(&all, line)
-		}
-		if err := rows.Close(); err != nil {
-			r.t.Fatal(err)
-		}
+		fmt.Fprintln(&all, strings.Join(r.texts(query), "\n"))
 	}
 	return all.String()
 }
@@ -220,7 +207,7 @@ func (r *rig) decode(out string, into any) {
 
 func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
@@ -251,23 +238,6 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	r.must("topics", "apply")
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after the fix it exits with %d:\n%s", code, out)
-	}
-}
-
-// eventually retries until try succeeds: a broker takes a moment to delete a topic
-// after it has answered.
-func (r *rig) eventually(try func() error) {
-	r.t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatal(err)
-		}
-		<-time.After(200 * time.Millisecond)
 	}
 }
 
@@ -307,7 +277,7 @@ func aSweepOnDemand(t *testing.T, s config.Servers) {
 
 func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
 		t.Fatal(err)
@@ -322,7 +292,7 @@ func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 // orderclose send produces the same records as checkout.
 func TestReal_SendPublishesTheRecordsOfCheckout(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay", "closer")
 	var sent struct {
 		ID  string    `json:"order_id"`

@@ -2,7 +2,6 @@ package realtest
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,14 +14,7 @@ import (
 // slowly limits sweeps to a hundred orders a second, ten at a time.
 func (r *rig) slowly() {
 	r.t.Helper()
-	text, err := os.ReadFile(r.file)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	slow := strings.Replace(string(text), "  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n", 1)
-	if err := os.WriteFile(r.file, []byte(slow), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	r.rewrite("  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n")
 }
 
 // missed creates orders that are overdue and were never published.
@@ -51,7 +43,7 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, servers(t))
+			r := newRig(t, realServers(t))
 			r.disturbed = true
 			r.slowly()
 			r.missed(400)
@@ -75,7 +67,7 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 // Two sweeps run at the same time when Redis is unavailable.
 func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.disturbed = true
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	r.slowly()
@@ -93,7 +85,7 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 // are scheduled again and close on time.
 func TestReal_KafkaIsWiped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.disturbed = true
 	r.start("relay", "closer", "compensator")
 	r.firstStart()
