@@ -143,11 +143,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 // readLetters reads the pending dead letters.
 func (a *audit) readLetters(ctx context.Context) error {
 	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.DeadLetterTopic}
-	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
-	if err != nil {
-		return err
-	}
-	index, err := topic.Index(ctx, spans, deadletters.Filter{})
+	spans, index, err := topic.Index(ctx, deadletters.Filter{})
 	if err != nil {
 		return err
 	}
