@@ -22,7 +22,7 @@ var unusedWords = map[string]string{
 	`pickers`:                       "subscribers",
 	`undecided`:                     "in doubt",
 	`acquit(ted|s)?`:                "name the state in plain words",
-	`mend(s|ed|ing)?`:               "fix",
+	`(would_)?mend(s|ed|ing)?`:      "fix",
 	`graveyard|bur(y|ying|ied|ies)`: "dead letter, add",
 	`patience`:                      "adaptive timeout, circuit breaker",
 	`story|stories`:                 "history",

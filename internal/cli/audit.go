@@ -113,9 +113,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		o.Log = s.Kafka
 	}
 	bar := c.bar("audited")
-	if bar != nil {
-		o.Progress = bar.Show
-	}
+	o.Progress = bar.Show
 	out := &auditOutput{c: c, bar: bar, limit: f.limit, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)

@@ -245,11 +245,7 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 
 func (s *session) checkDeadLetters(ctx context.Context, check string) checkup {
 	topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
-	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
-	var index *deadletters.Index
-	if err == nil {
-		index, err = topic.Index(ctx, spans, deadletters.Filter{})
-	}
+	_, index, err := topic.Index(ctx, deadletters.Filter{})
 	if err != nil {
 		return finding(check, "counting the dead letters failed: "+err.Error(), "fix the topic, or the access to it; then orderclose dlq ls")
 	}

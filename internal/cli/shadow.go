@@ -91,9 +91,7 @@ func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o op
 		return fmt.Errorf("the topic %s does not exist: orderclose run shadow creates it", o.Topic)
 	}
 	bar := c.bar("compared")
-	if bar != nil {
-		o.Progress = bar.Show
-	}
+	o.Progress = bar.Show
 	out := shadowOutput{Differences: []ops.ShadowDifference{}}
 	shown := map[ops.ShadowClass]int{}
 	o.OnDifference = func(d ops.ShadowDifference) error {

@@ -9,14 +9,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// pageSize is how many orders one page has.
-const pageSize = 500
-
 // AuditStore reads the database. store.Store implements it.
 type AuditStore interface {
-	Now(ctx context.Context) (time.Time, error)
-	AuditRules() store.AuditRules
-	AuditParts(ctx context.Context) ([]store.AuditPart, error)
+	dueStore
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
 	PendingEvents(ctx context.Context, each func(orderID string)) error
 }
@@ -93,8 +88,7 @@ type audit struct {
 	rules store.AuditRules
 	sum   AuditSummary
 	kafka kafkaState
-	done  int64 // steps of progress
-	total int64
+	dueWalk
 }
 
 // Audit compares what the database holds about each order that was due in a window of time
@@ -112,7 +106,7 @@ type audit struct {
 // AuditSummary.Unlisted names the status.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
-	a := &audit{o: o, rules: o.Store.AuditRules(), sum: AuditSummary{
+	a := &audit{o: o, rules: o.Store.AuditRules(), dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
 		Statuses: map[string]int{}, Meanings: map[string]string{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
 	}}
@@ -122,68 +116,26 @@ func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 }
 
 func (a *audit) run(ctx context.Context) (err error) {
-	if a.sum.At, err = a.o.Store.Now(ctx); err != nil {
+	if a.sum.At, err = a.begin(ctx, a.o.Store); err != nil {
 		return err
 	}
-	parts, err := a.o.Store.AuditParts(ctx)
-	if err != nil {
-		return err
-	}
-	a.total = int64(len(parts)+1) * percent
 	if err := a.readKafka(ctx); err != nil {
 		return err
 	}
-	for i, part := range parts {
+	for _, part := range a.parts {
 		if part.Unlisted {
 			a.sum.Unlisted[part.Status] = part.State
 		}
-		a.done = int64(i+1) * percent
-		if err := a.part(ctx, part); err != nil {
-			return err
-		}
 	}
-	a.done = a.total
-	a.progress("")
-	return nil
-}
-
-// percent is how many steps of progress one part has, and how many reading Kafka has.
-const percent = 100
-
-func (a *audit) progress(step string) {
-	if a.o.Progress != nil {
-		a.o.Progress(a.done, a.total, step)
-	}
-}
-
-// part compares the orders of one table that have one status.
-func (a *audit) part(ctx context.Context, part store.AuditPart) error {
-	begun := a.done
-	var last orderclose.Order
-	for {
-		page, err := a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, last, pageSize)
-		if err != nil {
-			return err
-		}
-		for _, r := range page {
-			if r.Due.Before(a.o.From) || !r.Due.Before(a.o.To) {
-				continue // AuditPage includes To, and rounds From down to the column's precision
-			}
-			if err := a.order(r); err != nil {
-				return err
-			}
-		}
-		if len(page) < pageSize {
-			return nil
-		}
-		last = page[len(page)-1].Order
-		a.done = begun + int64(percent*float64(last.Due.Sub(a.o.From))/float64(a.o.To.Sub(a.o.From)))
-		a.progress(fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount))
-	}
+	return walkDue(&a.dueWalk, func(part store.AuditPart, after orderclose.Order) ([]store.AuditRow, error) {
+		return a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, after, pageSize)
+	}, func(r store.AuditRow) orderclose.Order { return r.Order }, a.order, func() string {
+		return fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount)
+	})
 }
 
 // order compares one order.
-func (a *audit) order(r store.AuditRow) error {
+func (a *audit) order(_ store.AuditPart, r store.AuditRow) error {
 	f := a.facts(r)
 	seen, known := a.kafka.seen(r)
 	a.sum.count(r, f, seen, known)

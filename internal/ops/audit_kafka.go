@@ -107,16 +107,12 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 	if err != nil {
 		return since, 0, err
 	}
-	for p := range partitions {
-		first, end, err := a.o.Log.Bounds(ctx, topic, p)
-		if err != nil {
-			return since, n, err
+	queries := kafka.OffsetQueries(topic, partitions, kafka.LogStart, kafka.LogEnd, kafka.MomentOf(a.o.From.Add(-auditSlack)))
+	for p, bounds := range a.o.Log.Offsets(ctx, queries) {
+		if bounds.Err != nil {
+			return since, n, bounds.Err
 		}
-		from, err := a.o.Log.OffsetAt(ctx, topic, p, a.o.From.Add(-auditSlack))
-		if err != nil {
-			return since, n, err
-		}
-		from = max(from, first)
+		first, end, from := bounds.Offsets[0], bounds.Offsets[1], max(bounds.Offsets[0], bounds.Offsets[2])
 		cut := first > 0 && from == first // retention may have deleted a part of the window
 		if cut && first == end {
 			since = later(since, a.sum.At)
@@ -143,11 +139,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 // readLetters reads the pending dead letters.
 func (a *audit) readLetters(ctx context.Context) error {
 	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.DeadLetterTopic}
-	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
-	if err != nil {
-		return err
-	}
-	index, err := topic.Index(ctx, spans, deadletters.Filter{})
+	spans, index, err := topic.Index(ctx, deadletters.Filter{})
 	if err != nil {
 		return err
 	}

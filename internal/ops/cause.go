@@ -70,14 +70,14 @@ func NewInvestigator(o InvestigatorOptions) *Investigator {
 // reported as unknown instead of absent.
 func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
 	n := &investigation{o: i.o, left: i.o.MaxTime, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
-	n.timed(ctx, func(ctx context.Context) { n.incomplete = n.readRows(ctx) })
-	if n.incomplete != "" {
-		i.o.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
-	}
-	if i.o.Log == nil {
-		return n, nil
-	}
 	n.timed(ctx, func(ctx context.Context) {
+		if n.incomplete = n.readRows(ctx); n.incomplete != "" {
+			i.o.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
+		}
+		if i.o.Log == nil {
+			n.incomplete = cmp.Or(n.incomplete, "no Kafka is configured")
+			return
+		}
 		topics, err := i.o.Topics(ctx)
 		if err != nil {
 			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
@@ -135,14 +135,13 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 			now = t
 		}
 		if n.index == nil {
-			for i := range found {
-				found[i].notRead = "no Kafka is configured"
-			}
 			return
 		}
 		found = n.index.explain(ctx, missed) // with no time left it returns what is known already
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			reportTimeLimit(found)
+		for i := range found {
+			if found[i].notRead != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				found[i].notRead = "the time limit was reached"
+			}
 		}
 	})
 	misses := make([]compensator.Miss, len(missed))
@@ -154,13 +153,4 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		misses[i].Fix = fixOne(misses[i])
 	}
 	return misses
-}
-
-// reportTimeLimit replaces the errors of a search that ran out of time by the reason itself.
-func reportTimeLimit(found []evidence) {
-	for i := range found {
-		if found[i].notRead != "" {
-			found[i].notRead = "the time limit was reached"
-		}
-	}
 }

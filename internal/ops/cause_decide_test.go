@@ -80,7 +80,7 @@ func TestDecide_HoldsForAnyEvidence(t *testing.T) {
 	})
 }
 
-func TestMendOne_CanBePastedIntoAShell(t *testing.T) {
+func TestFixOne_CanBePastedIntoAShell(t *testing.T) {
 	for id, want := range map[string]string{
 		"order-17": "orderclose order order-17", "a b": "orderclose order 'a b'",
 		"it's; rm": `orderclose order 'it'\''s; rm'`, "-x": "orderclose order '-x'",

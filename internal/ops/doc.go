@@ -43,6 +43,7 @@
 //	record_index.go      the waiting records of many orders, some 70 bytes each
 //	cause.go             the investigation of one sweep
 //	cause_decide.go      the cause of one order, computed from what was found (pure)
+//	due.go               reading the orders of a window, for an audit and for a shadow report
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain

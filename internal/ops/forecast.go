@@ -42,7 +42,7 @@ type BucketForecast struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// ForecastStep is the number of records that leave in [From, To).
+// ForecastStep is the number of records that leave, or were appended, in [From, To).
 type ForecastStep struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
@@ -71,12 +71,12 @@ func NewForecast(ctx context.Context, log ForecastLog, o ForecastOptions) Foreca
 	})
 	var queries []kafka.OffsetQuery // of all buckets, so that each leader gets few requests
 	for i, b := range o.Buckets {
-		queries = append(queries, kafka.OffsetQueries(b.Topic, len(commits[i]), moments(b, edges)...)...)
+		queries = append(queries, kafka.OffsetQueries(b.Topic, len(commits[i]), moments(b, edges, edges[0])...)...)
 	}
 	answers := log.Offsets(ctx, queries)
 	for i, b := range o.Buckets {
 		n := len(commits[i])
-		byPartition, err := countBucket(b, edges, commits[i], answers[:n])
+		byPartition, err := countBucket(edges, commits[i], answers[:n])
 		if answers, err = answers[n:], cmp.Or(errs[i], err); err != nil {
 			byPartition = nil
 		}
@@ -101,10 +101,10 @@ func (f Forecast) Problems() (n int) {
 // one for each edge at which a record may leave that exists now. A record leaves a bucket's length
 // after its append. So the first record that leaves at an edge or later is the first record that was
 // appended at the edge minus that length, or later.
-func moments(b orderclose.Bucket, edges []time.Time) []kafka.Moment {
+func moments(b orderclose.Bucket, edges []time.Time, now time.Time) []kafka.Moment {
 	at := []kafka.Moment{kafka.LogStart, kafka.LogEnd}
 	for _, edge := range edges {
-		if appended := edge.Add(-b.Length); appended.Before(edges[0]) { // no record was appended after now
+		if appended := edge.Add(-b.Length); appended.Before(now) { // no record was appended after now
 			at = append(at, kafka.MomentOf(appended))
 		}
 	}
@@ -113,7 +113,7 @@ func moments(b orderclose.Bucket, edges []time.Time) []kafka.Moment {
 
 // countBucket counts the waiting records of each partition between the edges. The answers are those
 // to the moments of the bucket.
-func countBucket(b orderclose.Bucket, edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) ([]counts, error) {
+func countBucket(edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) ([]counts, error) {
 	byPartition := make([]counts, len(answers))
 	for p, a := range answers {
 		if a.Err != nil {

@@ -139,6 +139,35 @@ func TestChooseSpans_TheLikeliestFirst(t *testing.T) {
 	}
 }
 
+// TestRecordSearch_ReadsWhatItsCommentSays: the example of recordSearch.
+func TestRecordSearch_ReadsWhatItsCommentSays(t *testing.T) {
+	log := longLog{committed: 6000}
+	for i := range int64(10_000) {
+		m := wire.Message{Key: []byte("other"), Offset: i, Appended: after(time.Duration(i) * time.Second)}
+		log.records = append(log.records, m.Raw())
+	}
+	for limit, want := range map[int64]string{10_000: "0-9999", 5000: "6000-9999", 2000: "8940-9999 6000-6939"} {
+		x := newRecordSearch(log, []HistoryTopic{{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}, limit)
+		x.acked = true
+		var spans []kafka.Span
+		x.keep = func(_ *searchedPartition, r wire.RawRecord) {
+			if n := len(spans); n > 0 && spans[n-1].End == r.Offset {
+				spans[n-1].End++
+			} else {
+				spans = append(spans, kafka.Span{First: r.Offset, End: r.Offset + 1})
+			}
+		}
+		x.find(t.Context(), []orderclose.Order{{ID: "o", CreatedAt: after(9000 * time.Second)}})
+		var got []string
+		for _, s := range spans {
+			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End-1))
+		}
+		if g := strings.Join(got, " "); g != want {
+			t.Errorf("limit %d: read %q, want %q", limit, g, want)
+		}
+	}
+}
+
 func TestWaits_DecodesTheCommit(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 12, End: 14}})
 	p := searchedPartition{commit: kafka.Commit{Offset: 10, Metadata: acked}, end: 20}

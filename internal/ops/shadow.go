@@ -13,9 +13,7 @@ import (
 
 // ShadowStore reads the database. store.Store implements it.
 type ShadowStore interface {
-	Now(ctx context.Context) (time.Time, error)
-	AuditRules() store.AuditRules
-	AuditParts(ctx context.Context) ([]store.AuditPart, error)
+	dueStore
 	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
 }
 
@@ -79,6 +77,7 @@ type shadowReport struct {
 	sum      ShadowSummary
 	facts    shadowFacts
 	verdicts *shadowVerdicts
+	dueWalk
 }
 
 // ReportShadow compares the verdicts of a shadow run with the statuses, and the times of a close,
@@ -90,7 +89,7 @@ type shadowReport struct {
 // compared. The error is of the database, of Kafka, of the context, or of OnDifference.
 func ReportShadow(ctx context.Context, o ShadowOptions) (ShadowSummary, error) {
 	began := time.Now()
-	r := &shadowReport{o: o, verdicts: newShadowVerdicts(), sum: ShadowSummary{
+	r := &shadowReport{o: o, verdicts: newShadowVerdicts(), dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: ShadowSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Tolerance: o.Tolerance.String(), TimesCompared: o.Store.AuditRules().ClosedAt,
 		Classes: map[ShadowClass]int{}, OnlyWe: map[string]int{}, OnlyThey: map[string]int{},
 	}}
@@ -100,36 +99,23 @@ func ReportShadow(ctx context.Context, o ShadowOptions) (ShadowSummary, error) {
 }
 
 func (r *shadowReport) run(ctx context.Context) (err error) {
-	if r.sum.At, err = r.o.Store.Now(ctx); err != nil {
+	if r.sum.At, err = r.begin(ctx, r.o.Store); err != nil {
 		return err
 	}
 	r.facts = shadowFacts{now: r.sum.At, tolerance: r.o.Tolerance}
-	parts, err := r.o.Store.AuditParts(ctx)
-	if err != nil {
+	if err := r.readVerdicts(ctx); err != nil {
 		return err
 	}
-	total := int64(len(parts)+1) * percent
-	if err := r.readVerdicts(ctx, total); err != nil {
-		return err
-	}
-	for i, part := range parts {
-		if err := r.part(ctx, part, int64(i+1)*percent, total); err != nil {
-			return err
-		}
-	}
-	r.progress(total, total, "")
-	return nil
-}
-
-func (r *shadowReport) progress(done, total int64, step string) {
-	if r.o.Progress != nil {
-		r.o.Progress(done, total, step)
-	}
+	return walkDue(&r.dueWalk, func(part store.AuditPart, after orderclose.Order) ([]store.ClosedRow, error) {
+		return r.o.Store.ClosedPage(ctx, part, r.o.From, r.o.To, after, pageSize)
+	}, func(row store.ClosedRow) orderclose.Order { return row.Order }, r.order, func() string {
+		return fmt.Sprintf("%d orders, %d differences", r.sum.Orders, r.sum.Different)
+	})
 }
 
 // readVerdicts reads the verdicts from the beginning of the window to the present end of the topic:
 // an order may get its verdict long after its due time.
-func (r *shadowReport) readVerdicts(ctx context.Context, total int64) error {
+func (r *shadowReport) readVerdicts(ctx context.Context) error {
 	spans, err := r.o.Log.Window(ctx, r.o.Topic, r.o.From.Add(-auditSlack), time.Now().Add(time.Hour))
 	if err != nil {
 		return err
@@ -141,7 +127,8 @@ func (r *shadowReport) readVerdicts(ctx context.Context, total int64) error {
 				r.addVerdict(raw)
 			}
 			read += int64(len(records))
-			r.progress(percent*read/all, total, r.o.Topic)
+			r.done = percent * read / all
+			r.progress(r.o.Topic)
 			return ctx.Err()
 		})
 		if err != nil {
@@ -173,33 +160,8 @@ func (r *shadowReport) addVerdict(raw wire.RawRecord) {
 	r.verdicts.add(v)
 }
 
-// part compares the orders of one table that have one status.
-func (r *shadowReport) part(ctx context.Context, part store.AuditPart, begun, total int64) error {
-	var last orderclose.Order
-	for {
-		page, err := r.o.Store.ClosedPage(ctx, part, r.o.From, r.o.To, last, pageSize)
-		if err != nil {
-			return err
-		}
-		for _, row := range page {
-			if row.Due.Before(r.o.From) || !row.Due.Before(r.o.To) {
-				continue // ClosedPage includes To, and rounds From down to the column's precision
-			}
-			if err := r.order(row, part); err != nil {
-				return err
-			}
-		}
-		if len(page) < pageSize {
-			return nil
-		}
-		last = page[len(page)-1].Order
-		done := begun + int64(percent*float64(last.Due.Sub(r.o.From))/float64(r.o.To.Sub(r.o.From)))
-		r.progress(done, total, fmt.Sprintf("%d orders, %d differences", r.sum.Orders, r.sum.Different))
-	}
-}
-
 // order compares one order.
-func (r *shadowReport) order(row store.ClosedRow, part store.AuditPart) error {
+func (r *shadowReport) order(part store.AuditPart, row store.ClosedRow) error {
 	d := judgeShadow(row, part, r.verdicts.of(row.ID), r.facts)
 	r.sum.Orders++
 	r.sum.Classes[d.Class]++

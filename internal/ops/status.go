@@ -37,7 +37,7 @@ type TopicGroup struct {
 
 // Status is the result of ReadStatus.
 type Status struct {
-	At     time.Time     `json:"at"` // by the clock of this machine, as are Overdue and Window
+	At     time.Time     `json:"at"` // by the clock of this machine, which Overdue and Window are computed with
 	Topics []TopicStatus `json:"topics"`
 }
 

@@ -11,9 +11,9 @@ import (
 
 // TopicsPlan is how the topics differ from topics.yaml, and what would be done about it.
 type TopicsPlan struct {
-	Topics   int             `json:"topics"`     // that were compared
-	Would    []kafka.Finding `json:"would_mend"` // that orderclose topics apply fixes
-	Left     []kafka.Finding `json:"left"`       // that a person must fix
+	Topics   int             `json:"topics"`    // that were compared
+	Would    []kafka.Finding `json:"would_fix"` // that orderclose topics apply fixes
+	Left     []kafka.Finding `json:"left"`      // that a person must fix
 	MaxDelay string          `json:"max_delay"`
 	// AppendsAtMost is the largest number of appends of a record with a delay up to
 	// MaxDelay, including the append to the close topic.

@@ -24,6 +24,7 @@ func TestJudgeOrder_FindsWhatClosingNeverLeaves(t *testing.T) {
 		"unpaid":               {stockOrder{status: Unpaid, lines: lines}, ""},
 		"paid":                 {stockOrder{status: Paid, lines: lines}, ""},
 		"closed":               {stockOrder{status: Closed, lines: lines, ledger: ledger(move{kindClose, 3}), receipts: 1}, ""},
+		"closed, a gift":       {stockOrder{status: Closed, lines: map[string]int64{"ink": 0}, receipts: 1}, ""},
 		"closed, no lines":     {stockOrder{status: Closed, receipts: 1}, ""},
 		"cancelled":            {stockOrder{status: Cancelled, lines: lines, ledger: ledger(move{kindCancel, 3})}, ""},
 		"shipped":              {stockOrder{status: 4, lines: lines, ledger: ledger(move{"ship", 3})}, ""},

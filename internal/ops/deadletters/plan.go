@@ -103,11 +103,7 @@ func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
 // prepare takes a snapshot and finds its pending dead letters.
 func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *Index, error) {
 	plan := Plan{Topic: t.Name, How: o.How, Through: []Position{}}
-	spans, err := t.Snapshot(ctx, o.Filter)
-	if err != nil {
-		return plan, nil, nil, err
-	}
-	x, err := t.Index(ctx, spans, o.Filter)
+	spans, x, err := t.Index(ctx, o.Filter)
 	if err != nil {
 		return plan, nil, nil, err
 	}

@@ -55,9 +55,9 @@ func (f Filter) match(l Letter) bool {
 		(f.Since.IsZero() || !l.AppendedAt.Before(f.Since)) && (f.Until.IsZero() || l.AppendedAt.Before(f.Until))
 }
 
-// Snapshot returns, by partition, the offsets of the dead letters of the filter and of the
+// snapshot returns, by partition, the offsets of the dead letters of the filter and of the
 // resolutions behind them, up to the present end.
-func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
+func (t *Topic) snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	n, err := t.Log.Partitions(ctx, t.Name)
 	if err != nil {
 		return nil, err
@@ -93,9 +93,12 @@ func (f Filter) firstPlace(partition int) (smallest int64, some bool) {
 	return smallest, some
 }
 
-// Index reads the spans and returns an Index of the dead letters of the filter.
-func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index, error) {
-	x := NewIndex()
+// Index takes a snapshot of the topic, and returns its offsets with an Index of the dead letters of the filter.
+func (t *Topic) Index(ctx context.Context, f Filter) (spans []kafka.Span, x *Index, err error) {
+	if spans, err = t.snapshot(ctx, f); err != nil {
+		return nil, nil, err
+	}
+	x = NewIndex()
 	total, done := kafka.TotalLen(spans), int64(0)
 	for _, s := range spans {
 		before := done
@@ -114,11 +117,11 @@ func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		done = before + s.Len()
 	}
-	return x, nil
+	return spans, x, nil
 }
 
 // errStop stops reading early.
@@ -161,11 +164,8 @@ func (t *Topic) Find(ctx context.Context, at Position) (*Letter, error) {
 // List returns the oldest dead letters of the filter, and an index of all of them. limit
 // bounds the list; 0: no bound. With settled the list includes resolved dead letters.
 func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (letters []Letter, x *Index, err error) {
-	spans, err := t.Snapshot(ctx, f)
+	spans, x, err := t.Index(ctx, f)
 	if err != nil {
-		return nil, nil, err
-	}
-	if x, err = t.Index(ctx, spans, f); err != nil {
 		return nil, nil, err
 	}
 	err = t.Letters(ctx, spans, x, func(batch []Letter) error {

@@ -142,7 +142,7 @@ func TestReal_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 	r := newRig(t, realServers(t))
 	type finding struct{ Topic, What string }
 	var plan struct {
-		Would []finding `json:"would_mend"`
+		Would []finding `json:"would_fix"`
 		Left  []finding
 	}
 	r.decode(r.must("topics", "plan", "-o", "json"), &plan)
