@@ -66,6 +66,9 @@ func newShop(ctx context.Context, w *world) (*shop, error) {
 	if s.outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, TopicsFile: w.file()}); err != nil {
 		return nil, err
 	}
+	if err := s.orders.CreateTables(ctx); err != nil {
+		return nil, err
+	}
 	for n := range skus {
 		if err := s.orders.PutStock(ctx, scenario.SKU(n), startStock); err != nil {
 			return nil, err
