@@ -50,7 +50,7 @@ func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(context.Background()); err != nil {
+	if err := errors.Join(db.Migrate(t.Context()), scenario.OrdersOf(db).CreateTables(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	s := &shop{Store: db}

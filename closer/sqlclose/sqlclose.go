@@ -89,8 +89,8 @@ func Classify(err error) error { return store.Classify(err) }
 // CloseOrders closes the orders that are unpaid and due by the database's clock, and returns
 // their stock, in one transaction. It returns one outcome for each request, in the order of the
 // requests. If several requests name one order, the first gets the verdict. The others get
-// AlreadyClosed if the first got Closed. An order whose row is locked is Contended, if the
-// database can name the locked rows.
+// AlreadyClosed if the first got Closed. An order whose row another transaction locks is Contended
+// at once. So is an order with a line or a SKU that is locked for long, if the database can name it.
 //
 // While an operator has paused the path, the error wraps orderclose.ErrPaused; if only its category is
 // paused, an order is Paused. After an error no order was closed, with one exception: the connection broke during the commit,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -67,6 +68,9 @@ func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 		if _, err := db.ExecContext(ctx, strings.ReplaceAll(table, "{id}", id)); err != nil {
 			return fmt.Errorf("create the shop's tables: %w", err)
 		}
+	}
+	if err := shopdb.New(shopdb.Options{DB: db, Dialect: d}).CreateTables(ctx); err != nil {
+		return fmt.Errorf("create the table of refunds: %w", err)
 	}
 	if err := notices.CreateTables(ctx, db, d); err != nil {
 		return err

@@ -121,7 +121,7 @@ orders:
 		t.Fatal(err)
 	}
 	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
-	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE receipts") {
+	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts") {
 		t.Errorf("exit %d, %q", code, out)
 	}
 	if _, stderr, code := run(t, nil, "migrate", "--print", "--config", file+"x"); code != 2 || !strings.Contains(stderr, "topics.yamlx") {

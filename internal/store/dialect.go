@@ -39,11 +39,8 @@ type Dialect struct {
 	// releaseStock returns an UPDATE that releases n SKUs. Its arguments are n pairs of a SKU
 	// and a quantity.
 	releaseStock func(s *mapping.Stock, n int) string
-	// spellings returns a SELECT of n SKUs, as given and as the stock spells them. Its arguments
-	// are the SKUs.
-	spellings func(s *mapping.Stock, n int) string
-	hasTable  string // a query that counts the tables of one name
-	tables    string // a query for the names of tables in a database, LIKE a pattern
+	hasTable     string // a query that counts the tables of one name
+	tables       string // a query for the names of tables in a database, LIKE a pattern
 	// deleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
 	// their ids, in JSON.
 	deleteByID func(table string) string
@@ -80,7 +77,6 @@ var mysqlDialect = Dialect{
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
 	releaseStock: mysqlReleaseStock,
-	spellings:    mysqlSpellings,
 	hasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	describe:     describe,
@@ -102,7 +98,6 @@ func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 		hint:         func(string) string { return "" },
 		unindexed:    "+",
 		releaseStock: sqliteReleaseStock,
-		spellings:    sqliteSpellings,
 		hasTable:     "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 		tables:       "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
 
@@ -142,19 +137,6 @@ func releaseStock(s *mapping.Stock) (set, where string) {
 	}
 	// NULL plus a quantity is NULL: the stock would leave reserved and be lost.
 	return more + ", " + less, " WHERE s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
-}
-
-// mysqlSpellings compares SKUs as mysqlReleaseStock does, by the collation of the stock.
-func mysqlSpellings(s *mapping.Stock, n int) string {
-	sku := "s." + mapping.Quote(s.SKU.Column)
-	return "SELECT v.sku, " + sku + " FROM (SELECT ? AS sku" + strings.Repeat(" UNION ALL SELECT ?", n-1) + ") AS v" +
-		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ") ON " + sku + " = v.sku"
-}
-
-func sqliteSpellings(s *mapping.Stock, n int) string {
-	sku := "s." + mapping.Quote(s.SKU.Column)
-	return "WITH v (sku) AS (VALUES (?)" + strings.Repeat(", (?)", n-1) + ")" +
-		" SELECT v.sku, " + sku + " FROM v JOIN " + mapping.Quote(s.Table) + " AS s ON " + sku + " = v.sku"
 }
 
 // now returns the database's clock as a value in a statement. MySQL fixes it when the

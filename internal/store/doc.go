@@ -9,8 +9,8 @@
 // A batch is closed in one transaction. The order of its statements is part of the design:
 //
 //  1. read the pauses;
-//  2. lock the orders' rows in id order, and read their status, their due time and the
-//     database's clock;
+//  2. lock the orders' rows in id order, without those that other transactions lock, and read
+//     their status, their due time and the database's clock;
 //  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
 //  4. lock and read the lines of the orders that were closed;
 //  5. insert their ledger rows and receipts, whose unique keys ensure that stock is released
@@ -28,7 +28,7 @@
 //	stock.go, event.go                          the lines, the ledger and the stock; the event of a close
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
-//	locked.go, indoubt.go                       orders that others lock; commits without an answer
+//	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
 //	pauses.go                                   pauses of closing
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
 //	postpone.go                                 moving due times to later

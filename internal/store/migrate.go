@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,13 +25,18 @@ var migrations embed.FS
 // referenceSteps are the steps that create or change the reference schema's tables of orders,
 // lines and stock. They are skipped where orders are in the shop's own tables: the other
 // tables belong to orderclose alone.
-var referenceSteps = []int64{1, 2, 3, 7}
+var referenceSteps = []int64{7}
+
+// The first steps were joined. A database with the step firstOwn and without the step joined stopped
+// in between.
+const firstOwn, joined = 4, 13
 
 // Schema is the version of the schema that a database has, and that this program needs.
 type Schema struct {
 	Has, Wants int64   // Has is 0 for a database without the schema
 	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
 	Lacks      []int64 // steps below Has that were skipped, as for the shop's own tables
+	Outdated   bool    // the schema has a version below 13, from which this program cannot migrate
 }
 
 // Newer reports whether a newer program has migrated the schema.
@@ -41,7 +47,7 @@ func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
 
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
-	return len(v.Lacks) == 0 && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants)
+	return len(v.Lacks) == 0 && !v.Outdated && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants)
 }
 
 // SchemaError says that this program cannot use the schema of the database.
@@ -52,6 +58,9 @@ func (e *SchemaError) Error() string {
 		return fmt.Sprintf("the database's schema has version %d, which only programs that need version %d or a later one can use, and this program needs %d: run a newer program",
 			e.Has, e.Oldest, e.Wants)
 	}
+	if e.Outdated {
+		return fmt.Sprintf("the database's schema has version %d, and this program can migrate it from version %d on: run orderclose migrate of commit fc16a75 first", e.Has, joined)
+	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
 	}
@@ -59,7 +68,8 @@ func (e *SchemaError) Error() string {
 }
 
 // Migrate brings the schema to the version that this program needs, step by step. It leaves a newer
-// schema as it is; if this program cannot use the newer schema, the error is a *SchemaError. Several
+// schema as it is; if this program cannot use the newer schema, or the schema has a version below 13, the
+// error is a *SchemaError. Several
 // processes may call it at once: one migrates, the others wait for at most five minutes and then
 // return an error. SQLite has no such lock: there only one process may call it.
 //
@@ -76,7 +86,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
 	ctx = context.WithValue(ctx, unlimited{}, true)
-	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && e.tooNew() {
+	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated) {
 		return e
 	}
 	p, err := s.provider(db)
@@ -84,7 +94,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
 	err = s.dialect.exclusively(ctx, db, func() error {
-		if err := s.dialect.createVersionTable(ctx, db); err != nil {
+		if err := s.createVersionTable(ctx, db); err != nil {
 			return err
 		}
 		_, err := p.Up(ctx)
@@ -127,7 +137,11 @@ const lockName = "LEFT(CONCAT('orderclose_migrate.', DATABASE()), 64)"
 // createVersionTable creates goose's table of versions with its first row, or adds a missing first row.
 // goose can create the table too. But MySQL commits CREATE TABLE by itself, and goose never adds the
 // row if it was interrupted, or lacked the privilege, before it wrote the row. SQLite has no such gap.
-func (d Dialect) createVersionTable(ctx context.Context, db *sql.DB) error {
+//
+// Before it creates the table, it refuses a database that has another table with the name of one of ours:
+// the steps, which can be repeated, would take that table for their own.
+func (s *Store) createVersionTable(ctx context.Context, db *sql.DB) error {
+	d := s.dialect
 	if d.Name == SQLite {
 		return nil
 	}
@@ -136,6 +150,9 @@ func (d Dialect) createVersionTable(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if tables == 0 {
+		if err := s.refuseForeignTables(ctx, db); err != nil {
+			return err
+		}
 		if _, err := db.ExecContext(ctx, versionTableSQL[d.Name]); err != nil {
 			return err
 		}
@@ -145,6 +162,27 @@ func (d Dialect) createVersionTable(ctx context.Context, db *sql.DB) error {
 	}
 	_, err := db.ExecContext(ctx, firstVersion)
 	return err
+}
+
+// createTable matches the name of a table that a step creates.
+var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
+
+// refuseForeignTables returns an error if a table exists that a step would create.
+func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB) error {
+	var steps strings.Builder
+	if err := WriteMigrations(&steps, string(s.dialect.Name), s.mapped); err != nil {
+		return err
+	}
+	for _, table := range createTable.FindAllStringSubmatch(steps.String(), -1) {
+		var exists int
+		if err := db.QueryRowContext(ctx, s.dialect.hasTable, table[1]).Scan(&exists); err != nil {
+			return err
+		}
+		if exists > 0 {
+			return fmt.Errorf("the database has a table %s that orderclose did not create: use another database, or describe your own tables in topics.yaml (key orders)", table[1])
+		}
+	}
+	return nil
 }
 
 func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
@@ -200,6 +238,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err != nil {
 		return v, s.failed(ctx, err, "read the schema's version")
 	}
+	v.Outdated = slices.Contains(has, firstOwn) && !slices.Contains(has, joined)
 	for _, step := range wants {
 		if step < v.Has && !slices.Contains(has, step) {
 			v.Lacks = append(v.Lacks, step)

@@ -223,6 +223,38 @@ func databaseThatExists(t *testing.T) {
 	}
 }
 
+// The steps can be repeated, so they would take another program's table for their own.
+func TestMySQL_AForeignTableIsNotTakenForOurs(t *testing.T) { eachServer(t, foreignTable) }
+
+func foreignTable(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t)})
+	exec(t, s.DB(), "CREATE TABLE stock (a INT)")
+	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "a table stock that orderclose did not create") {
+		t.Errorf("error %v; want one that names the table", err)
+	}
+	if got := texts(t, s, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"); got != "stock" {
+		t.Errorf("the database has %s", got)
+	}
+	exec(t, s.DB(), "DROP TABLE stock")
+	must(t, s.Migrate(t.Context()))
+}
+
+// The server commits each CREATE TABLE by itself.
+func TestMySQL_AMigrationThatStoppedInAStepGoesOn(t *testing.T) { eachServer(t, migrationStopped) }
+
+func migrationStopped(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	for _, q := range []string{
+		"DROP TABLE orders", "DROP TABLE pauses", "ALTER TABLE orderclose_schema DROP COLUMN oldest", "DELETE FROM orderclose_schema WHERE version_id > 3",
+	} {
+		exec(t, s.DB(), q)
+	}
+	must(t, s.Migrate(t.Context()))
+	must(t, s.Migrated(t.Context()))
+	overdue(t, s, "a")
+	must(t, <-closeA(t, s))
+}
+
 func TestMySQL_ServersMigrateOnce(t *testing.T) { eachServer(t, serversMigrateOnce) }
 
 func serversMigrateOnce(t *testing.T) {

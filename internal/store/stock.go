@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // kind is why stock was released or shipped. It is the last part of the ledger's key.
@@ -191,16 +192,23 @@ type spellingError struct {
 
 func (e *spellingError) Error() string { return "SKUs are not spelled as in the stock" }
 
+// maxSpellings is the maximum number of SKUs in one query of spellings. SQLite unites at most 500
+// SELECTs.
+const maxSpellings = 400
+
 // spellings returns the stock's spelling of each SKU that the stock finds by its collation
 // and spells otherwise, such as ink for INK.
 func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error) {
+	stock := s.q.m.Stock
+	sku := mapping.Quote(stock.SKU.Column)
+	one := "SELECT ?, " + sku + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + sku + " = ?"
 	spelt := map[string]string{}
-	for part := range slices.Chunk(skus, maxIn) {
-		args := make([]any, len(part))
-		for i, sku := range part {
-			args[i] = s.q.skuArg(sku)
+	for part := range slices.Chunk(skus, maxSpellings) {
+		args := make([]any, 0, 2*len(part))
+		for _, sku := range part {
+			args = append(args, sku, s.q.skuArg(sku))
 		}
-		err := eachRow(tx, s.dialect.spellings(s.q.m.Stock, len(part)), args, func(rows *sql.Rows) error {
+		err := eachRow(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args, func(rows *sql.Rows) error {
 			var written, is string
 			err := rows.Scan(&written, &is)
 			if written != is {

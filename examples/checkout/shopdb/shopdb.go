@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -54,6 +55,26 @@ func New(o Options) *Orders {
 		o.Now = time.Now
 	}
 	return &Orders{o.DB, dialect{o.Dialect, o.Now}}
+}
+
+// CreateTables creates the table of refunds if it is missing: one row for each payment that a customer
+// gets back, because it came after the order was closed, cancelled or paid by another payment.
+func (o *Orders) CreateTables(ctx context.Context) error {
+	id, at := "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "DATETIME(3)"
+	if o.sql.name == producer.SQLite {
+		id, at = "TEXT", "INTEGER"
+	}
+	_, err := o.db.ExecContext(ctx, strings.NewReplacer("{id}", id, "{at}", at).Replace(`CREATE TABLE IF NOT EXISTS refund_intents (
+  order_id   {id} NOT NULL,
+  payment_id {id} NOT NULL,
+  reason     VARCHAR(16) NOT NULL, -- closed, cancelled or paid_twice
+  created_at {at} NOT NULL,
+  PRIMARY KEY (order_id, payment_id)
+)`))
+	if faultOf(err) != faultNone {
+		return unavailable(ctx, err)
+	}
+	return err
 }
 
 // Tx is a transaction of a checkout: the changes of an order, and the shop's writes to its

@@ -287,6 +287,7 @@ func TestCheckDatabase_RefusesOtherCollations(t *testing.T) {
 		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin, with"},
 		{Column{Collation: "utf8mb4_general_ci", Generated: true}, Column{Collation: "ascii_bin"}, "generate the column with COLLATE ascii_bin"},
 		{Column{Collation: "utf8mb4_general_ci"}, Column{Collation: "utf8mb4_general_ci"}, ""},
+		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_0900_bin"}, "ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_0900_bin NOT NULL"}, // counts trailing spaces
 		{Column{Collation: "ascii_bin"}, Column{Collation: "utf8mb4_bin"}, ""},
 		{Column{Collation: "utf8mb4_general_ci"}, Column{}, ""}, // a UUID of MariaDB
 	} {

@@ -142,12 +142,12 @@ func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []
 }
 
 // sameCollation checks that a column of the table lines has the collation of the column other of another
-// table. Collations that end in _bin are alike: all compare exactly.
+// table. The collation bin of all character sets is one.
 func (d *databaseChecker) sameCollation(path string, schema Schema, lines, column, table, other string) {
 	c, _ := schema[lines].column(column)
 	want, _ := schema[table].column(other)
-	exact := strings.HasSuffix(c.Collation, "_bin") && strings.HasSuffix(want.Collation, "_bin")
-	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || exact {
+	bin := func(collation string) bool { _, rules, _ := strings.Cut(collation, "_"); return rules == "bin" }
+	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || bin(c.Collation) && bin(want.Collation) {
 		return
 	}
 	null := " NOT NULL"

@@ -48,6 +48,9 @@ func newShop(ctx context.Context, w *world) (*shop, error) {
 	if s.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, TopicsFile: w.file()}); err != nil {
 		return nil, err
 	}
+	if err := s.Orders.CreateTables(ctx); err != nil {
+		return nil, err
+	}
 	return s, s.Stock(ctx, skus)
 }
 

@@ -30,6 +30,7 @@ type Orders interface {
 	Pay(ctx context.Context, id, payment string) (shopdb.Answer, error)
 	Cancel(ctx context.Context, id string) (shopdb.Answer, error)
 	PutStock(ctx context.Context, sku string, available int64) error
+	CreateTables(ctx context.Context) error
 }
 
 // Shop is a checkout: it creates orders, publishes them, and takes payments. Its methods are
@@ -55,8 +56,11 @@ type Shop struct {
 	last      time.Time // the latest due time
 }
 
-// Stock puts the given number of SKUs into the store.
+// Stock creates the shop's own tables and puts the given number of SKUs into the store.
 func (s *Shop) Stock(ctx context.Context, skus int) error {
+	if err := s.Orders.CreateTables(ctx); err != nil {
+		return err
+	}
 	s.stock = map[string]int64{}
 	for n := range skus {
 		if err := s.Orders.PutStock(ctx, SKU(n), startStock); err != nil {

@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"embed"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
@@ -14,6 +16,7 @@ var schemaClaims = []claim{
 	{"ANewerSchemaIsUsedIfItSaysSo", newerSchema},
 	{"MigratingTwiceChangesNothing", migratingTwice},
 	{"PrintedSchemaIsTheSchema", printedSchema},
+	{"ASchemaAtVersion13IsThatOfANewDatabase", joinedSteps},
 	{"PingAnswers", pingAnswers},
 }
 
@@ -29,8 +32,15 @@ func wrongSchemaVersion(t *testing.T, s *shop) {
 	s.wrongVersion(0, "run orderclose migrate")
 	s.migrated()
 	s.must(s.Migrated(t.Context()))
-	s.exec("DELETE FROM orderclose_schema WHERE version_id > 2")
-	s.wrongVersion(2, "run orderclose migrate")
+	s.exec("DELETE FROM orderclose_schema WHERE version_id > 13")
+	s.wrongVersion(13, "run orderclose migrate")
+	s.exec("DELETE FROM orderclose_schema WHERE version_id > 12")
+	s.wrongVersion(12, "run orderclose migrate of commit fc16a75 first")
+	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "commit fc16a75") {
+		t.Errorf("%v; want the commit that can migrate", err)
+	}
+	s.exec("DELETE FROM orderclose_schema WHERE version_id = 7")
+	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (13, 1)")
 	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (999, 1)")
 	s.wrongVersion(999, "lacks the steps")
 }
@@ -81,6 +91,58 @@ func printedSchema(t *testing.T, s *shop) {
 	if err := store.WriteMigrations(&printed, "oracle", false); err == nil {
 		t.Error("the schema was printed for an unknown database")
 	}
+}
+
+//go:embed testdata
+var testdata embed.FS
+
+// joinedSteps migrates a database that the steps of earlier programs brought to version 13, with an
+// order, and then a new one. Both have the same tables and the same versions.
+func joinedSteps(t *testing.T, s *shop) {
+	text, err := testdata.ReadFile("testdata/version13_" + string(s.Dialect()) + ".sql")
+	s.must(err)
+	for statement := range strings.SplitSeq(withoutComments(string(text)), ";") {
+		if strings.TrimSpace(statement) != "" {
+			s.exec(statement)
+		}
+	}
+	s.must(s.PutStock(t.Context(), "ink", 1000))
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
+	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
+	want(t, "verdict at version 13", verdicts(s.close("a")), []string{"a closed"})
+	s.answer(s.Pay(t.Context(), "a", "late"))
+	refunds := s.refunds()
+
+	s.wrongVersion(13, "run orderclose migrate")
+	s.must(s.Migrate(t.Context()))
+	s.must(s.CreateTables(t.Context()))
+	s.must(s.Migrated(t.Context()))
+	want(t, "refunds", s.refunds(), refunds)
+	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a already_closed", "b closed"})
+	want(t, "stock", s.stock(), []string{"ink 1000 0"})
+	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
+
+	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps", "pauses", "refund_intents", "orderclose_schema"} {
+		s.exec("DROP TABLE " + table)
+	}
+	s.migrated()
+	want(t, "tables of a new database", s.definitions(), tables)
+	want(t, "versions of a new database", s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id"), versions)
+}
+
+// definitions returns the columns and indexes of all tables but the shop's refund_intents.
+func (s *shop) definitions() []string {
+	s.Helper()
+	if s.Dialect() == store.SQLite {
+		return append(s.texts(`SELECT m.name || ' ' || c.cid || ' ' || c.name || ' ' || c.type || ' ' || c."notnull" || ' ' || COALESCE(c.dflt_value, '-') || ' ' || c.pk
+			FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT IN ('refund_intents', 'sqlite_sequence') ORDER BY 1`),
+			s.texts("SELECT name || ' ' || tbl_name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY 1")...)
+	}
+	return append(s.texts(`SELECT CONCAT_WS(' ', table_name, ordinal_position, column_name, column_type, is_nullable, COALESCE(column_default, '-'),
+		COALESCE(collation_name, '-'), column_key, extra, column_comment) AS def FROM information_schema.columns
+		WHERE table_schema = DATABASE() AND table_name <> 'refund_intents' ORDER BY def`),
+		s.texts(`SELECT CONCAT_WS(' ', table_name, index_name, seq_in_index, column_name, non_unique) AS def FROM information_schema.statistics
+			WHERE table_schema = DATABASE() AND table_name <> 'refund_intents' ORDER BY def`)...)
 }
 
 func withoutComments(text string) string {

@@ -56,6 +56,7 @@ func (s *shop) must(err error) {
 func (s *shop) migrated(skus ...string) *shop {
 	s.Helper()
 	s.must(s.Migrate(s.Context()))
+	s.must(s.CreateTables(s.Context()))
 	for _, sku := range skus {
 		s.must(s.PutStock(s.Context(), sku, 1000))
 	}
