@@ -21,20 +21,21 @@ type runTransaction func(ctx context.Context, requests []orderclose.CloseRequest
 // the store fails, and counts the outcomes. It also passes the duration and the failures of the
 // store's calls to the batcher's limiter.
 type transactions struct {
-	culprits *bisect.Culprits
+	store    Store
+	culprits bisect.Culprits
 	metrics  *closerMetrics
 	batcher  *batcher
 	pauses   *pauseLog
 }
 
 func newTransactions(s Store, m *closerMetrics, b *batcher, p *pauseLog, logger *slog.Logger) *transactions {
-	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b, p}
+	return &transactions{measuredStore{bisect.Wrapped{Store: s}, b}, bisect.Culprits{Proof: bisect.ProofPipeline, Logger: logger}, m, b, p}
 }
 
 // run closes the orders of one transaction.
 func (t *transactions) run(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
-	outcomes, err := t.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
+	outcomes, err := t.culprits.Close(ctx, t.store, orderclose.PathPipeline, requests)
 	switch {
 	case err == nil:
 		t.metrics.Batch(time.Since(began))
@@ -59,7 +60,7 @@ func (t *transactions) run(ctx context.Context, requests []orderclose.CloseReque
 
 // measuredStore is a Store whose call durations feed the limiter.
 type measuredStore struct {
-	Store
+	bisect.Wrapped
 	batcher *batcher
 }
 
@@ -80,12 +81,6 @@ func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	}
 	return outcomes, err
 }
-
-// MaxBatch is the largest batch that the Store accepts; 0 means no limit.
-func (s measuredStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
-
-// Probe implements bisect.Prober.
-func (s measuredStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.Store) }
 
 // pulseKey is the context key of a transaction's pulse.
 type pulseKey struct{}

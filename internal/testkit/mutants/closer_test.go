@@ -59,7 +59,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a panic of the store counts as an outage",
-		edits: []edit{{"internal/bisect/bisect.go", "b.store.CloseOrders(ctx, b.path, part)\n		return err\n	})\n", "b.store.CloseOrders(ctx, b.path, part)\n		return err\n	})\n	if _, is := errors.AsType[*retry.PanicError](err); is {\n		err = fmt.Errorf(\"%w: %w\", orderclose.ErrUnavailable, err)\n	}\n"}},
+		edits: []edit{{"internal/bisect/search.go", "r.store.CloseOrders(ctx, r.path, part)\n		return err\n	})\n", "r.store.CloseOrders(ctx, r.path, part)\n		return err\n	})\n	if _, is := errors.AsType[*retry.PanicError](err); is {\n		err = errors.Join(orderclose.ErrUnavailable, err)\n	}\n"}},
 		pkg:   "closer", run: "APanicOfTheStore", says: "retried (-want +got)",
 	},
 	{
@@ -124,7 +124,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an order for which the payment provider has no answer keeps others pending",
-		edits: []edit{{"closer/payment/search.go", "	err := b.search(ctx, unanswered, suspects)\n", "	err := b.search(ctx, unanswered[:0], suspects)\n"}},
+		edits: []edit{{"closer/payment/batch.go", "err = retry.WithCauses(b.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrStoreDown"}},
 		pkg:   "closer/payment", run: "TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending", says: "status 0, bad: false",
 	},
 	{
