@@ -9,8 +9,13 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "transactions that wait for a lock keep all others waiting",
-		edits: []edit{{"closer/batcher.go", "b.running-b.slow >= maxQuick", "b.running >= maxQuick"}},
+		edits: []edit{{"closer/batcher.go", "		case !g.slow:\n", "		default:\n"}},
 		pkg:   "closer", run: "TestBatcher_", says: "want all 4 workers",
+	},
+	{
+		name:  "replays take the workers of fresh orders",
+		edits: []edit{{"closer/batcher.go", "used.replays == 0", "used.replays >= 0"}},
+		pkg:   "closer", run: "TestBatcher_OneWorkerServesReplays", says: "replays use 4 of 4 workers",
 	},
 	{
 		name:  "an order is retried without end",
@@ -64,7 +69,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "calls of the store that ignore their context end all closing in silence",
-		edits: []edit{{"closer/batcher.go", "func() { b.onHang() }", "func() {}"}},
+		edits: []edit{{"closer/transaction.go", "partition.WatchCall(g.ctx, t.onHang)", "partition.WatchCall(g.ctx, func() {})"}},
 		pkg:   "closer", run: "ACallThatIgnoresItsContext", says: "the first call of OnHang",
 	},
 	{
