@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -14,31 +15,39 @@ import (
 )
 
 // testBatcher is a batcher whose transactions end one by one, when the test sends to
-// release.
+// release. It is the store of its transactions.
 type testBatcher struct {
 	*batcher
+	transactions *transactions
 	t            *testing.T
 	release      chan error
 	mu           sync.Mutex
-	transactions []string // the orders of each transaction, in the order of their start
+	ran          []string // the orders of each transaction, in the order of their start
 }
 
 func newTestBatcher(t *testing.T, workers int) *testBatcher {
+	m, err := newMetrics(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := &testBatcher{t: t, release: make(chan error)}
 	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(int) {})
-	b.batcher.run = b.transaction
+	b.transactions = &transactions{
+		batcher: b.batcher, store: b, metrics: m, onHang: func() {},
+		pauses: &pauseLog{logger: slog.New(slog.DiscardHandler), at: map[string]time.Time{}},
+	}
 	return b
 }
 
-func (b *testBatcher) transaction(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (b *testBatcher) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	var ids []string
 	outcomes := make([]orderclose.Outcome, len(requests))
 	for i, r := range requests {
 		ids = append(ids, r.OrderID)
-		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed}
+		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.AlreadyClosed}
 	}
 	b.mu.Lock()
-	b.transactions = append(b.transactions, strings.Join(ids, " "))
+	b.ran = append(b.ran, strings.Join(ids, " "))
 	b.mu.Unlock()
 	select {
 	case err := <-b.release:
@@ -67,7 +76,7 @@ type answer struct {
 func (b *testBatcher) wait(ctx context.Context, name string, n int, replay bool) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
-		outcomes, err := b.close(ctx, orders(name, n), replay, func() {})
+		outcomes, err := b.transactions.close(ctx, orders(name, n), replay, func() {})
 		got <- answer{outcomes, err}
 	}()
 	synctest.Wait()
@@ -79,7 +88,7 @@ func (b *testBatcher) finish() {
 	b.t.Helper()
 	close(b.release)
 	synctest.Wait()
-	if b.running != 0 || b.replaying != 0 || b.inFlight != 0 || len(b.fresh) != 0 || len(b.replays) != 0 {
+	if len(b.running) != 0 || len(b.fresh) != 0 || len(b.replays) != 0 {
 		b.t.Errorf("left behind: %+v", b.batcher)
 	}
 }
@@ -96,7 +105,7 @@ func TestBatcher_RunsFreshOrdersFirstAndAReplayAfterTen(t *testing.T) {
 		}
 		b.finish()
 		var order strings.Builder
-		for _, ids := range b.transactions[1:] {
+		for _, ids := range b.ran[1:] {
 			order.WriteByte(ids[0])
 		}
 		if got, want := order.String(), "ffffffffffrffffffffffrfffffr"; got != want {
@@ -112,8 +121,8 @@ func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 		jobB, jobC, jobE := b.wait(t.Context(), "b", 3, false), b.wait(t.Context(), "c", 6, false), b.wait(t.Context(), "e", 2, false)
 		b.release <- nil
 		synctest.Wait()
-		if want := "b0 b1 b2 c0 c1 c2 c3 c4 c5"; len(b.transactions) != 2 || b.transactions[1] != want {
-			t.Fatalf("transactions of %q; want the second to be %q, as ten may go together", b.transactions, want)
+		if want := "b0 b1 b2 c0 c1 c2 c3 c4 c5"; len(b.ran) != 2 || b.ran[1] != want {
+			t.Fatalf("transactions of %q; want the second to be %q, as ten may go together", b.ran, want)
 		}
 		b.release <- nil
 		for name, got := range map[string]answer{"b": <-jobB, "c": <-jobC} {
@@ -121,7 +130,7 @@ func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 				t.Errorf("%s got %+v, want its own %d", name, got, want)
 			}
 		}
-		failed := errors.New("away")
+		failed := fmt.Errorf("away: %w", orderclose.ErrStoreDown)
 		b.release <- failed
 		if got := <-jobE; !errors.Is(got.err, failed) {
 			t.Errorf("got %+v, want the error", got)
@@ -137,12 +146,14 @@ func TestBatcher_OneWorkerServesReplays(t *testing.T) {
 		for range 5 {
 			b.wait(t.Context(), "r", 1, true)
 		}
-		if b.replaying != 1 {
-			t.Errorf("replays use %d of 4 workers, want 1", b.replaying)
+		if used := b.counts(); used.replays != 1 {
+			t.Errorf("replays use %d of 4 workers, want 1", used.replays)
 		}
-		b.wait(t.Context(), "f", 1, false)
-		if b.transactions[len(b.transactions)-1] != "f0" {
-			t.Errorf("a fresh order waits beside a replay: %q", b.transactions)
+		for _, name := range []string{"f", "g"} {
+			b.wait(t.Context(), name, 1, false)
+			if b.ran[len(b.ran)-1] != name+"0" {
+				t.Errorf("a fresh order waits beside a replay: %q", b.ran)
+			}
 		}
 		b.finish()
 	})
@@ -159,7 +170,12 @@ func TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow(t *testing.T) {
 		counts := func() (running, slow int) {
 			b.batcher.mu.Lock()
 			defer b.batcher.mu.Unlock()
-			return b.running, b.slow
+			for _, g := range b.running {
+				if g.slow {
+					slow++
+				}
+			}
+			return len(b.running), slow
 		}
 		if running, _ := counts(); running != 2 {
 			t.Errorf("%d transactions run at once, want 2", running)
@@ -179,10 +195,10 @@ func TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow(t *testing.T) {
 func TestBatcher_CutsAWaitingJobToTheCurrentLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 2)
-		b.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
+		b.failed()
 		got := b.wait(t.Context(), "a", 10, false)
-		if b.inFlight != b.limiter.minLimit {
-			t.Errorf("%d are in flight, want %d", b.inFlight, b.limiter.minLimit)
+		if used := b.counts(); used.orders != b.limiter.minLimit {
+			t.Errorf("%d are in flight, want %d", used.orders, b.limiter.minLimit)
 		}
 		b.finish()
 		if n := len((<-got).outcomes); n != b.limiter.minLimit {
@@ -198,16 +214,16 @@ func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := b.wait(ctx, "b", 5, false) // too many beside 8
 		b.wait(t.Context(), "c", 2, false)
-		if len(b.transactions) != 1 {
-			t.Fatalf("transactions %q, with a limit of 10", b.transactions)
+		if len(b.ran) != 1 {
+			t.Fatalf("transactions %q, with a limit of 10", b.ran)
 		}
 		cancel()
 		if got := <-gone; got.err == nil {
 			t.Error("5 orders ran beside 8, with a limit of 10")
 		}
 		synctest.Wait()
-		if len(b.transactions) != 2 || b.transactions[1] != "c0 c1" {
-			t.Errorf("transactions %q; want the job behind to run", b.transactions)
+		if len(b.ran) != 2 || b.ran[1] != "c0 c1" {
+			t.Errorf("transactions %q; want the job behind to run", b.ran)
 		}
 		b.finish()
 	})
@@ -226,13 +242,13 @@ func TestBatcher_ATransactionRunsUntilAllItsJobsLeave(t *testing.T) {
 			t.Errorf("the job that left got %+v", got)
 		}
 		synctest.Wait()
-		if b.running != 1 {
+		if len(b.running) != 1 {
 			t.Error("the transaction ended when the first job left")
 		}
 		stopTwo()
 		<-jobC
 		synctest.Wait()
-		if b.running != 0 {
+		if len(b.running) != 0 {
 			t.Error("the transaction goes on without a job")
 		}
 		b.finish()

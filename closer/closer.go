@@ -14,8 +14,8 @@
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
 // (retries.go). Of the orders of a paused category it asks for one again and again, until that one is
 // closed (paused.go). An offset is committed only when everything below it is settled. A
-// batcher combines the batches of all handlers into transactions, fresh orders first
-// (batcher.go). transaction.go runs the transactions. A limiter keeps the number of orders
+// batcher combines the batches of all handlers into groups, fresh orders first
+// (batcher.go). Each group is closed in a transaction (transaction.go). A limiter keeps the number of orders
 // in transactions to what the store closes quickly (limiter.go).
 //
 // Records are delivered at least once. A repeated record is harmless because the Store
@@ -36,6 +36,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 )
@@ -44,8 +45,8 @@ import (
 const Stage = "closer"
 
 // Defaults of Options. Two transactions of 500 orders at once saturate one database server. Larger
-// ones only hold their locks longer. Two more workers serve while transactions wait for locks or for
-// a service.
+// ones only hold their locks longer. Two more workers serve replays, and fresh orders while other
+// transactions wait for locks or for a service.
 const (
 	DefaultBatch   = 500
 	DefaultWorkers = 4
@@ -106,8 +107,8 @@ type Options struct {
 	DeadLetterTopic string
 	ControlTopic    string // receives notices of losses
 	Batch           int    // maximum orders in a transaction; default DefaultBatch
-	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most two of them
-	// began less than TargetLatency ago.
+	// Workers is the maximum of concurrent transactions; default DefaultWorkers. At most one of them
+	// is of replays, and at most two of the others began less than TargetLatency ago.
 	Workers       int
 	TargetLatency time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
@@ -139,14 +140,14 @@ type Options struct {
 
 // Closer closes due orders. Make it with New. Its methods are safe for concurrent use.
 type Closer struct {
-	o       Options
-	metrics *closerMetrics
-	batcher *batcher
-	memory  *partition.MemoryLimit
-	stage   partition.Stage
-	pauses  *pauseLog
-	buckets atomic.Pointer[orderclose.Buckets]
-	runs    atomic.Int32 // calls of Run that have not returned
+	o            Options
+	metrics      *closerMetrics
+	transactions *transactions
+	memory       *partition.MemoryLimit
+	stage        partition.Stage
+	pauses       *pauseLog
+	buckets      atomic.Pointer[orderclose.Buckets]
+	runs         atomic.Int32 // calls of Run that have not returned
 }
 
 // SetBuckets replaces the buckets for orders that are retried or not due yet. It may be called
@@ -193,12 +194,15 @@ func New(o Options) (*Closer, error) {
 		Metrics: m.Metrics, Memory: c.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	c.SetBuckets(o.Buckets)
-	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit)
-	c.batcher.run = newTransactions(o.Store, m, c.batcher, c.pauses, o.Logger).run
-	c.batcher.onHang = func() {
-		if c.runs.Load() > 0 {
-			o.OnHang("a call of the store has not returned 10 s after its context ended")
-		}
+	c.transactions = &transactions{
+		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit),
+		store:   o.Store, metrics: m, pauses: c.pauses,
+		culprits: bisect.Culprits{Proof: bisect.ProofPipeline, Logger: o.Logger},
+		onHang: func() {
+			if c.runs.Load() > 0 {
+				o.OnHang("a call of the store has not returned 10 s after its context ended")
+			}
+		},
 	}
 	return c, nil
 }

@@ -86,7 +86,7 @@ func (h *handler) nextBatch() []*entry {
 	if h.backoff != nil && now.Before(h.retryAt) {
 		return nil
 	}
-	return h.next(now, h.batcher.batchSize(h.replay))
+	return h.next(now, h.transactions.batcher.batchSize(h.replay))
 }
 
 // closeBatch closes a batch and applies the outcomes.
@@ -119,7 +119,7 @@ func (h *handler) closeBatch(batch []*entry) {
 func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	ctx, cancel := retry.Linger(h.Ctx, retry.LingerTime)
 	defer cancel()
-	return h.batcher.close(ctx, requests, h.replay, h.Beat)
+	return h.transactions.close(ctx, requests, h.replay, h.Beat)
 }
 
 // requeue queues a batch that the store did not close, to be tried after a pause. The error

@@ -3,7 +3,6 @@ package closer
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -13,28 +12,78 @@ import (
 	"github.com/orderclose/orderclose/internal/partition"
 )
 
-// runTransaction closes orders. With an error, some orders or all have no verdict, and outcomes
-// may be empty. The context ends when no job waits for the transaction any longer.
-type runTransaction func(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+const (
+	// storeTimeout is how long one call of the store may take before it counts as
+	// hanging: eight times the read timeout of one database statement.
+	storeTimeout = 2 * time.Minute
+	// beatEvery is how often a loop that waits for the store calls Beat on its pulse.
+	beatEvery = 5 * time.Second
+)
 
-// transactions closes the orders of each transaction through the store, finds the orders on which
-// the store fails, and counts the outcomes. It also passes the duration and the failures of the
-// store's calls to the batcher's limiter.
+// transactions runs the groups of the batcher through the store, finds the orders on which the store
+// fails, counts the outcomes, and passes them to the loops that wait.
 type transactions struct {
-	culprits *bisect.Culprits
-	metrics  *closerMetrics
 	batcher  *batcher
+	store    Store
+	culprits bisect.Culprits
+	metrics  *closerMetrics
 	pauses   *pauseLog
+	onHang   func() // is called if a transaction goes on long after its context has ended
 }
 
-func newTransactions(s Store, m *closerMetrics, b *batcher, p *pauseLog, logger *slog.Logger) *transactions {
-	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b, p}
+// close closes the first of the requests, as many as the limiter allows when their group
+// starts. If ctx ends, close returns at once, and the orders may or may not be closed.
+// close calls beat every few seconds, but stops when a call of the store takes longer
+// than storeTimeout. With an error, some orders or all have no verdict, and outcomes may be empty.
+func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool, beat func()) ([]orderclose.Outcome, error) {
+	j := &job{replay: replay, requests: requests, done: make(chan struct{})}
+	t.start(t.batcher.add(j))
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-j.done:
+			return j.outcomes, j.err
+		case <-ctx.Done():
+			t.start(t.batcher.leave(j))
+			return nil, ctx.Err()
+		case <-tick.C:
+			if !t.batcher.hangs(j) {
+				beat()
+			}
+		}
+	}
 }
 
-// run closes the orders of one transaction.
-func (t *transactions) run(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (t *transactions) start(groups []*group) {
+	for _, g := range groups {
+		go t.run(g)
+	}
+}
+
+// run closes the orders of a group and gives each job its outcomes.
+func (t *transactions) run(g *group) {
+	requests := make([]orderclose.CloseRequest, 0, g.orders)
+	for _, j := range g.jobs {
+		requests = append(requests, j.requests...)
+	}
+	late := time.AfterFunc(t.batcher.limiter.target, func() { t.start(t.batcher.slow(g)) })
+	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns
 	began := time.Now()
-	outcomes, err := t.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
+	outcomes, err := t.culprits.Close(g.ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
+	returned()
+	late.Stop()
+	t.report(requests, outcomes, err, began)
+	for _, j := range g.jobs {
+		n := len(j.requests)
+		j.outcomes, j.err, outcomes = outcomes[:n:n], err, outcomes[n:]
+		close(j.done)
+	}
+	t.start(t.batcher.ended(g))
+}
+
+// report counts the outcomes of a transaction, and takes note of pauses and outages.
+func (t *transactions) report(requests []orderclose.CloseRequest, outcomes []orderclose.Outcome, err error, began time.Time) {
 	switch {
 	case err == nil:
 		t.metrics.Batch(time.Since(began))
@@ -43,7 +92,7 @@ func (t *transactions) run(ctx context.Context, requests []orderclose.CloseReque
 		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
 		t.pauses.noted(allOrders, pause)
 	case errors.Is(err, bisect.ErrNoVerdicts):
-		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
+		t.batcher.failed()
 	}
 	for i, o := range outcomes {
 		if o.Verdict == "" {
@@ -54,13 +103,13 @@ func (t *transactions) run(ctx context.Context, requests []orderclose.CloseReque
 			t.metrics.Lateness(requests[i].Category, -o.Remaining())
 		}
 	}
-	return outcomes, err
 }
 
-// measuredStore is a Store whose call durations feed the limiter.
+// measuredStore is the Store of one group. The durations of its calls feed the limiter.
 type measuredStore struct {
-	Store
+	bisect.Wrapped
 	batcher *batcher
+	group   *group
 }
 
 // CloseOrders implements Store. The limiter ignores a batch that failed, in which an order was
@@ -68,29 +117,13 @@ type measuredStore struct {
 // of the store.
 func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
-	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
-		defer pulse.Beat() // after a panic, too
-	}
+	defer s.group.pulse.Beat() // after a panic, too
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
-		s.batcher.updateLimit(func(l *limiter, inFlight int) { l.observe(sample{len(requests), inFlight, began, time.Since(began)}) })
+		s.batcher.observe(len(requests), began)
 	}
 	return outcomes, err
-}
-
-// MaxBatch is the largest batch that the Store accepts; 0 means no limit.
-func (s measuredStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
-
-// Probe implements bisect.Prober.
-func (s measuredStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.Store) }
-
-// pulseKey is the context key of a transaction's pulse.
-type pulseKey struct{}
-
-// withPulse returns a context with the pulse that beats after each call of the store.
-func withPulse(ctx context.Context, p *partition.Pulse) context.Context {
-	return context.WithValue(ctx, pulseKey{}, p)
 }

@@ -225,7 +225,7 @@ func New(o Options) (*Compensator, error) {
 	return &Compensator{
 		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
-		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep, o.Logger),
+		culprits: &bisect.Culprits{Logger: o.Logger},
 		recorder: recorder{history: o.History, logger: o.Logger},
 	}, nil
 }

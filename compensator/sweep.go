@@ -217,7 +217,7 @@ func (s *sweepRun) closePage(ctx context.Context, page []orderclose.Order) ([]or
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
-	return s.culprits.CloseOrders(ctx, orderclose.PathSweep, requests)
+	return s.culprits.Close(ctx, s.o.Store, orderclose.PathSweep, requests)
 }
 
 // count counts the outcomes of a page, and looks up why its closed orders were

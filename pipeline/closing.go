@@ -133,20 +133,9 @@ func (a *App) sweepSource() (sweepSource, error) {
 	return a.conns.Store, nil
 }
 
-// sweepStore is the store of the compensator. It closes orders by the configured method.
+// sweepStore is the store of the compensator: the source finds orders, and the configured method
+// closes them. The source is the database, and a service may do the closing.
 type sweepStore struct {
 	sweepSource
-	method closer.Store
+	bisect.Wrapped
 }
-
-// CloseOrders implements compensator.Store.
-func (s sweepStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	return s.method.CloseOrders(ctx, path, requests)
-}
-
-// Probe reports whether the store that closes works. It replaces the Probe of the embedded
-// sweepSource: the source is the database, and a service may do the closing.
-func (s sweepStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.method) }
-
-// MaxBatch returns how many orders the store that closes accepts at once.
-func (s sweepStore) MaxBatch() int { return bisect.MaxBatch(s.method) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
@@ -75,7 +76,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
-		Store:        sweepStore{source, method.store},
+		Store:        sweepStore{source, bisect.Wrapped{Store: method.store}},
 		Investigator: a.investigator(source),
 		Missed:       a.o.Missed,
 		Name:         a.o.Config.Topics.Close, // distinguishes pipelines that share a database

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -22,7 +23,7 @@ import (
 func restarted(log ops.ControlLog, keeper pauseKeeper, wait time.Duration) (s *pausedStore, ignores *bool) {
 	ignores = new(bool)
 	return &pausedStore{
-		Store: alwaysStore{}, now: time.Now, logger: slog.New(slog.DiscardHandler), ignored: func(is bool) { *ignores = is },
+		Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, logger: slog.New(slog.DiscardHandler), ignored: func(is bool) { *ignores = is },
 		name: "order-close", wait: wait, keeper: keeper, control: ops.NewControl(log, "control"), mu: make(turn, 1),
 	}, ignores
 }

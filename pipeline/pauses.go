@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -28,7 +27,7 @@ const (
 // pausedStore is a closer.Store that obeys the pauses in the control topic. The store of the database
 // has its own pauses, which each transaction reads.
 type pausedStore struct {
-	closer.Store
+	bisect.Wrapped
 	now     func() time.Time
 	logger  *slog.Logger
 	ignored func(bool)    // tells the metric whether sweeps ignore pauses
@@ -120,12 +119,6 @@ func (s *pausedStore) readForSweep(ctx context.Context) ([]wire.Pause, error) {
 	return on, err
 }
 
-// Probe reports whether the store works.
-func (s *pausedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, s.Store) }
-
-// MaxBatch returns how many orders the store accepts at once.
-func (s *pausedStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
-
 // withPauses returns the method with pauses from the control topic, unless the store has its own. A
 // compensator without Kafka cannot be paused.
 func (a *App) withPauses(method closeMethod) closeMethod {
@@ -133,7 +126,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 		return method
 	}
 	method.store = &pausedStore{
-		Store: method.store, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.PausesIgnored,
+		Wrapped: bisect.Wrapped{Store: method.store}, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.PausesIgnored,
 		mu: make(turn, 1), name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
 		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control), keeper: a.pauseKeeper(),
 	}

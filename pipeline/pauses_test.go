@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -48,7 +49,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &pauseTopic{fails: true}
 		control := ops.NewControl(log, "control")
-		s := &pausedStore{Store: alwaysStore{}, now: time.Now, control: control, mu: make(turn, 1), ignored: func(bool) {}}
+		s := &pausedStore{Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, control: control, mu: make(turn, 1), ignored: func(bool) {}}
 		paused := func(path orderclose.Path) (paused bool) {
 			t.Helper()
 			_, err := s.CloseOrders(t.Context(), path, nil)

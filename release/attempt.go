@@ -50,8 +50,8 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 			e.skipped, e.err = false, err
 			if !unavailable(err) {
 				ownFault = true
-			} else if failures, _ := h.suspects.Failed(e.id, true); e.hung == 0 {
-				e.hung = failures + 1
+			} else if proved, _ := h.suspects.Failed(e.id); e.hung == 0 {
+				e.hung = proved + 1
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 		e.failures++
 	}
 	if len(open) == 0 {
-		h.suspects.StoreAnswered(e.id)
+		h.suspects.Answered(e.id)
 	}
 }
 

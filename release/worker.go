@@ -215,7 +215,7 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		w.noteCall(res == resultFailed)
 	}
 	if !unavailable(err) && !errors.Is(err, errGivenUp) {
-		w.suspects.StoreAnswered()
+		w.suspects.Answered()
 	}
 	return true, err
 }

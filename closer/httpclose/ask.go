@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/orderclose/orderclose"
@@ -91,17 +90,11 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 	return nil
 }
 
-// classify adds to an error of a request who may be at fault: bisect.ErrRejected if the
-// service rejected the request, bisect.ErrUnclear if an order or the service may be
-// at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
+// classify adds bisect.ErrUnclear to an error of a request that the service answered: an order or
+// the service may be at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
 func classify(err error) error {
-	e, status := errors.AsType[*httpcall.StatusError](err)
-	switch {
-	case errors.Is(err, orderclose.ErrUnavailable):
-		return err
-	case status && e.Status < http.StatusInternalServerError:
-		return fmt.Errorf("%w: %w", bisect.ErrRejected, err)
-	case status, errors.Is(err, httpcall.ErrReply), errors.Is(err, errEmptyReply):
+	_, status := errors.AsType[*httpcall.StatusError](err)
+	if !errors.Is(err, orderclose.ErrUnavailable) && (status || errors.Is(err, httpcall.ErrReply) || errors.Is(err, errEmptyReply)) {
 		return fmt.Errorf("%w: %w", bisect.ErrUnclear, err)
 	}
 	return err

@@ -29,10 +29,10 @@ func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 			inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 				calls := 0
 				serve(func(w http.ResponseWriter, r *http.Request) { calls++; handler(w, r) })
-				culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
+				culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
 				for again, n := range []int{1, 2, 200, 200} {
 					calls = 0
-					_, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, requestsOf(n))
+					_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(n))
 					if !errors.Is(err, orderclose.ErrUnavailable) || calls > 12 || again == 3 && calls > 1 {
 						t.Errorf("%d orders: %v after %d calls", n, err, calls)
 					}
@@ -62,21 +62,21 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 			}
 			io.WriteString(w, `{"verdicts":[{"order_id":"good","verdict":"already_paid"}]}`)
 		})
-		culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
+		culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
-			if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
+			if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
 				t.Fatalf("%v, although no other order got a verdict", err)
 			}
 		}
-		if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
+		if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
 			t.Fatal(err)
 		}
-		out, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison)
+		out, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
 		if err != nil || out[0].Verdict != orderclose.Failed {
 			t.Fatalf("%v, %v; want Failed", out, err)
 		}
-		if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
+		if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Fatalf("%v: its next failure is another", err)
 		}
 	})
@@ -89,9 +89,9 @@ func TestStore_ErrorsNameEachCauseOnce(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
 			<-r.Context().Done()
 		})
-		culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
+		culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
 		for range 6 {
-			_, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, requestsOf(3))
+			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(3))
 			if err == nil {
 				t.Fatal("no error")
 			}

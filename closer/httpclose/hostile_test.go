@@ -241,7 +241,7 @@ func TestStore_WithAHostileService(t *testing.T) {
 // outcomes asks until all orders have a verdict, as the closer does. It returns nil
 // if no order got a verdict, so that no order can be blamed.
 func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequest) []orderclose.Outcome {
-	culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
+	culprits := &bisect.Culprits{Proof: bisect.ProofPipeline}
 	all, open := make([]orderclose.Outcome, len(requests)), make([]int, len(requests))
 	for i := range open {
 		open[i] = i
@@ -256,7 +256,7 @@ func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequ
 			part = append(part, requests[i])
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		outcomes, err := culprits.CloseOrders(ctx, orderclose.PathPipeline, part)
+		outcomes, err := culprits.Close(ctx, s, orderclose.PathPipeline, part)
 		cancel()
 		var left []int
 		for j, i := range open {

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
@@ -79,7 +77,7 @@ type CheckedStore struct {
 	o        Options
 	endpoint *httpcall.Endpoint
 	slots    chan struct{}   // one element for each question in flight
-	suspects bisect.Suspects // orders that the provider did not answer for when asked for alone
+	culprits bisect.Culprits // finds the orders for which the provider gives no answer
 }
 
 // New returns a CheckedStore, or an error if the options are invalid.
@@ -96,7 +94,10 @@ func New(o Options) (*CheckedStore, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &CheckedStore{o: o, endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
+	return &CheckedStore{
+		o: o, endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
+		culprits: bisect.Culprits{Proof: bisect.NoProof},
+	}, nil
 }
 
 // CloseOrders closes the orders that are unpaid and due and that the provider called
@@ -104,7 +105,7 @@ func New(o Options) (*CheckedStore, error) {
 // that is Unknown, or that the provider gives no answer on, is PaymentPending and not
 // changed. CloseOrders returns one outcome for each request, in the order of the
 // requests. If the provider does not answer a question about several orders, they are
-// asked for again in smaller questions (search.go).
+// asked for again in smaller questions (internal/bisect).
 //
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
 // provider's errors are not returned; they make orders PaymentPending.
@@ -121,14 +122,37 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	if err != nil {
 		return nil, err
 	}
-	b := newBatch(a, path, requests, outcomes)
-	if err := b.askForAll(ctx); err != nil {
-		return nil, err
+	var open []orderclose.CloseRequest
+	var at []int // their indexes
+	for i, o := range outcomes {
+		if o.Verdict == orderclose.Closed {
+			outcomes[i].Verdict = orderclose.PaymentPending
+			open, at = append(open, requests[i]), append(at, i)
+		}
+	}
+	b := &batch{checked: a, began: time.Now(), outcomes: map[string][]orderclose.Outcome{}}
+	_, _ = a.culprits.Close(ctx, b, path, open) // batch has all that it returns
+	if b.storeErr != nil {
+		return nil, b.storeErr
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("ask the payment provider: %w", err)
 	}
-	b.logUnanswered()
+	var unanswered []string
+	for n, o := range b.of(open) {
+		switch o.Verdict {
+		case "":
+			unanswered = append(unanswered, o.OrderID)
+		case orderclose.PaymentPending: // the outcome of the preview also has the times
+		default:
+			outcomes[at[n]] = o
+		}
+	}
+	slices.Sort(unanswered)
+	if n := len(slices.Compact(unanswered)); n > 0 {
+		a.o.Logger.Warn("payment provider gave no answer, orders stay pending", "orders", n, "first", unanswered[0], "err", b.lastErr, retry.Stack(b.lastErr))
+		a.o.Metrics.PaymentAnswers(Unknown, n)
+	}
 	return outcomes, nil
 }
 
@@ -140,42 +164,8 @@ func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ct
 // The zero time means that the last question was answered, or that there was none.
 func (a *CheckedStore) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
 
-// failedQuestion is a question that got no answer: its orders and the error.
-type failedQuestion struct {
-	ids []string
-	err error
-}
-
-// ask asks for orders, in questions of at most Options.Batch orders, several at the
-// same time. It returns the answers and the questions that failed.
-func (a *CheckedStore) ask(ctx context.Context, ids []string) (answers map[string]Answer, unanswered []failedQuestion) {
-	parts := slices.Collect(slices.Chunk(ids, a.o.Batch))
-	got := make([][]Answer, len(parts))
-	failures := make([]error, len(parts))
-	var questions errgroup.Group
-	questions.SetLimit(a.o.Concurrency)
-	for i, part := range parts {
-		questions.Go(func() error {
-			got[i], failures[i] = a.askOne(ctx, part)
-			return nil
-		})
-	}
-	_ = questions.Wait() // the functions return no error
-	answers = make(map[string]Answer, len(ids))
-	for i, part := range parts {
-		if failures[i] != nil {
-			unanswered = append(unanswered, failedQuestion{part, failures[i]})
-			continue
-		}
-		for j, id := range part {
-			answers[id] = got[i][j]
-		}
-	}
-	return answers, unanswered
-}
-
-// askOne asks one question.
-func (a *CheckedStore) askOne(ctx context.Context, ids []string) ([]Answer, error) {
+// ask asks one question. It returns an answer for each id.
+func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) {
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
@@ -195,7 +185,6 @@ func (a *CheckedStore) askOne(ctx context.Context, ids []string) ([]Answer, erro
 	if err != nil {
 		return nil, err
 	}
-	a.suspects.StoreAnswered(ids...)
 	counts := map[Answer]int{}
 	for i, answer := range got {
 		if answer != Paid && answer != Unpaid {

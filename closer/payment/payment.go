@@ -2,7 +2,7 @@
 // customer may have paid without the shop knowing it yet.
 //
 // Put a CheckedStore in front of the store that closes orders (asking.go). It looks up
-// which of the requested orders are unpaid and due, and asks the Provider about them.
+// which of the requested orders are unpaid and due, and asks the Provider about them (batch.go).
 // It marks paid orders as paid, and lets the store close the unpaid orders. All other
 // orders become PaymentPending and are not changed, because it is unknown whether they
 // are paid. HTTP is a Provider that asks a service of the shop (http.go); Handler is the

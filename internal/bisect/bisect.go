@@ -1,14 +1,13 @@
 // Package bisect closes orders in batches, and finds the orders that make a batch fail.
 //
-// The closer and the compensator use Culprits, for a store over many batches. The HTTP
-// handler of a service that closes orders uses Bisect, for one batch. The payment check
-// uses Search and Suspects for questions to the payment provider, and the release worker
-// uses Suspects for events.
+// The closer and the compensator use Culprits, for a store over many batches, and the payment
+// check for questions to the payment provider. The HTTP handler of a service that closes orders
+// uses Bisect, for one batch. The release worker uses Suspects, for events.
 //
-//	bisect.go    Bisect: for a store whose errors tell whether an order is at fault
+//	bisect.go    what a store is; Bisect, for a store whose errors tell whether an order is at fault
 //	culprits.go  Culprits: also for a store that a single order makes hang or crash
-//	suspects.go  what Culprits remembers between two batches
-//	search.go    the halving
+//	search.go    the halving of a batch
+//	suspects.go  the rule of blame, and what is remembered between two batches
 package bisect
 
 import (
@@ -17,7 +16,6 @@ import (
 	"fmt"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Store closes orders; see store.Store.CloseOrders for the contract. After an error,
@@ -42,54 +40,32 @@ func Probe(ctx context.Context, s Store) error {
 	return errors.ErrUnsupported
 }
 
-// Bisect closes the requests, in one batch if that succeeds. If the batch fails and
-// an order may be at fault, Bisect halves it down to the orders at fault; their
-// outcomes are Failed or Contended. So a bad order costs its batch a few
-// transactions, and the other orders are closed. An order that fails alone is at
-// fault, unless the store is a Prober whose Probe then fails too. Outcomes have the
-// order of the requests. An error is the store's own (orderclose.ErrUnavailable) or
-// ctx's: some of the requests may have been closed, and closing them again is safe.
-func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	b := newBatch(s, path, requests)
-	search := Search{
-		Ask:   func(items []int) error { return b.ask(ctx, items) },
-		Alone: func(i int, err error) error { return b.alone(ctx, i, err) },
-		Classify: func(err error) Blame {
-			if errors.Is(err, orderclose.ErrUnavailable) || ctx.Err() != nil {
-				return NotItems
-			}
-			return ItemFault
-		},
+// MaxBatch returns how many orders a store accepts in one call; 0 means any number.
+func MaxBatch(s Store) int {
+	if l, ok := s.(interface{ MaxBatch() int }); ok {
+		return l.MaxBatch()
 	}
-	if err := search.RunAll(len(b.orders)); err != nil {
-		return nil, err
-	}
-	return b.outcomes, nil
+	return 0
 }
 
-// batch holds requests and their outcomes. An outcome without a verdict is missing.
-type batch struct {
-	store    Store
-	path     orderclose.Path
-	requests []orderclose.CloseRequest
-	outcomes []orderclose.Outcome
-	orders   [][]int // indexes of the requests of each order, which are asked for together
-}
+// Wrapped is a Store that passes the calls of Probe and MaxBatch on. A wrapper of a Store embeds it.
+type Wrapped struct{ Store }
 
-func newBatch(s Store, path orderclose.Path, requests []orderclose.CloseRequest) batch {
-	b := batch{store: s, path: path, requests: requests, outcomes: make([]orderclose.Outcome, len(requests))}
-	at := make(map[string]int, len(requests))
-	for i, r := range requests {
-		n, known := at[r.OrderID]
-		if !known {
-			n = len(b.orders)
-			at[r.OrderID] = n
-			b.orders = append(b.orders, nil)
-		}
-		b.orders[n] = append(b.orders[n], i)
-	}
-	return b
-}
+// Probe implements Prober.
+func (w Wrapped) Probe(ctx context.Context) error { return Probe(ctx, w.Store) }
+
+// MaxBatch returns how many orders the Store accepts in one call; 0 means any number.
+func (w Wrapped) MaxBatch() int { return MaxBatch(w.Store) }
+
+// aloneKey is the context key of alone.
+type aloneKey struct{}
+
+// alone returns the context of a call that decides whether its one order is at fault.
+func alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+
+// IsAlone reports whether a call decides whether its one order is at fault. It should get the
+// longest timeout: only then can a timeout be the order's fault.
+func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
 
 // contractError says how a store breaks its contract.
 type contractError string
@@ -112,69 +88,34 @@ func CheckOutcomes(requests []orderclose.CloseRequest, outcomes []orderclose.Out
 	return nil
 }
 
-// id returns the id of an order of the batch.
-func (b *batch) id(order int) string { return b.requests[b.orders[order][0]].OrderID }
-
-// ask closes some of the orders together.
-func (b *batch) ask(ctx context.Context, orders []int) error {
-	part := make([]orderclose.CloseRequest, 0, len(orders))
-	for _, order := range orders {
-		for _, i := range b.orders[order] {
-			part = append(part, b.requests[i])
-		}
-	}
-	var outcomes []orderclose.Outcome
-	err := retry.Catch(func() (err error) {
-		outcomes, err = b.store.CloseOrders(ctx, b.path, part)
-		return err
-	})
-	if err == nil {
-		err = CheckOutcomes(part, outcomes)
-	}
+// Bisect closes the requests, in one batch if that succeeds. If the batch fails and
+// an order may be at fault, Bisect halves it down to the orders at fault; their
+// outcomes are Failed or Contended. So a bad order costs its batch a few
+// transactions, and the other orders are closed. An order that fails alone is at
+// fault, unless the store is a Prober whose Probe then fails too. Outcomes have the
+// order of the requests. An error is the store's own (orderclose.ErrUnavailable) or
+// ctx's: some of the requests may have been closed, and closing them again is safe.
+func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes, err := new(Culprits).Close(ctx, certainStore{Wrapped{s}}, path, requests)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, order := range orders {
-		for _, i := range b.orders[order] {
-			if b.outcomes[i], outcomes = outcomes[0], outcomes[1:]; b.outcomes[i].Verdict == "" {
-				b.outcomes[i] = outcomeOf(b.requests[i], orderclose.Failed, errNoVerdict)
-			}
-		}
-	}
-	return nil
+	return outcomes, nil
 }
 
-func outcomeOf(r orderclose.CloseRequest, v orderclose.Verdict, err error) orderclose.Outcome {
-	return orderclose.Outcome{OrderID: r.OrderID, Verdict: v, Err: err}
+// certainStore is a Store that is down whenever it is unavailable, whatever the order.
+type certainStore struct{ Wrapped }
+
+// CloseOrders implements Store.
+func (s certainStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
+	if errors.Is(err, orderclose.ErrUnavailable) {
+		err = downError{err}
+	}
+	return outcomes, err
 }
 
-var errNoVerdict = errors.New("the store returned no verdict")
+// downError adds orderclose.ErrStoreDown to an error, and nothing to its text.
+type downError struct{ error }
 
-// alone sets the outcome of an order whose close failed with err when it was alone in
-// its batch. err is not orderclose.ErrUnavailable.
-func (b *batch) alone(ctx context.Context, order int, err error) error {
-	if errors.Is(err, orderclose.ErrContended) {
-		b.setVerdict(order, orderclose.Contended, err)
-		return nil
-	}
-	if _, fault := probe(ctx, b.store); fault != nil {
-		return retry.WithCauses(fmt.Errorf("%w: close of order %q failed with: %w", fault, b.id(order), err), orderclose.ErrUnavailable)
-	}
-	b.setVerdict(order, orderclose.Failed, err)
-	return nil
-}
-
-// setVerdict sets the verdict of all requests of an order.
-func (b *batch) setVerdict(order int, v orderclose.Verdict, err error) {
-	for _, i := range b.orders[order] {
-		b.outcomes[i] = outcomeOf(b.requests[i], v, err)
-	}
-}
-
-// probe checks whether the store works. known is false if the store cannot check.
-func probe(ctx context.Context, s Store) (known bool, fault error) {
-	if fault = retry.Catch(func() error { return Probe(ctx, s) }); errors.Is(fault, errors.ErrUnsupported) {
-		return false, nil
-	}
-	return true, fault
-}
+func (e downError) Unwrap() []error { return []error{e.error, orderclose.ErrStoreDown} }

@@ -1,4 +1,4 @@
-package bisect
+package bisect_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -39,7 +40,7 @@ func (s *patientStore) CloseOrders(ctx context.Context, _ orderclose.Path, reque
 // For any number of such orders and each proof, the others are closed after a few
 // batches.
 func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
-	for _, proof := range []int{ProofPipeline, ProofSweep} {
+	for _, proof := range []int{bisect.ProofPipeline, 0} {
 		for _, bad := range []int{1, 3, 5, 10, 20} {
 			t.Run(fmt.Sprint(proof, bad), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -47,7 +48,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 					for i := range bad {
 						s.hangs[fmt.Sprint(i*7)] = true
 					}
-					c, rounds := NewCulprits(s, proof, nil), 0
+					c, rounds := &bisect.Culprits{Proof: proof}, 0
 					for ; len(s.closed) < 200-bad && rounds < 40; rounds++ {
 						var requests []orderclose.CloseRequest
 						for i := range 200 {
@@ -55,7 +56,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 								requests = append(requests, orderclose.CloseRequest{OrderID: id})
 							}
 						}
-						_, _ = c.CloseOrders(t.Context(), orderclose.PathPipeline, requests)
+						_, _ = c.Close(t.Context(), s, orderclose.PathPipeline, requests)
 						time.Sleep(6 * time.Second)
 					}
 					if len(s.closed) < 200-bad || rounds > 2+2*bad {

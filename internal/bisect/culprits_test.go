@@ -49,10 +49,10 @@ func named(prefix string, n int) []orderclose.CloseRequest {
 
 // closeAll closes the requests, each time together with new orders, until all of them
 // have a verdict.
-func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, rounds int, requests []orderclose.CloseRequest) map[string]orderclose.Verdict {
+func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, s Store, rounds int, requests []orderclose.CloseRequest) map[string]orderclose.Verdict {
 	got := map[string]orderclose.Verdict{}
 	for n := range rounds {
-		out, err := c.CloseOrders(context.Background(), orderclose.PathPipeline, append(requests, named(fmt.Sprintf("fresh-%d-", n), 3)...))
+		out, err := c.Close(context.Background(), s, orderclose.PathPipeline, append(requests, named(fmt.Sprintf("fresh-%d-", n), 3)...))
 		var left []orderclose.CloseRequest
 		for i, o := range out[:len(requests)] {
 			if got[requests[i].OrderID] = o.Verdict; o.Verdict == "" {
@@ -80,7 +80,7 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 			}
 		}
 		rounds := 10 + ProofPipeline + 4*len(s.bad)
-		got := closeAll(t, NewCulprits(s, ProofPipeline, nil), rounds, requests)
+		got := closeAll(t, &Culprits{Proof: ProofPipeline}, s, rounds, requests)
 		for _, r := range requests {
 			want := orderclose.Closed
 			if s.bad[r.OrderID] != nil {
@@ -95,10 +95,10 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 
 func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 	s := newPlain("bad")
-	c := NewCulprits(s, ProofPipeline, nil)
+	c := &Culprits{Proof: ProofPipeline}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	ask := func() orderclose.Outcome {
-		out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad)
+		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad)
 		if (err == nil) != (out[0].Verdict != "") || err != nil && !errors.Is(err, ErrNoVerdicts) {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -107,12 +107,12 @@ func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 	for range 5 { // without other orders nothing is proved
 		ask()
 	}
-	for n := range ProofPipeline + 1 {
-		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)); err != nil {
+	for n := range ProofPipeline {
+		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)); err != nil {
 			t.Fatal(err)
 		}
 		for again := range 5 {
-			o, last := ask(), n == ProofPipeline && again == 0
+			o, last := ask(), n == ProofPipeline-1 && again == 0
 			if (o.Verdict == orderclose.Failed) != last || last && !errors.Is(o.Err, errHangs) {
 				t.Fatalf("%+v after verdicts on others %d times", o, n+1)
 			}
@@ -125,7 +125,7 @@ func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, often := range []float64{.2, .5, .9} {
 		s := &flaky{newPlain(), func() bool { return random.Float64() < often }}
-		c := NewCulprits(s, ProofPipeline, nil)
+		c := &Culprits{Proof: ProofPipeline}
 		open, blamed := named("o", 1000), 0
 		for range 30_000 {
 			if len(open) == 0 {
@@ -133,7 +133,7 @@ func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 			}
 			part := open[:min(3, len(open))]
 			open = open[len(part):]
-			out, _ := c.CloseOrders(t.Context(), orderclose.PathPipeline, part)
+			out, _ := c.Close(t.Context(), s, orderclose.PathPipeline, part)
 			for i, o := range out {
 				switch o.Verdict {
 				case "":
@@ -165,12 +165,12 @@ func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 // A store that is down costs four calls, and then one for each batch.
 func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 	s := newPlain()
-	c := NewCulprits(s, ProofPipeline, nil)
+	c := &Culprits{Proof: ProofPipeline}
 	for outage := range 5 {
 		s.down = true
 		for n := range 50 {
 			s.calls = 0
-			out, err := c.CloseOrders(t.Context(), orderclose.PathSweep, named("o", 100))
+			out, err := c.Close(t.Context(), s, orderclose.PathSweep, named("o", 100))
 			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
 				t.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 			}
 		}
 		s.down = false
-		if out, err := c.CloseOrders(t.Context(), orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10)); err != nil || out[0].Verdict != orderclose.Closed {
+		if out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10)); err != nil || out[0].Verdict != orderclose.Closed {
 			t.Fatalf("%+v, %v", out, err)
 		}
 	}
@@ -193,17 +193,17 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 // With a Prober, one order alone is enough proof.
 func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 	s := newPlain("bad").fakeStore
-	c := NewCulprits(s, ProofPipeline, nil)
+	c := &Culprits{Proof: ProofPipeline}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	s.away = errors.New("disk full")
 	for range 10 {
-		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad); !errors.Is(err, s.away) {
+		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); !errors.Is(err, s.away) {
 			t.Fatal(err)
 		}
 	}
 	s.away = nil
 	for range 10 {
-		if out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad); err == nil {
+		if out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); err == nil {
 			if out[0].Verdict != orderclose.Failed {
 				t.Errorf("%+v", out)
 			}
@@ -218,12 +218,12 @@ func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 func TestCulprits_BlamesNoOrderAfterErrStoreDown(t *testing.T) {
 	s := newPlain("cut")
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown)
-	c := NewCulprits(s, ProofPipeline, nil)
+	c := &Culprits{Proof: ProofPipeline}
 	for n := range 10 {
-		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)); err != nil {
+		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)); err != nil {
 			t.Fatal(err)
 		}
-		out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
+		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
 		if out[0].Verdict != "" || !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Fatalf("the order got the verdict %q, %v", out[0].Verdict, err)
 		}

@@ -1,106 +1,135 @@
 package bisect
 
 import (
+	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// Blame says who may be at fault for the failure of a call.
-type Blame int
-
-const (
-	// NotItems means that the failure says nothing about the items. The search ends.
-	NotItems Blame = iota
-	// ItemFault means that one of the items is at fault. The items are halved.
-	ItemFault
-	// Unclear means that an item or the store may be at fault. Before the items are
-	// split, calls for single items show whether the store works.
-	Unclear
-)
-
-// unclearParts is into how many parts items are split after an Unclear failure. Such a failure may be
-// a timeout of seconds, while answers come soon. So many small parts find an item with fewer timeouts
-// than halves, and answer the other items earlier.
+// unclearParts is into how many parts orders are split after an unclear failure. Such a failure may
+// be a timeout of seconds, while answers come soon. So many small parts find an order with fewer
+// timeouts than halves, and answer the other orders earlier.
 const unclearParts = 16
 
-// Search asks for items in batches. If a call fails, it splits the items until it has
-// found those that fail alone. Use a Search once, in one goroutine.
-type Search struct {
-	// Ask asks for items together. nil means that all of them are answered.
-	Ask func(items []int) error
-	// Alone is called with an item that failed although it was asked for alone. An
-	// error ends the search.
-	Alone func(item int, err error) error
-	// Classify returns who may be at fault for an error of Ask.
-	Classify func(err error) Blame
+// fault says who may be at fault for the failure of a call.
+type fault int
 
-	answered int // calls that showed that the store works
-}
+const (
+	nobodys  fault = iota // the failure says nothing about the orders: the round ends
+	anOrders              // one of the orders is at fault: they are halved
+	unclear               // before the orders are split, calls for single orders show whether the store works
+)
 
-// Run asks for the items. It returns an error of Alone, or an error of Ask for which
-// Classify returns NotItems. The remaining items are then unanswered.
-func (s *Search) Run(items []int) error {
-	return s.run(slices.Clone(items)) // the search reorders them
-}
-
-// RunAll is Run for the items from 0 to n-1.
-func (s *Search) RunAll(n int) error {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return s.run(all)
-}
-
-func (s *Search) run(items []int) error {
-	if len(items) == 0 {
-		return nil
-	}
-	err := s.Ask(items)
-	if err == nil {
-		s.answered++
-		return nil
-	}
-	blame := s.Classify(err)
+// faultOf returns who may be at fault for an error of the store.
+func (r *round) faultOf(err error) fault {
 	switch {
-	case blame == NotItems:
-		return err
-	case len(items) == 1:
-		if err := s.Alone(items[0], err); err != nil {
-			return err
-		}
-		if blame == ItemFault { // one item is at fault, so the store works
-			s.answered++
-		}
+	case r.ctx.Err() != nil, errors.Is(err, orderclose.ErrStoreDown):
+		return nobodys
+	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, ErrUnclear):
+		return unclear
+	}
+	return anOrders
+}
+
+// search closes the orders together. If that fails, it closes parts of them, down to the orders
+// that fail alone. An error ends the round. The order of its argument changes.
+func (r *round) search(orders []int) error {
+	err := r.close(orders)
+	if err == nil {
 		return nil
-	case blame == Unclear:
-		if items, err = s.askSingles(items); err != nil {
-			return err
-		}
+	}
+	f := r.faultOf(err)
+	switch {
+	case f == nobodys:
+		return err
+	case len(orders) == 1:
+		return r.failedAlone(orders[0], f, err)
 	}
 	parts := 2
-	if blame == Unclear {
+	if f == unclear {
 		parts = unclearParts
+		if orders, err = r.searchSingles(orders); err != nil {
+			return err
+		}
 	}
-	for part := range slices.Chunk(items, max((len(items)+parts-1)/parts, 1)) {
-		if err := s.run(part); err != nil {
+	for part := range slices.Chunk(orders, max((len(orders)+parts-1)/parts, 1)) {
+		if err := r.search(part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// askSingles asks for single random items until one is answered, and returns the items
-// that it did not ask for. If the store is down this costs a few calls. If it works
-// this almost always costs one call, and there is a success between two failures, so
-// that no circuit breaker opens.
-func (s *Search) askSingles(items []int) ([]int, error) {
-	for before := s.answered; s.answered == before && len(items) > 0; items = items[1:] {
-		i := rand.IntN(len(items))
-		items[0], items[i] = items[i], items[0]
-		if err := s.run(items[:1]); err != nil {
+// searchSingles closes single random orders until the store gives an answer, and returns the orders
+// that it did not try. If the store is down this costs a few calls. If it works this almost always
+// costs one call, and there is a success between two failures, so that no circuit breaker opens.
+func (r *round) searchSingles(orders []int) (left []int, err error) {
+	for before := r.answers; r.answers == before && len(orders) > 0; orders = orders[1:] {
+		i := rand.IntN(len(orders))
+		orders[0], orders[i] = orders[i], orders[0]
+		if err := r.search(orders[:1]); err != nil {
 			return nil, err
 		}
 	}
-	return items, nil
+	return orders, nil
+}
+
+// close closes orders in one call. An order that is alone because of a failure gets the longest
+// timeout, so that a timeout can be its fault.
+func (r *round) close(orders []int) error {
+	var part []orderclose.CloseRequest
+	ids := make([]string, len(orders))
+	for n, order := range orders {
+		ids[n] = r.id(order)
+		for _, i := range r.orders[order] {
+			part = append(part, r.requests[i])
+		}
+	}
+	ctx := r.ctx
+	if len(orders) == 1 && (len(r.orders) > 1 || r.suspects.Has(ids[0])) {
+		ctx = alone(ctx)
+	}
+	var outcomes []orderclose.Outcome
+	err := retry.Catch(func() (err error) {
+		outcomes, err = r.store.CloseOrders(ctx, r.path, part)
+		return err
+	})
+	if err == nil {
+		err = CheckOutcomes(part, outcomes)
+	}
+	if err != nil {
+		r.lastErr = err
+		r.log(err, ids)
+		return err
+	}
+	for _, order := range orders {
+		for _, i := range r.orders[order] {
+			if r.outcomes[i], outcomes = outcomes[0], outcomes[1:]; r.outcomes[i].Verdict == "" {
+				r.outcomes[i].Verdict, r.outcomes[i].Err = orderclose.Failed, errNoVerdict
+			}
+		}
+	}
+	r.answered(ids...)
+	return nil
+}
+
+var errNoVerdict = errors.New("the store returned no verdict")
+
+// log logs an error of the store that a programmer must see.
+func (r *round) log(err error, ids []string) {
+	logger := r.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	if p, panicked := errors.AsType[*retry.PanicError](err); panicked && !r.panicked {
+		r.panicked = true // once: the search for the order panics again and again
+		logger.Error("the store panicked, its order is searched", "orders", len(ids), "first", ids[0], "err", p, "stack", p.Stack)
+	}
+	if _, broken := errors.AsType[contractError](err); broken && len(ids) > 1 {
+		logger.Error("the store breaks its contract, so its orders are closed one by one", "err", err)
+	}
 }

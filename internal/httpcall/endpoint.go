@@ -11,6 +11,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -26,11 +27,17 @@ const (
 )
 
 // Errors of Do in addition to the errors of its f. An error that wraps one of them also wraps
-// orderclose.ErrUnavailable.
+// orderclose.ErrUnavailable. ErrBreakerOpen wraps orderclose.ErrStoreDown: no call was made, so no
+// order is at fault.
 var (
-	ErrTimeout     = errors.New("no answer in time")
-	ErrBreakerOpen = errors.New("the circuit breaker is open")
+	ErrTimeout           = errors.New("no answer in time")
+	ErrBreakerOpen error = breakerOpen{}
 )
+
+type breakerOpen struct{}
+
+func (breakerOpen) Error() string { return "the circuit breaker is open" }
+func (breakerOpen) Unwrap() error { return orderclose.ErrStoreDown }
 
 // States of a breaker in Metrics.
 const (
@@ -138,18 +145,10 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 	return nil
 }
 
-// maxTimeoutKey is the context key of WithMaxTimeout.
-type maxTimeoutKey struct{}
-
-// WithMaxTimeout returns a context whose calls get the maximum timeout, 3 s. Their timeouts
-// do not change the timeout of other calls. Use it for a request that timed out before.
-func WithMaxTimeout(ctx context.Context) context.Context {
-	return context.WithValue(ctx, maxTimeoutKey{}, true)
-}
-
-// call makes one call and records its result.
+// call makes one call and records its result. A call that decides about one order (bisect.IsAlone)
+// gets the maximum timeout, 3 s, and its timeout does not change that of other calls.
 func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) error {
-	limit, longest := e.Limit(), ctx.Value(maxTimeoutKey{}) != nil
+	limit, longest := e.Limit(), bisect.IsAlone(ctx)
 	if longest || e.breaker.State() == gobreaker.StateHalfOpen {
 		limit = maxLimit // this one call decides, so it gets the longest timeout
 	}

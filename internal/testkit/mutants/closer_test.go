@@ -9,8 +9,13 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "transactions that wait for a lock keep all others waiting",
-		edits: []edit{{"closer/batcher.go", "b.running-b.slow >= maxQuick", "b.running >= maxQuick"}},
+		edits: []edit{{"closer/batcher.go", "		case !g.slow:\n", "		default:\n"}},
 		pkg:   "closer", run: "TestBatcher_", says: "want all 4 workers",
+	},
+	{
+		name:  "replays take the workers of fresh orders",
+		edits: []edit{{"closer/batcher.go", "used.replays == 0", "used.replays >= 0"}},
+		pkg:   "closer", run: "TestBatcher_OneWorkerServesReplays", says: "replays use 4 of 4 workers",
 	},
 	{
 		name:  "an order is retried without end",
@@ -59,12 +64,12 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a panic of the store counts as an outage",
-		edits: []edit{{"internal/bisect/bisect.go", "b.store.CloseOrders(ctx, b.path, part)\n		return err\n	})\n", "b.store.CloseOrders(ctx, b.path, part)\n		return err\n	})\n	if _, is := errors.AsType[*retry.PanicError](err); is {\n		err = fmt.Errorf(\"%w: %w\", orderclose.ErrUnavailable, err)\n	}\n"}},
+		edits: []edit{{"internal/bisect/search.go", "r.store.CloseOrders(ctx, r.path, part)\n		return err\n	})\n", "r.store.CloseOrders(ctx, r.path, part)\n		return err\n	})\n	if _, is := errors.AsType[*retry.PanicError](err); is {\n		err = errors.Join(orderclose.ErrUnavailable, err)\n	}\n"}},
 		pkg:   "closer", run: "APanicOfTheStore", says: "retried (-want +got)",
 	},
 	{
 		name:  "calls of the store that ignore their context end all closing in silence",
-		edits: []edit{{"closer/batcher.go", "func() { b.onHang() }", "func() {}"}},
+		edits: []edit{{"closer/transaction.go", "partition.WatchCall(g.ctx, t.onHang)", "partition.WatchCall(g.ctx, func() {})"}},
 		pkg:   "closer", run: "ACallThatIgnoresItsContext", says: "the first call of OnHang",
 	},
 	{
@@ -124,7 +129,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an order for which the payment provider has no answer keeps others pending",
-		edits: []edit{{"closer/payment/search.go", "	err := b.search(ctx, unanswered, suspects)\n", "	err := b.search(ctx, unanswered[:0], suspects)\n"}},
+		edits: []edit{{"closer/payment/batch.go", "err = retry.WithCauses(b.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrStoreDown"}},
 		pkg:   "closer/payment", run: "TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending", says: "status 0, bad: false",
 	},
 	{

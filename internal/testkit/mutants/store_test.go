@@ -87,18 +87,23 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "one bad order fails its whole batch",
-		edits: []edit{{"internal/bisect/search.go", "		if err := s.run(part); err != nil {\n", "		if err := s.run(part); err != nil || len(items) > 8 {\n"}},
+		edits: []edit{{"internal/bisect/search.go", "		if err := r.search(part); err != nil {\n", "		if err := r.search(part); err != nil || len(orders) > 8 {\n"}},
 		pkg:   "internal/bisect", run: "TestBisect_", says: "outcome",
 	},
 	{
 		name:  "an order is blamed for a store that is down",
-		edits: []edit{{"internal/bisect/culprits.go", "			atFault = l.failures >= r.proof\n", "			atFault = l.failures >= 0\n"}},
+		edits: []edit{{"internal/bisect/culprits.go", "l.proved >= proof {\n", "l.proved >= min(proof, 0) {\n"}},
 		pkg:   "internal/bisect", run: "TestCulprits_BlamesAnOrderOnly", says: "after verdicts on others",
 	},
 	{
 		name:  "an order on which the store hangs is never blamed",
-		edits: []edit{{"internal/bisect/suspects.go", "			now.failures++\n", ""}},
+		edits: []edit{{"internal/bisect/suspects.go", "s.proved[id]++\n", "s.proved[id] += 0\n"}},
 		pkg:   "internal/bisect", run: "TestCulprits_", says: "want failed",
+	},
+	{
+		name:  "an order pays for a store that fails at random",
+		edits: []edit{{"internal/bisect/suspects.go", "	if len(s.pending) <= maxPending {", "	if len(s.pending) >= 0 {"}},
+		pkg:   "internal/bisect", run: "TestCulprits_BlamesHardlyAny", says: "are blamed once",
 	},
 	{
 		name:  "a mapping may write to a column that is read for something else",
