@@ -6,6 +6,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/segmentio/kafka-go v0.4.51
+	golang.org/x/crypto v0.57.0
 )
 
 require (
