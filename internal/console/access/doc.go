@@ -2,7 +2,7 @@
 // outermost handler of the console; Gate.Action wraps each handler that changes data. Handlers
 // learn by From who the user is, and write a line for each action by Audit.
 //
-//	gate.go       Options, New, Wrap: the order of all checks
+//	gate.go          Options, New, Wrap: the order of all checks
 //	request.go       what a request is: its path, its body, of a page or of the API
 //	identity.go      who the user is: From, Role
 //	host.go          which Host headers are accepted
@@ -17,8 +17,8 @@
 //	log.go           Audit, and the log of requests
 //
 // A request passes the checks in this order: method and path, Host, the address of the peer,
-// other sites, identity, for the API the content type, and for an action the role. A check that fails ends the
-// request with a Refusal, which the console renders.
+// other sites, identity, for the API the content type, and for an action the role. A check that
+// fails ends the request with a Refusal, which the console renders.
 //
 // What the package guarantees:
 //

@@ -158,6 +158,11 @@ var operationMutants = []mutant{
 		pkg:   "internal/console/access", run: "TestOtherSites_TheirRequests", says: "/order answers 200 OK",
 	},
 	{
+		name:  "a client may guess passwords of the console as fast as bcrypt",
+		edits: []edit{{"internal/console/access/passwords.go", "	if !p.throttle.begin(peer) {", "	if !p.throttle.begin(peer) && p.settings.Listen == \"\" {"}},
+		pkg:   "internal/console/access", run: "TestPasswords_AGuessThatMustWait", says: `answers "busy" after 5s`,
+	},
+	{
 		name:  "somebody else confirms a plan of the console",
 		edits: []edit{{"internal/console/plans.go", "	case p.Who != by.Name:\n", "	case p.Who == \"\":\n"}},
 		pkg:   "internal/console", run: "TestPlans_CanBeConfirmed", says: "<nil>",
