@@ -77,11 +77,12 @@ func TestStructure_TheRootImportsTheStandardLibraryOnly(t *testing.T) {
 
 func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 	homes := map[string][]string{
-		"github.com/segmentio/kafka-go":    {"internal/kafka"},
-		"gorm.io":                          {"internal/store", "internal/testkit/storetest"},
-		"github.com/go-redsync/redsync/v4": {"compensator", "pipeline"},
-		"golang.org/x/crypto":              {"internal/console/access"},
-		"internal/cli":                     {"cmd", "internal/cli"},
+		"github.com/segmentio/kafka-go":          {"internal/kafka"},
+		"gorm.io":                                {"internal/store", "internal/testkit/storetest"},
+		"github.com/go-redsync/redsync/v4":       {"compensator", "pipeline"},
+		"golang.org/x/crypto":                    {"internal/console/access"},
+		"github.com/prometheus/exporter-toolkit": {"internal/console/access"},
+		"internal/cli":                           {"cmd", "internal/cli"},
 		// What the example shop needs, the product does not.
 		"github.com/hashicorp/golang-lru/v2":  {"examples/checkout/ordercache"},
 		"github.com/bits-and-blooms/bloom/v3": {"examples/checkout/idfilter"},
@@ -139,7 +140,7 @@ func TestStructure_ProductionLinksNoFake(t *testing.T) {
 }
 
 // heavyLibraries are those that a shop need not compile for a few calls of ours.
-var heavyLibraries = []string{"gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang"}
+var heavyLibraries = []string{"gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang", "github.com/prometheus/exporter-toolkit"}
 
 func TestStructure_TheProducerIsLightToImport(t *testing.T) {
 	for _, dep := range links(t, "./producer") {

@@ -101,6 +101,13 @@ func knownVariables(t *testing.T) map[string]bool {
 	if _, err := config.ConsoleFromEnviron(lookup); err != nil {
 		t.Fatal(err)
 	}
+	for name := range known { // a variable that was replaced is read only to be refused
+		set := map[string]string{name: "x"}
+		_, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := set[name]; return v, ok })
+		if err != nil && strings.Contains(err.Error(), "does not read this any more") {
+			delete(known, name)
+		}
+	}
 	return known
 }
 
@@ -218,14 +225,17 @@ func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, more := range map[string]map[string]string{
-		"behind an Ingress": {config.EnvConsoleProxies: "10.1.0.0/16", config.EnvConsoleHosts: "console.example", config.EnvConsoleActions: "1"},
-		"on the loopback":   {config.EnvConsoleListen: "127.0.0.1:9465", config.EnvConsoleTokens: ""},
+		"behind an Ingress": {config.EnvConsoleProxies: "10.1.0.0/16", config.EnvConsoleHosts: "console.example", config.EnvConsoleActions: "1", config.EnvConsoleOperators: "ann"},
+		"on the loopback":   {config.EnvConsoleListen: "127.0.0.1:9465", config.EnvConsoleWebConfig: ""},
 	} {
 		env := maps.Clone(values.Console.Env)
 		maps.Copy(env, more)
 		c, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-		if err != nil || !strings.HasSuffix(c.Listen, ":9465") {
+		if err != nil || !strings.HasSuffix(c.Listen, ":9465") || c.WebConfigFile != env[config.EnvConsoleWebConfig] {
 			t.Errorf("%s: %v, %v", name, c, err)
+		}
+		if err := c.Check(config.WebConfig{Users: c.WebConfigFile != ""}); err != nil { // the file of docs/kubernetes.md has users, and no TLS
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	needs := requiredVariables(t, "k8s/base/topics.yaml", []string{"run", "shadow", "--config=/etc/orderclose/topics.yaml"})

@@ -45,8 +45,8 @@ func (a *App) buildConsole() (part, error) {
 			}
 		}
 		scheme := "http"
-		if o.Settings.TLS != nil {
-			listener, scheme = tls.NewListener(listener, o.Settings.TLS), "https"
+		if t := c.TLS(); t != nil {
+			listener, scheme = tls.NewListener(listener, t), "https"
 		}
 		a.o.Logger.Info("serving the console", "address", fmt.Sprintf("%s://%s%s/", scheme, listener.Addr(), o.Settings.BasePath), "actions", o.Settings.Actions)
 		defer context.AfterFunc(ctx, c.Close)() // ends live updates, which never end by themselves

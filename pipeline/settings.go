@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/netip"
 
@@ -25,27 +24,27 @@ func (s Secrets) Format(f fmt.State, _ rune) { fmt.Fprint(f, config.Secrets(s)) 
 // The zero value is the loopback, read-only. ConsoleFromEnvironment reads them. Run refuses settings
 // that would open the console to everybody: off the loopback it needs an identity, and TLS or Proxies;
 // Actions need an identity everywhere. docs/console.md explains each setting. Printing or logging
-// ConsoleSettings shows neither keys nor names of files.
+// ConsoleSettings shows no name of a file.
 type ConsoleSettings struct {
-	Listen   string      // host:port; default 127.0.0.1:9465
-	BasePath string      // such as /orderclose, without a slash at the end; "": the console has the whole host
-	Hosts    []string    // names or addresses that the Host header may have besides that of Listen and the loopback's; no ports
-	Actions  bool        // operators may change data; false: the console is read-only
-	TLS      *tls.Config `json:"-"` // of the listener; nil: plain HTTP, for the loopback and the proxies only
+	Listen   string   // host:port; default 127.0.0.1:9465
+	BasePath string   // such as /orderclose, without a slash at the end; "": the console has the whole host
+	Hosts    []string // names or addresses that the Host header may have besides that of Listen and the loopback's; no ports
+	Actions  bool     // operators may change data; false: the console is read-only
+
+	// WebConfigFile is a web configuration file of Prometheus: TLS, users with passwords, client
+	// certificates. It is read again when it changes. "": plain HTTP, for the loopback and the proxies only.
+	WebConfigFile string `json:"-"`
 
 	// Proxies are addresses that the user trusts: they terminate TLS, and set UserHeader.
 	Proxies []netip.Prefix
 
-	// The identity: at most one of these three is set. The files are read again when they change;
-	// docs/console.md has their formats.
-	TokensFile    string `json:"-"`
-	PasswordsFile string `json:"-"`
-	UserHeader    string // the header in which a proxy gives the name of the user
+	// UserHeader is the header in which a proxy gives the name of the user. Then WebConfigFile has no
+	// users with passwords.
+	UserHeader string
 
-	// The operators among users with passwords or with UserHeader; all others are viewers. At most
-	// one of both is set.
+	// The operators; all other users are viewers. At most one of both is set.
 	RoleHeader string   // the header in which a proxy gives the role; needs UserHeader
-	Operators  []string // names of users
+	Operators  []string // names of users; of a user with a client certificate, the common name of its subject
 }
 
 // ConsoleFromEnvironment reads the settings of the console from the variables ORDERCLOSE_CONSOLE_…

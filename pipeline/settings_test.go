@@ -31,7 +31,7 @@ func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
 }
 
 func TestSettings_PrintNoSecret(t *testing.T) {
-	for _, v := range []any{Secrets{HTTP: []string{"hunter2"}, Payment: []string{"hunter2"}}, ConsoleSettings{TokensFile: "hunter2", PasswordsFile: "hunter2"}} {
+	for _, v := range []any{Secrets{HTTP: []string{"hunter2"}, Payment: []string{"hunter2"}}, ConsoleSettings{WebConfigFile: "hunter2"}} {
 		if s := fmt.Sprintf("%v %+v %#v", v, v, v); strings.Contains(s, "hunter2") {
 			t.Error(s)
 		}

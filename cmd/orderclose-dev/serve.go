@@ -24,6 +24,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -208,6 +209,10 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return cli.Exit(cli.Usage, err)
 	}
 	settings.Listen = consoleListener.Addr().String()
+	gate, err := access.New(access.Options{Settings: config.Console(settings)})
+	if err != nil {
+		return cli.Exit(cli.Usage, err)
+	}
 	c, err := servers.Connect("serve")
 	if err != nil {
 		return err
@@ -257,7 +262,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	scheme := "http"
-	if settings.TLS != nil {
+	if gate.TLS() != nil {
 		scheme = "https"
 	}
 	at := addresses{

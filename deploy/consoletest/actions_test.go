@@ -1,6 +1,7 @@
 package consoletest
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -248,41 +249,36 @@ func losesTheConsole(t testing.TB, w world) {
 	b.seen()
 }
 
-// signsIn signs in by the form: with a wrong token, as a viewer, and as an operator.
+// signsIn asks without a password and with a wrong one, and signs in as a viewer and as an operator: the browser
+// answers the console's challenge, and sends the password with all that follows.
 func signsIn(t testing.TB, w world) {
-	b := openSignedOut(t, w, look{})
-	signIn := func(token string) {
-		b.do("open Now", chromedp.Navigate(w.url()+"/"))
-		if !b.has(`#login input[name=token][type=password]`) {
-			t.Fatalf("no login form (status %d):\n%s", b.lastStatus(), b.text("body"))
+	for _, password := range []string{"", "not-the-password-of-anybody"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		b.leaves("sign in", func() {
-			b.fill("#login [name=token]", token)
-			b.press(kb.Enter)
-		})
+		if password != "" {
+			r.SetBasicAuth("operator", password)
+		}
+		answer, err := anyCertificate.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
+			t.Errorf("password %q: %s %v", password, answer.Status, answer.Header)
+		}
 	}
-	signIn("not-the-token-of-anybody")
-	if !b.has("#login") || b.text("[role=alert]") == "" {
-		t.Errorf("a wrong token is not refused:\n%s", b.text("body"))
-	}
-	b.accessible("a login that failed")
-	b.fits("a login that failed")
-	for role, token := range tokens {
-		signIn(token)
+	for role, password := range passwords {
+		b := openSignedOut(t, w, look{})
+		b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://"+role+":"+password+"@", 1)+"/"))
+		b.goTo("/")
 		if !b.has(`main[data-page="now"]`) {
-			t.Errorf("the login of a %s does not lead to Now:\n%s", role, b.text("body"))
-		}
-		if cookies := eval[string](b, `document.cookie`); cookies != "" {
-			t.Errorf("scripts can read the cookie %s", cookies)
+			t.Errorf("the password of a %s does not open Now:\n%s", role, b.text("body"))
 		}
 		b.goTo("/replay")
 		if acts := b.has("[name=kind]"); acts != (role == "operator") {
 			t.Errorf("the page shows actions to a %s: %v", role, acts)
 		}
-		b.leaves("sign out", func() { b.click(`form[action$="/logout"] button`) })
-	}
-	b.do("open Now", chromedp.Navigate(w.url()+"/"))
-	if !b.has("#login") {
-		t.Errorf("the logout ends no session:\n%s", b.text("body"))
 	}
 }

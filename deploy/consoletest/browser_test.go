@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"image/png"
@@ -145,18 +146,24 @@ type tab struct {
 	status    int64        // of the last document
 }
 
-// open opens a tab that shows no page yet. It has the session of an operator, if the console has
-// sessions.
+// open opens a tab that shows no page yet. It sends the password of the operator, if the console has one.
 func open(t testing.TB, w world, l look) *tab {
 	t.Helper()
 	b := openSignedOut(t, w, l)
-	for _, c := range w.session() {
-		b.do("sign in", command(network.SetCookie, network.SetCookieParams{Name: c.Name, Value: c.Value, URL: w.url() + "/", Secure: &c.Secure}))
+	if w.password() != "" {
+		b.authorize("operator", w.password())
 	}
 	return b
 }
 
-// openSignedOut opens a tab that shows no page yet, and has no session.
+// authorize makes the tab send user and password with every request, as a browser does after its dialog.
+func (b *tab) authorize(name, password string) {
+	b.t.Helper()
+	header := "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
+	b.do("sign in", command(network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: network.Headers{"Authorization": header}}))
+}
+
+// openSignedOut opens a tab that shows no page yet, and sends no password.
 func openSignedOut(t testing.TB, w world, l look) *tab {
 	t.Helper()
 	at, err := url.Parse(w.url())

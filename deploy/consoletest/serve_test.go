@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
@@ -32,8 +32,8 @@ import (
 // world is an open console, and what checks do behind its back.
 type world interface {
 	url() string // of the console, without a slash at the end
-	// session returns the cookies of an operator.
-	session() []*http.Cookie
+	// password returns that of the operator; "": everybody is one.
+	password() string
 	// create creates an unpaid order in the shop. It is due after the delay of its category.
 	create(t testing.TB, id, category string)
 	// awaitClose waits until the order is closed.
@@ -92,12 +92,11 @@ compensator:
 
 // serve is the command serve of orderclose-dev: a shop, the whole pipeline, and the console.
 type serve struct {
-	at      struct{ Shop, Kafka, Console string }
-	cookies []*http.Cookie
+	at struct{ Shop, Kafka, Console string }
 }
 
-// tokens maps the roles of the console to tokens.
-var tokens = map[string]string{"viewer": "viewer-token-of-the-tests", "operator": "operator-token-of-the-tests"}
+// passwords has those of the users of the console, whose names are their roles.
+var passwords = map[string]string{"viewer": "viewer-password-of-the-tests", "operator": "operator-password-of-the-tests"}
 
 // buildServe builds orderclose-dev, once.
 var buildServe = sync.OnceValues(func() (string, error) {
@@ -116,9 +115,10 @@ var buildServe = sync.OnceValues(func() (string, error) {
 })
 
 // startServe starts serve on free ports of the loopback, with its data in a temporary folder, and
-// waits until it is ready. topics is its topics.yaml; empty: its default. env has further variables.
+// waits until it is ready. topics is its topics.yaml; empty: its default. web is the begin of
+// the console's web configuration file. env has further variables.
 // It stops at the end of the test.
-func startServe(t *testing.T, topics string, env ...string) *serve {
+func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	t.Helper()
 	program, err := buildServe()
 	if err != nil {
@@ -133,12 +133,16 @@ func startServe(t *testing.T, topics string, env ...string) *serve {
 		}
 		args = append(args, "--config", file)
 	}
-	var lines string
-	for role, token := range tokens {
-		lines += fmt.Sprintf("%s-1 %s sha256:%x\n", role, role, sha256.Sum256([]byte(token)))
+	lines := web + "basic_auth_users:\n"
+	for user, password := range passwords {
+		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += fmt.Sprintf("  %s: %s\n", user, hash)
 	}
-	tokensFile := filepath.Join(dir, "tokens")
-	if err := os.WriteFile(tokensFile, []byte(lines), 0o600); err != nil {
+	file := filepath.Join(dir, "web.yml")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
@@ -146,7 +150,7 @@ func startServe(t *testing.T, topics string, env ...string) *serve {
 	p := &process.Process{Name: "serve", Command: func() *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
-			"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_TOKENS_FILE="+tokensFile)
+			"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_OPERATORS=operator", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE="+file)
 		cmd.Env = append(cmd.Env, env...)
 		cmd.Stderr = &stderr
 		return cmd
@@ -181,28 +185,13 @@ func startServe(t *testing.T, topics string, env ...string) *serve {
 	}, p); err != nil {
 		t.Fatal(err)
 	}
-	s.signIn(t)
 	return s
 }
 
 // anyCertificate connects to consoles whose certificate a test has made.
-var anyCertificate = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+var anyCertificate = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: stepTimeout}
 
-// signIn gets the session that all tabs share. One check signs in with the form.
-func (s *serve) signIn(t testing.TB) {
-	t.Helper()
-	client := http.Client{Transport: anyCertificate, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: stepTimeout}
-	answer, err := client.PostForm(s.at.Console+"/login", url.Values{"token": {tokens["operator"]}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if s.cookies = answer.Cookies(); len(s.cookies) == 0 {
-		t.Fatalf("the login gives no cookie: %s", answer.Status)
-	}
-}
-
-func (s *serve) session() []*http.Cookie { return s.cookies }
+func (s *serve) password() string { return passwords["operator"] }
 
 func (s *serve) url() string { return s.at.Console }
 
@@ -215,10 +204,10 @@ func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range s.cookies {
-		r.AddCookie(c)
+	if strings.HasPrefix(url, s.at.Console+"/") {
+		r.SetBasicAuth("operator", passwords["operator"])
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := anyCertificate.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

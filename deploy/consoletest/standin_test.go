@@ -54,7 +54,7 @@ func newStandIn(t testing.TB, fault string) *standIn {
 
 func (s *standIn) url() string { return s.server.URL }
 
-func (*standIn) session() []*http.Cookie { return nil }
+func (*standIn) password() string { return "" }
 
 func (s *standIn) create(_ testing.TB, id, category string) {
 	s.mu.Lock()

@@ -33,7 +33,7 @@ func TestConsole_IsReachedThroughItsIngress(t *testing.T) {
 	}
 	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
 	for name, want := range map[string]string{
-		"LISTEN": "0.0.0.0:9465", "HOSTS": "console.example", "PROXIES": "10.1.0.0/16", "ACTIONS": "1", "TOKENS_FILE": "/run/secrets/console/tokens",
+		"LISTEN": "0.0.0.0:9465", "HOSTS": "console.example", "PROXIES": "10.1.0.0/16", "ACTIONS": "1", "WEB_CONFIG_FILE": "/run/secrets/console/web.yml",
 	} {
 		if have := data["ORDERCLOSE_CONSOLE_"+name]; have != want {
 			t.Errorf("ORDERCLOSE_CONSOLE_%s is %v, want %s", name, have, want)
@@ -88,9 +88,20 @@ func TestConsole_ItsSettingsAreItsOwn(t *testing.T) {
 func TestConsole_OnTheLoopbackNeedsNeitherHostNorTLS(t *testing.T) {
 	all := rendered(t, small+`
 roles: {console: {enabled: true}}
-console: {env: {ORDERCLOSE_CONSOLE_LISTEN: "127.0.0.1:9465", ORDERCLOSE_CONSOLE_TOKENS_FILE: null}}`)
+console: {env: {ORDERCLOSE_CONSOLE_LISTEN: "127.0.0.1:9465", ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE: null}}`)
 	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
 	if len(data) != 1 || data["ORDERCLOSE_CONSOLE_LISTEN"] != "127.0.0.1:9465" {
+		t.Errorf("the environment is %v", data)
+	}
+}
+
+// With a certificate of its own the console needs no addresses of proxies.
+func TestConsole_TerminatesTLSItself(t *testing.T) {
+	all := rendered(t, small+`
+roles: {console: {enabled: true}}
+console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: console.example}}`)
+	data, _ := all["ConfigMap orderclose-console"].content["data"].(values)
+	if data["ORDERCLOSE_CONSOLE_LISTEN"] != "0.0.0.0:9465" || data["ORDERCLOSE_CONSOLE_PROXIES"] != nil {
 		t.Errorf("the environment is %v", data)
 	}
 }

@@ -24,7 +24,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\ntopics: {orders: {tabel: shop_orders}}":                                                    "'tabel' not allowed",
 		small + "\nroles: {shadow: {enabled: true}}":                                                          "disable roles.closer and roles.compensator",
 		small + "\nroles: {console: {enabled: true}}":                                                         "set console.env.ORDERCLOSE_CONSOLE_PROXIES",
-		small + "\nconsole: {env: {ORDERCLOSE_CONSOLE_TOKENS: ann}}":                                          "ORDERCLOSE_CONSOLE_TOKENS",
+		small + "\nconsole: {env: {ORDERCLOSE_CONSOLE_TOKENS_FILE: ann}}":                                     "ORDERCLOSE_CONSOLE_TOKENS_FILE",
 		small + "\npod: {containers: []}":                                                                     "pod.containers cannot be set",
 		small + "\npod: {restartPolicy: Never}":                                                               "pod.restartPolicy cannot be set",
 		small + "\npod: {serviceAccountName: own}":                                                            "set serviceAccount.name",

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,20 +11,14 @@ import (
 	"strings"
 )
 
-// The variables of the web console. Those of files name files that the console reads again
-// when they change.
+// The variables of the web console.
 const (
-	EnvConsoleListen   = "ORDERCLOSE_CONSOLE_LISTEN"
-	EnvConsoleBasePath = "ORDERCLOSE_CONSOLE_BASE_PATH"
-	EnvConsoleHosts    = "ORDERCLOSE_CONSOLE_HOSTS"
-	EnvConsoleActions  = "ORDERCLOSE_CONSOLE_ACTIONS"
-	EnvConsoleTLSCert  = "ORDERCLOSE_CONSOLE_TLS_CERT_FILE"
-	EnvConsoleTLSKey   = "ORDERCLOSE_CONSOLE_TLS_KEY_FILE"
-	EnvConsoleProxies  = "ORDERCLOSE_CONSOLE_PROXIES"
-
-	// The identity: one of the first three.
-	EnvConsoleTokens     = "ORDERCLOSE_CONSOLE_TOKENS_FILE"
-	EnvConsolePasswords  = "ORDERCLOSE_CONSOLE_PASSWORDS_FILE"
+	EnvConsoleListen     = "ORDERCLOSE_CONSOLE_LISTEN"
+	EnvConsoleBasePath   = "ORDERCLOSE_CONSOLE_BASE_PATH"
+	EnvConsoleHosts      = "ORDERCLOSE_CONSOLE_HOSTS"
+	EnvConsoleActions    = "ORDERCLOSE_CONSOLE_ACTIONS"
+	EnvConsoleWebConfig  = "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE" // TLS and users; it is read again when it changes
+	EnvConsoleProxies    = "ORDERCLOSE_CONSOLE_PROXIES"
 	EnvConsoleUserHeader = "ORDERCLOSE_CONSOLE_USER_HEADER"
 	EnvConsoleRoleHeader = "ORDERCLOSE_CONSOLE_ROLE_HEADER"
 	EnvConsoleOperators  = "ORDERCLOSE_CONSOLE_OPERATORS"
@@ -36,16 +29,14 @@ const (
 const DefaultConsoleListen = "127.0.0.1:9465"
 
 // Console has the settings of the web console. pipeline.ConsoleSettings has the same fields, and
-// describes them. Printing or logging a Console shows neither keys nor names of files.
+// describes them. Printing or logging a Console shows no name of a file.
 type Console struct {
 	Listen        string
 	BasePath      string
 	Hosts         []string
 	Actions       bool
-	TLS           *tls.Config `json:"-"`
+	WebConfigFile string `json:"-"`
 	Proxies       []netip.Prefix
-	TokensFile    string `json:"-"`
-	PasswordsFile string `json:"-"`
 	UserHeader    string
 	RoleHeader    string
 	Operators     []string
@@ -59,8 +50,7 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 	c := Console{
 		Listen:        value(EnvConsoleListen),
 		BasePath:      strings.TrimRight(value(EnvConsoleBasePath), "/"),
-		TokensFile:    value(EnvConsoleTokens),
-		PasswordsFile: value(EnvConsolePasswords),
+		WebConfigFile: value(EnvConsoleWebConfig),
 		UserHeader:    value(EnvConsoleUserHeader),
 		RoleHeader:    value(EnvConsoleRoleHeader),
 		Operators:     splitList(value(EnvConsoleOperators)),
@@ -72,44 +62,53 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 	c.Hosts, errs[0] = consoleHosts(value(EnvConsoleHosts))
 	c.Actions, errs[1] = consoleActions(value(EnvConsoleActions))
 	c.Proxies, errs[2] = consoleProxies(value(EnvConsoleProxies))
-	c.TLS, errs[3] = consoleFiles.serve(lookup)
+	errs[3] = movedVariables(value)
 	if err := errors.Join(append(errs[:], c.checkValues())...); err != nil {
 		return Console{}, err
 	}
-	if err := c.Check(); err != nil {
+	// Nobody has read the file yet: it may have all that is missing.
+	named := c.WebConfigFile != ""
+	if err := c.Check(WebConfig{Users: named && c.UserHeader == "", TLS: named}); err != nil {
 		return Console{}, err
 	}
 	return c, nil
 }
 
-// Check returns an error for each rule that the settings break: off the loopback the console
-// needs an identity and TLS, and actions need an identity everywhere.
-func (c Console) Check() error {
+// WebConfig says what the file WebConfigFile has.
+type WebConfig struct {
+	Users        bool // users with passwords
+	Certificates bool // a CA of client certificates, and that they are verified
+	TLS          bool
+}
+
+// Check returns an error for each rule that the settings and the file break: off the loopback the
+// console needs an identity and TLS, and actions need an identity everywhere.
+func (c Console) Check(file WebConfig) error {
 	var errs []error
 	refuse := func(broken bool, format string, args ...any) {
 		if broken {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	identities := c.identities()
-	const choose = "set " + EnvConsoleTokens + ", " + EnvConsolePasswords + " or " + EnvConsoleUserHeader
-	refuse(len(identities) > 1, "%s are set, but the console has one kind of identity; unset all but one", strings.Join(identities, " and "))
-	refuse(!c.OnLoopback() && len(identities) == 0, "%s is not on the loopback, and everybody could open the console; %s, or listen on %s",
+	identity := file.Users || file.Certificates || c.UserHeader != ""
+	const choose = "write basic_auth_users or a client CA to the file of " + EnvConsoleWebConfig + ", or set " + EnvConsoleUserHeader
+	refuse(file.Users && c.UserHeader != "", "the file of %s has basic_auth_users, and %s is set, but the console has one kind of identity; remove one",
+		EnvConsoleWebConfig, EnvConsoleUserHeader)
+	refuse(!c.OnLoopback() && !identity, "%s is not on the loopback, and everybody could open the console; %s, or listen on %s",
 		EnvConsoleListen, choose, DefaultConsoleListen)
-	refuse(!c.OnLoopback() && c.TLS == nil && len(c.Proxies) == 0,
-		"%s is not on the loopback, and the network could read the console; set %s and %s, or list the proxies that terminate TLS in %s",
-		EnvConsoleListen, EnvConsoleTLSCert, EnvConsoleTLSKey, EnvConsoleProxies)
-	refuse(c.OnLoopback() && len(c.Proxies) > 0 && len(identities) == 0, "%s is set, and everybody whom a proxy lets in could open the console; %s, or unset it",
+	refuse(!c.OnLoopback() && !file.TLS && len(c.Proxies) == 0,
+		"%s is not on the loopback, and the network could read the console; write tls_server_config to the file of %s, or list the proxies that terminate TLS in %s",
+		EnvConsoleListen, EnvConsoleWebConfig, EnvConsoleProxies)
+	refuse(c.OnLoopback() && len(c.Proxies) > 0 && !identity, "%s is set, and everybody whom a proxy lets in could open the console; %s, or unset it",
 		EnvConsoleProxies, choose)
-	refuse(c.Actions && len(identities) == 0, "%s is 1, but nobody can be an operator without an identity; %s", EnvConsoleActions, choose)
+	refuse(c.Actions && !identity, "%s is 1, but nobody can be an operator without an identity; %s", EnvConsoleActions, choose)
 	refuse(c.UserHeader != "" && len(c.Proxies) == 0, "%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
 		EnvConsoleUserHeader, EnvConsoleProxies)
 	refuse(c.RoleHeader != "" && c.UserHeader == "", "%s is set without %s; set both, or unset it", EnvConsoleRoleHeader, EnvConsoleUserHeader)
 	refuse(c.RoleHeader != "" && len(c.Operators) > 0, "%s and %s are both set; unset one", EnvConsoleRoleHeader, EnvConsoleOperators)
-	refuse(len(c.Operators) > 0 && c.PasswordsFile == "" && c.UserHeader == "", "%s belongs to %s and %s; a file of tokens has the role of each user itself",
-		EnvConsoleOperators, EnvConsolePasswords, EnvConsoleUserHeader)
-	refuse(c.Actions && (c.PasswordsFile != "" || c.UserHeader != "") && c.RoleHeader == "" && len(c.Operators) == 0,
-		"%s is 1, but all users are viewers; list operators in %s", EnvConsoleActions, EnvConsoleOperators)
+	refuse(len(c.Operators) > 0 && !identity, "%s is set, but nobody is known by name; %s", EnvConsoleOperators, choose)
+	refuse(c.Actions && identity && c.RoleHeader == "" && len(c.Operators) == 0, "%s is 1, but all users are viewers; list operators in %s",
+		EnvConsoleActions, EnvConsoleOperators)
 	return errors.Join(errs...)
 }
 
@@ -124,27 +123,18 @@ func (c Console) OnLoopback() bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// identities returns the variables of the kinds of identity that are set.
-func (c Console) identities() []string {
+// String says what is set, without names of files.
+func (c Console) String() string {
 	var set []string
-	for _, v := range []struct{ name, value string }{
-		{EnvConsoleTokens, c.TokensFile}, {EnvConsolePasswords, c.PasswordsFile}, {EnvConsoleUserHeader, c.UserHeader},
-	} {
+	for _, v := range []struct{ name, value string }{{EnvConsoleWebConfig, c.WebConfigFile}, {EnvConsoleUserHeader, c.UserHeader}} {
 		if v.value != "" {
 			set = append(set, v.name)
 		}
 	}
-	return set
-}
-
-// String says what is set, without secrets.
-func (c Console) String() string {
-	identity := "none"
-	if set := c.identities(); len(set) > 0 {
-		identity = strings.Join(set, ", ")
+	if set == nil {
+		set = []string{"none"}
 	}
-	return fmt.Sprintf("listen %s%s, identity %s, TLS %v, %d proxies, actions %v",
-		c.Listen, c.BasePath, identity, c.TLS != nil, len(c.Proxies), c.Actions)
+	return fmt.Sprintf("listen %s%s, access by %s, %d proxies, actions %v", c.Listen, c.BasePath, strings.Join(set, " and "), len(c.Proxies), c.Actions)
 }
 
 // GoString returns String, so that %#v shows no secret either.
@@ -154,8 +144,6 @@ func (c Console) GoString() string { return c.String() }
 func (c Console) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 var (
-	consoleFiles = tlsFiles{cert: EnvConsoleTLSCert, key: EnvConsoleTLSKey}
-
 	basePath   = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
 	headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
@@ -238,23 +226,4 @@ func consoleProxies(value string) ([]netip.Prefix, error) {
 		proxies = append(proxies, prefix.Masked())
 	}
 	return proxies, nil
-}
-
-// serve returns the configuration of a listener; nil: no file is named.
-func (f tlsFiles) serve(lookup func(string) (string, bool)) (*tls.Config, error) {
-	cert, _ := lookup(f.cert)
-	key, _ := lookup(f.key)
-	if cert == "" && key == "" {
-		return nil, nil
-	}
-	if cert == "" || key == "" {
-		return nil, fmt.Errorf("%s and %s belong together; set both, or neither", f.cert, f.key)
-	}
-	pair, err := f.pair(cert, key)
-	if err != nil {
-		return nil, err
-	}
-	c := newTLS()
-	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair(), nil }
-	return c, nil
 }

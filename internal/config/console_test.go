@@ -2,8 +2,6 @@ package config_test
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -14,17 +12,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/orderclose/orderclose/internal/config"
 )
 
 func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
-	crt, key := makePair(t, t.TempDir(), "console")
 	base := environ{
 		"ORDERCLOSE_CONSOLE_LISTEN": ":443", "ORDERCLOSE_CONSOLE_BASE_PATH": "/shop/orderclose/", "ORDERCLOSE_CONSOLE_ACTIONS": "1",
-		"ORDERCLOSE_CONSOLE_HOSTS": "console.example, 10.0.0.5,[fd00:0::5]", "ORDERCLOSE_CONSOLE_TLS_CERT_FILE": crt, "ORDERCLOSE_CONSOLE_TLS_KEY_FILE": key,
-		"ORDERCLOSE_CONSOLE_PROXIES": "10.0.0.7, 10.1.2.3/16,fd00::/8, ::ffff:10.0.0.8",
+		"ORDERCLOSE_CONSOLE_HOSTS": "console.example, 10.0.0.5,[fd00:0::5]", "ORDERCLOSE_CONSOLE_PROXIES": "10.0.0.7, 10.1.2.3/16,fd00::/8, ::ffff:10.0.0.8",
 	}
 	want := config.Console{
 		Listen: ":443", BasePath: "/shop/orderclose", Actions: true, Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
@@ -34,9 +29,8 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 		env  environ
 		want func(*config.Console)
 	}{
-		{environ{"ORDERCLOSE_CONSOLE_TOKENS_FILE": "tokens"}, func(c *config.Console) { c.TokensFile = "tokens" }},
-		{environ{"ORDERCLOSE_CONSOLE_PASSWORDS_FILE": "passwords", "ORDERCLOSE_CONSOLE_OPERATORS": "ann, 李,"},
-			func(c *config.Console) { c.PasswordsFile, c.Operators = "passwords", []string{"ann", "李"} }},
+		{environ{"ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE": "web.yml", "ORDERCLOSE_CONSOLE_OPERATORS": "ann, 李,"},
+			func(c *config.Console) { c.WebConfigFile, c.Operators = "web.yml", []string{"ann", "李"} }},
 		{environ{"ORDERCLOSE_CONSOLE_USER_HEADER": "X-User", "ORDERCLOSE_CONSOLE_OPERATORS": "ann"},
 			func(c *config.Console) { c.UserHeader, c.Operators = "X-User", []string{"ann"} }},
 		{environ{"ORDERCLOSE_CONSOLE_USER_HEADER": "X-User", "ORDERCLOSE_CONSOLE_ROLE_HEADER": "X-Role"},
@@ -50,8 +44,8 @@ func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 			t.Errorf("%v: %v", row.env, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(config.Console{}, "TLS"), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || got.TLS == nil {
-			t.Errorf("%v: TLS %v (-want +got):\n%s", row.env, got.TLS, diff)
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", row.env, diff)
 		}
 	}
 }
@@ -69,13 +63,11 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 	const (
 		listen, basePath, hosts = "ORDERCLOSE_CONSOLE_LISTEN", "ORDERCLOSE_CONSOLE_BASE_PATH", "ORDERCLOSE_CONSOLE_HOSTS"
 		actions, proxies        = "ORDERCLOSE_CONSOLE_ACTIONS", "ORDERCLOSE_CONSOLE_PROXIES"
-		cert, private           = "ORDERCLOSE_CONSOLE_TLS_CERT_FILE", "ORDERCLOSE_CONSOLE_TLS_KEY_FILE"
-		tokens, passwords       = "ORDERCLOSE_CONSOLE_TOKENS_FILE", "ORDERCLOSE_CONSOLE_PASSWORDS_FILE"
+		web                     = "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE"
 		user, role, operators   = "ORDERCLOSE_CONSOLE_USER_HEADER", "ORDERCLOSE_CONSOLE_ROLE_HEADER", "ORDERCLOSE_CONSOLE_OPERATORS"
 
-		choose = "set " + tokens + ", " + passwords + " or " + user
+		choose = "write basic_auth_users or a client CA to the file of " + web + ", or set " + user
 	)
-	crt, _ := makePair(t, t.TempDir(), "console")
 	for _, row := range []struct {
 		env  environ
 		want string
@@ -97,30 +89,22 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{proxies: "fe80::1%eth0"}, proxies + ": entry 1 is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16"},
 		{environ{proxies: "0.0.0.0/0"}, proxies + ": entry 1 has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only"},
 		{environ{proxies: "::/0"}, proxies + ": entry 1 has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only"},
-		{environ{cert: crt}, cert + " and " + private + " belong together; set both, or neither"},
-		{environ{private: crt}, cert + " and " + private + " belong together; set both, or neither"},
-		{environ{cert: "hunter2", private: crt}, cert + " names a file that cannot be read: no such file or directory; mount it there or unset the variable"},
-		{environ{cert: crt, private: crt}, cert + " and " + private +
-			" are no pair: tls: found a certificate rather than a key in the PEM for the private key; name a certificate and its own key, both PEM, the key not encrypted"},
 		{environ{user: "hunter 2", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-User"},
 		{environ{user: "cookie", proxies: "10.0.0.7"}, user + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-User"},
 		{environ{user: "x-user", role: "X-User", proxies: "10.0.0.7"}, user + " and " + role + " are the same header; name two"},
 		{environ{user: "X-User", role: "a:b", proxies: "10.0.0.7"}, role + " is not a header that a proxy can set for this purpose; write the name of the header such as X-Forwarded-Role"},
 
 		{environ{listen: "0.0.0.0:9465", proxies: "10.0.0.7"}, listen + " is not on the loopback, and everybody could open the console; " + choose + ", or listen on 127.0.0.1:9465"},
-		{environ{listen: ":9465", tokens: "hunter2"},
-			listen + " is not on the loopback, and the network could read the console; set " + cert + " and " + private + ", or list the proxies that terminate TLS in " + proxies},
 		{environ{listen: "console.example:9465"},
 			listen + " is not on the loopback, and everybody could open the console; " + choose + ", or listen on 127.0.0.1:9465\n" +
-				listen + " is not on the loopback, and the network could read the console; set " + cert + " and " + private + ", or list the proxies that terminate TLS in " + proxies},
+				listen + " is not on the loopback, and the network could read the console; write tls_server_config to the file of " + web + ", or list the proxies that terminate TLS in " + proxies},
 		{environ{actions: "1"}, actions + " is 1, but nobody can be an operator without an identity; " + choose},
 		{environ{proxies: "127.0.0.1"}, proxies + " is set, and everybody whom a proxy lets in could open the console; " + choose + ", or unset it"},
-		{environ{tokens: "hunter2", passwords: "hunter2"}, tokens + " and " + passwords + " are set, but the console has one kind of identity; unset all but one"},
 		{environ{user: "X-User"}, user + " is set, but no proxy may set the header; list the proxies' addresses in " + proxies + ", such as 10.0.0.7,10.1.0.0/16"},
 		{environ{role: "X-Role"}, role + " is set without " + user + "; set both, or unset it"},
 		{environ{user: "X-User", role: "X-Role", operators: "hunter2", proxies: "10.0.0.7"}, role + " and " + operators + " are both set; unset one"},
-		{environ{tokens: "hunter2", operators: "hunter2"}, operators + " belongs to " + passwords + " and " + user + "; a file of tokens has the role of each user itself"},
-		{environ{passwords: "hunter2", actions: "1"}, actions + " is 1, but all users are viewers; list operators in " + operators},
+		{environ{operators: "hunter2"}, operators + " is set, but nobody is known by name; " + choose},
+		{environ{web: "hunter2", actions: "1"}, actions + " is 1, but all users are viewers; list operators in " + operators},
 		{environ{user: "X-User", proxies: "10.0.0.7", actions: "1"}, actions + " is 1, but all users are viewers; list operators in " + operators},
 	} {
 		got, err := config.ConsoleFromEnviron(row.env.lookup)
@@ -146,10 +130,8 @@ func TestConsole_KnowsTheLoopback(t *testing.T) {
 }
 
 func TestConsole_PrintsWithoutSecrets(t *testing.T) {
-	crt, key := makePair(t, t.TempDir(), "console")
 	c, err := config.ConsoleFromEnviron(environ{
-		"ORDERCLOSE_CONSOLE_LISTEN": "0.0.0.0:9465", "ORDERCLOSE_CONSOLE_BASE_PATH": "/orderclose", "ORDERCLOSE_CONSOLE_TOKENS_FILE": "hunter2",
-		"ORDERCLOSE_CONSOLE_TLS_CERT_FILE": crt, "ORDERCLOSE_CONSOLE_TLS_KEY_FILE": key,
+		"ORDERCLOSE_CONSOLE_LISTEN": "0.0.0.0:9465", "ORDERCLOSE_CONSOLE_BASE_PATH": "/orderclose", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE": "hunter2",
 	}.lookup)
 	if err != nil {
 		t.Fatal(err)
@@ -160,45 +142,46 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "listen 0.0.0.0:9465/orderclose, identity ORDERCLOSE_CONSOLE_TOKENS_FILE, TLS true, 0 proxies, actions false"
+	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, actions false"
 	if c.String() != want {
 		t.Errorf("printed as %s", c)
 	}
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s", c, &c, c, c), log.String(), string(marshaled)} {
-		if strings.Contains(text, "hunter2") || strings.Contains(text, "PrivateKey") || !strings.Contains(text, "0.0.0.0:9465") {
+		if strings.Contains(text, "hunter2") || !strings.Contains(text, "0.0.0.0:9465") {
 			t.Errorf("printed as %s", text)
 		}
 	}
 }
 
-// TestConsole_ARenewedCertificateNeedsNoRestart: a console runs for months, and certificates expire
-// meanwhile.
-func TestConsole_ARenewedCertificateNeedsNoRestart(t *testing.T) {
+// The variables that consoles had before are refused with the text of the file that replaces them.
+func TestConsoleFromEnviron_PrintsWhatReplacesOldVariables(t *testing.T) {
+	const (
+		tokens, passwords = "ORDERCLOSE_CONSOLE_TOKENS_FILE", "ORDERCLOSE_CONSOLE_PASSWORDS_FILE"
+		cert, key         = "ORDERCLOSE_CONSOLE_TLS_CERT_FILE", "ORDERCLOSE_CONSOLE_TLS_KEY_FILE"
+
+		moved = ": the console does not read this any more; unset it, and name a file with this text in ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE:\n\n"
+		tls   = "tls_server_config:\n  cert_file: the file of " + cert + "\n  key_file: the file of " + key + "\n"
+		hash  = "\nEach HASH is what follows the name in a file of passwords, or in what \"htpasswd -nB -C 10 NAME\" prints for a new password."
+		move  = " docs/security.md says how to move."
+	)
 	dir := t.TempDir()
-	crt, key := makePair(t, dir, "console")
-	c, err := config.ConsoleFromEnviron(environ{"ORDERCLOSE_CONSOLE_TLS_CERT_FILE": crt, "ORDERCLOSE_CONSOLE_TLS_KEY_FILE": key}.lookup)
-	if err != nil || c.TLS.MinVersion != tls.VersionTLS12 {
-		t.Fatalf("%v, %+v", err, c.TLS)
-	}
-	served := func() string {
-		t.Helper()
-		pair, err := c.TLS.GetCertificate(nil)
-		if err != nil {
-			t.Fatal(err)
+	oldTokens, oldPasswords := filepath.Join(dir, "tokens"), filepath.Join(dir, "passwords")
+	write(t, oldTokens, "# the users\n\n\tann  operator\tsha256:hunter2\r\n李 viewer sha256:hunter2\nhunter2\n")
+	write(t, oldPasswords, "# of htpasswd\nann:$2y$05$hunter2\r\nben b:$2b$hunter2\nhunter2:hunter2\n")
+	for _, row := range []struct {
+		env  environ
+		want string
+	}{
+		{environ{tokens: oldTokens}, tokens + moved + "basic_auth_users:\n  \"ann\": HASH\n  \"李\": HASH\n" + hash + " Set ORDERCLOSE_CONSOLE_OPERATORS=ann." + move},
+		{environ{passwords: oldPasswords}, passwords + moved + "basic_auth_users:\n  \"ann\": HASH\n  \"ben b\": HASH\n" + hash + move},
+		{environ{tokens: "hunter2"}, tokens + moved + "basic_auth_users:\n  \"NAME\": HASH\n" + hash + move},
+		{environ{cert: "hunter2", key: "hunter2"}, cert + ", " + key + moved + tls},
+		{environ{passwords: oldPasswords, key: "hunter2", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE": "hunter2"},
+			passwords + ", " + key + moved + tls + "basic_auth_users:\n  \"ann\": HASH\n  \"ben b\": HASH\n" + hash + move},
+	} {
+		_, err := config.ConsoleFromEnviron(row.env.lookup)
+		if diff := cmp.Diff(row.want, fmt.Sprint(err)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", row.env, diff)
 		}
-		if _, err := x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			t.Fatal(err)
-		}
-		return string(pair.Certificate[0])
-	}
-	first := served()
-	makePair(t, dir, "console")
-	second := served()
-	if second == first {
-		t.Error("the old certificate is served")
-	}
-	write(t, filepath.Join(dir, "console.key"), "half of a k")
-	if served() != second {
-		t.Error("while the files are being replaced, the last matching pair is not served")
 	}
 }

@@ -74,8 +74,8 @@ var (
 	others  = []string{
 		EnvListen, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
 		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
-		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleTLSCert, EnvConsoleTLSKey, EnvConsoleProxies,
-		EnvConsoleTokens, EnvConsolePasswords, EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators,
+		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleWebConfig, EnvConsoleProxies,
+		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators,
 	}
 )
 

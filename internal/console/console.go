@@ -25,6 +25,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func New(o Options) (*Console, error) {
 	}
 	var err error
 	if c.gate, err = access.New(access.Options{
-		Settings: o.Settings, Login: c.serveLogin, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
+		Settings: o.Settings, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
 	}); err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("console: %w", err)
@@ -192,6 +193,18 @@ func (c *Console) Handler() http.Handler {
 	outer := http.NewServeMux()
 	outer.Handle(c.o.Settings.BasePath+"/", http.StripPrefix(c.o.Settings.BasePath, mux))
 	return c.gate.Wrap(outer)
+}
+
+// TLS returns the configuration of the listener; nil: plain HTTP.
+func (c *Console) TLS() *tls.Config { return c.gate.TLS() }
+
+// serveRefusal answers a request that may not be served.
+func (c *Console) serveRefusal(w http.ResponseWriter, r *http.Request, refusal access.Refusal) {
+	if refusal.API {
+		writeError(w, refusal.Status, refusal.Text)
+		return
+	}
+	c.renderProblem(w, r, refusal.Status, "refusal."+string(refusal.Reason))
 }
 
 // loadAssets reads the files of static.

@@ -361,3 +361,18 @@ func TestConsole_RefusesABrokenForm(t *testing.T) {
 		}
 	}
 }
+
+// A request without a user is refused as the reader expects: a page in the language of the browser, or JSON.
+func TestConsole_RefusesInTheFormatOfTheReader(t *testing.T) {
+	r := newRig(t)
+	r.user = ""
+	res, body := r.do(http.MethodGet, "/", "en", nil)
+	if res.StatusCode != http.StatusForbidden || !strings.Contains(body, text("en", "refusal.no_user")) || strings.Contains(body, "<nav") {
+		t.Errorf("the page answers %s\n%s", res.Status, body)
+	}
+	res, body = r.do(http.MethodGet, "/api/v1/status", "en", nil)
+	const want = `{"error":"the proxy sets no valid user; let it set the header of ORDERCLOSE_CONSOLE_USER_HEADER to one name, in place of what the client sends"}`
+	if res.StatusCode != http.StatusForbidden || res.Header.Get("Content-Type") != "application/json" || strings.TrimSpace(body) != want {
+		t.Errorf("the API answers %s %s", res.Status, body)
+	}
+}

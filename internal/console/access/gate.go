@@ -2,7 +2,7 @@ package access
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -11,16 +11,12 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 )
 
-// Options for a Gate. Settings is required, Login if the settings name a file of tokens.
+// Options for a Gate. Settings and Refuse are required.
 type Options struct {
 	Settings config.Console
 
-	// Login writes the page with the login form, with the status of the page.
-	Login func(w http.ResponseWriter, r *http.Request, page LoginPage)
-
 	// Refuse writes the response to a request that is refused, with the status of the Refusal.
-	// Headers that the status needs are set. Default: the text of the Refusal; for the JSON API
-	// {"error": {"reason": …, "message": …}}.
+	// Headers that the status needs are set.
 	Refuse func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 
 	// Public has paths below the base path that need no identity, such as /static/. A path that
@@ -30,20 +26,12 @@ type Options struct {
 	Logger *slog.Logger // default: discard
 }
 
-// LoginPage is what a login form shows. The form sends a POST to /login below the base path with
-// the fields token and next.
-type LoginPage struct {
-	Status int    // of the response
-	Reason Reason // why the last login failed; "": no login failed
-	Next   string // value of the field next: a path of this console, or ""
-}
-
 // Gate checks the requests to a console. Create it with New. It is safe for concurrent use.
 type Gate struct {
 	o      Options
 	hosts  map[string]bool
+	file   *webFile
 	method method
-	tokens *tokens // nil: the method is another one
 	origin http.CrossOriginProtection
 }
 
@@ -55,42 +43,40 @@ type method interface {
 
 // user is a user whose identity is known.
 type user struct {
-	name    string
-	role    Role
-	session string // the value of the session cookie; "": there is no session
+	name string
+	role Role
 }
 
-// New returns a Gate, or an error if the settings are not safe, or if a file of them is not valid.
+// New returns a Gate, or an error if the settings are not safe, or if their file is not valid.
 func New(o Options) (*Gate, error) {
-	if err := o.Settings.Check(); err != nil {
-		return nil, err
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Refuse == nil {
-		o.Refuse = writeRefusal
-	}
 	g := &Gate{o: o, hosts: acceptedHosts(o.Settings)}
 	var err error
-	switch s := o.Settings; {
-	case s.TokensFile != "":
-		if o.Login == nil {
-			return nil, errors.New("access: Options need Login for a file of tokens")
-		}
-		g.tokens, err = newTokens(s, o.Logger)
-		g.method = g.tokens
-	case s.PasswordsFile != "":
-		g.method, err = newPasswords(s, o.Logger)
-	case s.UserHeader != "":
-		g.method = proxyHeader{s}
+	if g.file, err = openWebFile(o.Settings, o.Logger); err != nil {
+		return nil, err
+	}
+	switch file := g.file.get(); {
+	case o.Settings.UserHeader != "":
+		g.method = proxyHeader{o.Settings}
+	case len(file.users) > 0:
+		g.method = newPasswords(o.Settings, g.file, o.Logger)
+	case file.certificates:
+		g.method = certificates{o.Settings}
 	default:
 		g.method = nobody{}
 	}
-	if err != nil {
-		return nil, err
-	}
 	return g, nil
+}
+
+// TLS returns the configuration of the listener, or nil if the console has no TLS of its own. A changed
+// file holds for the next connection.
+func (g *Gate) TLS() *tls.Config {
+	if g.file.get().tls == nil {
+		return nil
+	}
+	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.file.get().tls, nil }}
 }
 
 // Wrap returns the handler of the whole console. Paths of requests have the base path, for next
@@ -128,16 +114,12 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if g.origin.Check(r) != nil {
 		return r, refused(OtherSite)
 	}
-	at := g.below(r)
-	switch {
-	case g.public(at):
-		if refusal := readBody(w, r, maxLogin); refusal != nil {
+	if g.public(g.below(r)) {
+		if refusal := readBody(w, r, maxPublic); refusal != nil {
 			return r, refusal
 		}
 		next.ServeHTTP(w, r)
 		return r, nil
-	case at == "/login":
-		return r, g.login(w, r, peer)
 	}
 	u, refusal := g.method.identify(r, peer)
 	if refusal != nil {
@@ -150,9 +132,6 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	}
 	if r.Method == http.MethodPost && g.isAPI(r) && !sendsJSON(r) {
 		return r, refused(NotJSON)
-	}
-	if at == "/logout" {
-		return r, g.logout(w, r, identity)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxRequest)
 	defer cancel()
@@ -188,33 +167,16 @@ func (g *Gate) checkAction(r *http.Request) *Refusal {
 	return nil
 }
 
-// refuse answers with a Refusal. A page that needs a login leads to the form.
+// refuse answers with a Refusal.
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) {
-	if g.tokens != nil && refusal.Reason == NotSignedIn && !g.isAPI(r) && !wantsEvents(r) {
-		g.toLogin(w, r)
-		return
-	}
-	refusal.API = g.isAPI(r)
-	setRetryHeaders(w, refusal, g.challenge())
-	g.o.Refuse(w, r, *refusal)
-}
-
-// challenge returns the header WWW-Authenticate: how to identify oneself.
-func (g *Gate) challenge() string {
-	if g.tokens != nil {
-		return `Bearer realm="orderclose"`
-	}
-	return `Basic realm="orderclose", charset="UTF-8"`
-}
-
-// setRetryHeaders sets the headers that a status needs.
-func setRetryHeaders(w http.ResponseWriter, refusal *Refusal, challenge string) {
 	switch refusal.Status {
 	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", challenge)
+		w.Header().Set("WWW-Authenticate", `Basic realm="orderclose", charset="UTF-8"`)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", "GET, HEAD, POST")
 	}
+	refusal.API = g.isAPI(r)
+	g.o.Refuse(w, r, *refusal)
 }

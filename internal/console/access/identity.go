@@ -27,7 +27,6 @@ type Identity struct {
 	Role    Role       // "" if From finds no identity
 	Address netip.Addr // of the connection: that of the client, or of its proxy
 	MayAct  bool       // the user is an operator, and actions are on
-	Session bool       // a POST to /logout ends the session of the user
 }
 
 // visit is what the context of a request has after Wrap.
@@ -39,7 +38,7 @@ type visit struct {
 type visitKey struct{}
 
 // From returns the user of a request that passed Gate.Wrap. It returns the zero Identity on
-// public paths, on the login page, and for a refused request whose user is not known.
+// public paths, and for a refused request whose user is not known.
 func From(ctx context.Context) Identity {
 	v, _ := ctx.Value(visitKey{}).(visit)
 	return v.identity
@@ -47,7 +46,7 @@ func From(ctx context.Context) Identity {
 
 func (g *Gate) identityOf(u user, peer netip.Addr) Identity {
 	return Identity{
-		Name: u.name, Role: u.role, Address: peer, Session: u.session != "",
+		Name: u.name, Role: u.role, Address: peer,
 		MayAct: g.o.Settings.Actions && u.role == Operator,
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,18 +36,16 @@ func TestAudit_WritesOneLine(t *testing.T) {
 }
 
 func TestLog_HasRequestsWithoutQueryAndBody(t *testing.T) {
-	r := newRig(t, withTokens)
-	u := user{cookies: r.login(annsToken)}
+	r := newRig(t, withPasswords)
+	u := ann()
 	r.do(u.request(request{}))
 	r.do(u.request(request{method: "POST", path: "/order?since=order-4711", form: url.Values{"id": {"order-4711"}}}))
 	r.do(u.request(request{path: "/x%0Alevel=ERROR" + strings.Repeat("y", 300)}))
 	log := r.log.String()
 	for _, want := range []string{
-		`level=DEBUG msg="console request" method=POST path=/login status=303 duration=`,
 		`level=DEBUG msg="console request" method=GET path=/ status=200 duration=`,
 		`level=DEBUG msg="console request" method=POST path=/order status=200 duration=`,
 		`path="/x\nlevel=ERRORyyyy`,
-		`level=INFO msg="console login" who=ann role=operator address=127.0.0.1`,
 	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log has no line %s:\n%s", want, log)
@@ -77,120 +74,54 @@ func (s secrets) find(t *testing.T, where, text string) {
 func TestSecrets_AreShownNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := secrets{
-			"a token": annsToken, "a wrong token": "wrong-token-MARK1-MARK1", "a short token": "MARK2", "a password": "secret of ann", "a wrong password": "MARK3 MARK3",
-			"a hash of a token": strings.TrimSpace(strings.TrimPrefix(line("ann", "operator", annsToken), "ann operator sha256:")), "a misplaced password": "MARK4-MARK4",
+			"a password": "secret of ann", "a wrong password": "MARK3 MARK3", "a misplaced password": "MARK4-MARK4", "a hash": bcryptMark, "a name": "MARK5",
 		}
-		r := newRig(t, withTokens)
-		p := newRig(t, withPasswords)
-		see := func(rig *rig, q request) {
+		r := newRig(t, withPasswords)
+		see := func(q request) {
 			t.Helper()
-			resp := rig.do(q)
-			header := resp.Header.Clone()
-			header.Del("Set-Cookie") // has the session, which is no secret of the browser
-			s.find(t, fmt.Sprintf("the response to %s %s", q.method, q.path), fmt.Sprint(header, body(t, resp), rig.page))
+			resp := r.do(q)
+			s.find(t, fmt.Sprintf("the response to %s %s", q.method, q.path), fmt.Sprint(resp.Header, body(t, resp)))
 		}
-		for _, token := range []string{annsToken, s["a wrong token"], s["a short token"]} {
-			see(r, request{method: "POST", path: "/login", form: url.Values{"token": {token}, "next": {"/sweeps"}}})
-			see(r, request{method: "POST", path: "/login", form: url.Values{"token": {token}}, header: map[string]string{"Sec-Fetch-Site": "cross-site"}})
+		for _, auth := range []string{
+			basic("ann", s["a password"]), basic("ann", s["a wrong password"]), basic(s["a misplaced password"], ""), "Basic !" + s["a password"], "Bearer " + s["a misplaced password"],
+		} {
 			for _, path := range []string{"/", "/api/v1/status"} {
-				see(r, request{path: path, header: map[string]string{"Authorization": "Bearer " + token}})
-				see(r, request{path: path, header: map[string]string{"Authorization": token}})
-				see(r, request{path: path, host: "evil.example", header: map[string]string{"Authorization": "Bearer " + token}})
+				see(request{path: path, header: map[string]string{"Authorization": auth}})
+				see(request{path: path, host: "evil.example", header: map[string]string{"Authorization": auth}})
 			}
 		}
-		cookies := r.login(annsToken)
-		s["a session"] = cookies[0].Value
-		see(r, request{cookies: cookies})
-		see(r, request{method: "POST", path: "/plans", cookies: cookies, form: url.Values{}})
-		see(r, request{method: "POST", path: "/plans", cookies: cookies})
-		for _, auth := range []string{basic("ann", s["a password"]), basic("ann", s["a wrong password"]), basic(s["a misplaced password"], ""), "Basic !" + s["a password"]} {
-			see(p, request{header: map[string]string{"Authorization": auth}})
-			see(p, request{path: "/api/v1/status", header: map[string]string{"Authorization": auth}})
-		}
-		for _, rig := range []*rig{r, p} {
-			rig.write("tokens", "ann operator "+annsToken+"\n"+s["a misplaced password"])
-			rig.write("passwords", "ann:"+s["a password"])
+		see(ann().request(request{method: "POST", path: "/plans", form: url.Values{"x": {s["a misplaced password"]}}}))
+		for _, text := range []string{
+			"MARK4-MARK4", "basic_auth_users: MARK4-MARK4", "basic_auth_users: {ann: MARK4-MARK4}", "basic_auth_users: {ann: [MARK4-MARK4]}", "MARK4-MARK4: x",
+			"basic_auth_users: {\"MARK5\\n\": " + bcryptMark + "}", "basic_auth_users: {ann: " + bcryptMark + ", ann: MARK4-MARK4}", "basic_auth_users:\n ann:" + bcryptMark, "*MARK4-MARK4", "\"MARK4-MARK4",
+			"tls_server_config: {cert: MARK4-MARK4, key: MARK4-MARK4}", "tls_server_config: {cert_file: MARK4-MARK4, key_file: MARK4-MARK4}", "tls_server_config: {min_version: MARK4-MARK4}",
+			"tls_server_config: {cipher_suites: [MARK4-MARK4]}", "tls_server_config: {client_auth_type: MARK4-MARK4}", "http_server_config: {headers: {MARK4-MARK4: MARK4-MARK4}}",
+			"ann operator sha256:MARK4-MARK4", "ann:" + bcryptMark,
+		} {
+			path := r.write("web.yml", text)
 			time.Sleep(2 * time.Second)
-			see(rig, request{})
-			see(rig, request{header: map[string]string{"Authorization": basic("ann", "x")}})
-			see(rig, request{header: map[string]string{"Authorization": "Bearer " + annsToken}})
-			s.find(t, "the log", rig.log.String())
+			see(ann().request(request{}))
+			settings := config.Console{Listen: "127.0.0.1:9465", WebConfigFile: path}
+			_, err := access.New(access.Options{Settings: settings})
+			if err == nil {
+				t.Errorf("%q is accepted", text)
+			}
+			s.find(t, "an error of New", fmt.Sprintf("%v %v %#v", err, settings, settings))
 		}
-		if !strings.Contains(r.log.String(), "level=ERROR") || !strings.Contains(p.log.String(), "level=ERROR") {
+		s.find(t, "the log", r.log.String())
+		if !strings.Contains(r.log.String(), "level=ERROR") {
 			t.Error("the log does not report the broken files")
 		}
 		for name, secret := range s {
-			for _, settings := range []config.Console{{TokensFile: secret}, {PasswordsFile: secret}} {
-				settings.Listen = "127.0.0.1:9465"
-				_, err := access.New(access.Options{Settings: settings, Login: nil})
-				if err == nil {
-					t.Errorf("%s is a file", name)
-				}
-				s.find(t, "an error of New", fmt.Sprintf("%v %v %#v", err, settings, settings))
+			settings := config.Console{Listen: "127.0.0.1:9465", WebConfigFile: secret}
+			_, err := access.New(access.Options{Settings: settings})
+			if err == nil {
+				t.Errorf("%s is a file", name)
 			}
+			s.find(t, "an error of New", fmt.Sprintf("%v %v %#v", err, settings, settings))
 		}
 	})
 }
 
-func TestFile_IsReadAgainWhenItChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, withTokens)
-		status := func(token string) int {
-			t.Helper()
-			time.Sleep(time.Minute)
-			return r.do(request{path: "/api/v1/status", header: map[string]string{"Authorization": "Bearer " + token}}).StatusCode
-		}
-		const bens = "token-of-ben-who-is-new"
-		if status(bens) != 401 || status(annsToken) != 200 {
-			t.Error("the file is not used")
-		}
-		r.write("tokens", line("ben", "viewer", bens))
-		if status(bens) != 200 || status(annsToken) != 401 {
-			t.Error("the changed file is not used")
-		}
-		r.write("tokens", "ann\n"+line("ann", "operator", annsToken))
-		for range 3 {
-			if status(bens) != 200 || status(annsToken) != 401 {
-				t.Error("the last valid file is not used")
-			}
-		}
-		if err := os.Remove(r.dir + "/tokens"); err != nil {
-			t.Fatal(err)
-		}
-		for range 3 {
-			if status(bens) != 200 {
-				t.Error("the last valid file is not used")
-			}
-		}
-		r.write("tokens", strings.Repeat("# a comment\n", 100_000))
-		if status(bens) != 200 {
-			t.Error("the last valid file is not used")
-		}
-		r.write("tokens", line("ben", "viewer", bens))
-		if status(bens) != 200 {
-			t.Error("the repaired file is not used")
-		}
-		r.write("tokens", line("ann", "operator", annsToken))
-		if status(bens) != 401 || status(annsToken) != 200 {
-			t.Error("the changed file is not used")
-		}
-		var got []string
-		for entry := range strings.Lines(r.log.String()) {
-			if _, text, ok := strings.Cut(entry, `msg="users `); ok {
-				got = append(got, strings.TrimSpace(text))
-			}
-		}
-		const name = "ORDERCLOSE_CONSOLE_TOKENS_FILE"
-		want := []string{
-			`changed" variable=` + name,
-			`rejected, keeping the previous ones" err="` + name + `: line 1: the line is not: name role sha256:HASH, with 64 hexadecimal digits; printf %s TOKEN | sha256sum prints them"`,
-			`rejected, keeping the previous ones" err="` + name + ` names a file that cannot be read: no such file or directory; mount the file there or unset the variable"`,
-			`rejected, keeping the previous ones" err="` + name + ` names a file that cannot be read: it is larger than 1 MiB; mount the file there or unset the variable"`,
-			`valid again" variable=` + name,
-			`changed" variable=` + name,
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the log (-want +got):\n%s", diff)
-		}
-	})
-}
+// bcryptMark is a hash.
+const bcryptMark = "$2y$05$abcdefghijklmnopqrstuuDIEddBSuRWBBEY6g5zv60IAP5bSSfki"

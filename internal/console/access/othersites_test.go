@@ -27,7 +27,7 @@ func TestOtherSites_TheirRequestsAreRefused(t *testing.T) {
 				{map[string]string{"Origin": "http://127.0.0.1:9466"}, false},
 				{map[string]string{"Origin": "null"}, false},
 			} {
-				for path, reached := range map[string]string{"/order": "search", "/language": "language", "/api/v1/order": "api", "/login": ""} {
+				for path, reached := range map[string]string{"/order": "search", "/language": "language", "/api/v1/order": "api"} {
 					header := map[string]string{}
 					if reached == "api" {
 						header["Content-Type"] = "application/json"
@@ -62,8 +62,8 @@ func TestOtherSites_TheAPIAcceptsJSONOnly(t *testing.T) {
 }
 
 func TestGate_LimitsTheSizeOfBodies(t *testing.T) {
-	r := newRig(t, withTokens)
-	u := user{cookies: r.login(annsToken)}
+	r := newRig(t, withPasswords)
+	u := ann()
 	for _, row := range []struct {
 		path, kind string
 		size       int
@@ -75,8 +75,7 @@ func TestGate_LimitsTheSizeOfBodies(t *testing.T) {
 		{"/api/v1/order", "application/json", access.MaxBody, u, 200},
 		{"/api/v1/order", "application/json", access.MaxBody + 1, u, 413},
 		{"/language", "application/x-www-form-urlencoded", 17 << 10, user{}, 413},
-		{"/login", "application/x-www-form-urlencoded", 17 << 10, user{}, 413},
-		{"/order", "application/x-www-form-urlencoded", 5 << 20, user{}, 303}, // to the login form, unread
+		{"/order", "application/x-www-form-urlencoded", 5 << 20, user{}, 401}, // unread
 	} {
 		q := request{method: "POST", path: row.path, body: "id=" + strings.Repeat("x", row.size-3), header: map[string]string{"Content-Type": row.kind}}
 		resp := r.do(row.u.request(q))

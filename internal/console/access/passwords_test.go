@@ -20,66 +20,25 @@ import (
 // bcrypted is the hash of "pass:word" that the C library writes, as htpasswd does.
 const bcrypted = "$2y$05$abcdefghijklmnopqrstuuDIEddBSuRWBBEY6g5zv60IAP5bSSfki"
 
-var wrongPasswords = map[string]string{
-	"":                              "the file has no users; write a line for each",
-	"ann\n":                         "line 1: " + errPasswordLine.Error(),
-	"ann:hunter2\n":                 "line 1: " + errPasswordLine.Error(),
-	"ann:{SHA}hunter2=\n":           "line 1: " + errPasswordLine.Error(),
-	"ann:$apr1$hunter2$x":           "line 1: " + errPasswordLine.Error(),
-	"ann: " + bcrypted:              "line 1: " + errPasswordLine.Error(),
-	"ann:" + bcrypted + ":operator": "line 1: " + errPasswordLine.Error(),
-	"ann:" + bcrypted[:59]:          "line 1: " + errPasswordLine.Error(),
-	"ann:" + strings.Replace(bcrypted, "2y", "2x", 1):   "line 1: " + errPasswordLine.Error(),
-	"ann:" + strings.Replace(bcrypted, "$05", "$15", 1): "line 1: " + errPasswordCost.Error(),
-	"ann:" + strings.Replace(bcrypted, "$05", "$99", 1): "line 1: " + errPasswordCost.Error(),
-	"ann:" + strings.Replace(bcrypted, "$05", "$03", 1): "line 1: " + errPasswordCost.Error(),
-	"#\n:" + bcrypted:  "line 2: " + errPasswordName.Error(),
-	"a\tn:" + bcrypted: "line 1: " + errPasswordName.Error(),
-	"ann:" + bcrypted + "\nann:" + bcrypted + "\nben:x": "line 2: " + errPasswordSame.Error() + "\nline 3: " + errPasswordLine.Error(),
-}
-
-func TestParsePasswords_ErrorsNameTheLineAndQuoteNothing(t *testing.T) {
-	for text, want := range wrongPasswords {
-		got, err := parsePasswords(text)
-		if err == nil || err.Error() != want || got != nil {
-			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
-		}
-	}
-	got, err := parsePasswords("# of htpasswd\n\nann:" + bcrypted + "\r\nben b:" + strings.Replace(bcrypted, "2y", "2b", 1) + "\n")
-	if err != nil || len(got) != 2 || got["ann"] != bcrypted {
-		t.Errorf("got %v, %v", got, err)
-	}
-}
-
-func FuzzParsePasswords(f *testing.F) {
-	for text := range wrongPasswords {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		all, err := parsePasswords(text)
-		if (err == nil) != (len(all) > 0) {
-			t.Errorf("got %v, %v", all, err)
-		}
-		for name, hash := range all {
-			if cost, err := bcrypt.Cost([]byte(hash)); !validName(name) || err != nil || cost > maxCost {
-				t.Errorf("accepted %q: %q, cost %d, %v", name, hash, cost, err)
-			}
-		}
-	})
-}
-
-// newTestPasswords returns the method with a file of the lines.
-func newTestPasswords(t *testing.T, lines string) (p *passwords, path string) {
+// newTestPasswords returns the method with a file of the users.
+func newTestPasswords(t *testing.T, users string) (p *passwords, path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "passwords")
-	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p, err := newPasswords(config.Console{PasswordsFile: path}, slog.New(slog.DiscardHandler))
+	path = filepath.Join(t.TempDir(), "web.yml")
+	writeUsers(t, path, users)
+	logger := slog.New(slog.DiscardHandler)
+	s := config.Console{Listen: config.DefaultConsoleListen, WebConfigFile: path}
+	file, err := openWebFile(s, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, path
+	return newPasswords(s, file, logger), path
+}
+
+func writeUsers(t *testing.T, path, users string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("basic_auth_users: {"+users+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func bcryptOf(t *testing.T, password string) string {
@@ -101,8 +60,8 @@ func ask(p *passwords, name, password string) Reason {
 	return ""
 }
 
-func TestPasswords_AcceptTheLinesOfTheFile(t *testing.T) {
-	p, _ := newTestPasswords(t, "ann:"+bcrypted+"\n李:"+bcryptOf(t, "密码")+"\n")
+func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
+	p, _ := newTestPasswords(t, "ann: "+bcrypted+", 李: "+bcryptOf(t, "密码"))
 	for _, row := range []struct {
 		name, password string
 		want           Reason
@@ -117,47 +76,41 @@ func TestPasswords_AcceptTheLinesOfTheFile(t *testing.T) {
 }
 
 // A check of bcrypt costs 50 ms: the requests of an open page must not.
-func TestPasswords_AreCheckedOnceInFiveMinutes(t *testing.T) {
+func TestPasswords_AreCheckedOnceUntilTheFileChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, path := newTestPasswords(t, "ann:"+bcryptOf(t, "hunter2")+"\n")
+		p, path := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
 		busy := func() { p.slot <- struct{}{} } // no password can be checked by bcrypt
 		free := func() { <-p.slot }
 		if ask(p, "ann", "hunter2") != "" {
 			t.Fatal("the password is refused")
 		}
 		busy()
-		time.Sleep(goodFor - time.Second)
+		time.Sleep(time.Hour)
 		if got := ask(p, "ann", "hunter2"); got != "" {
 			t.Errorf("the password is checked again: %s", got)
 		}
 		if got := ask(p, "ann", "hunter3"); got != Busy {
 			t.Errorf("another password is not checked: %q", got)
 		}
-		time.Sleep(time.Second)
-		if got := ask(p, "ann", "hunter2"); got != Busy {
-			t.Errorf("after five minutes the password is not checked again: %q", got)
-		}
 		free()
-		if ask(p, "ann", "hunter2") != "" {
-			t.Error("the password is refused")
-		}
-		if err := os.WriteFile(path, []byte("ann:"+bcryptOf(t, "hunter3")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeUsers(t, path, "ann: "+bcryptOf(t, "hunter3"))
 		time.Sleep(2 * rereadInterval)
 		if got := ask(p, "ann", "hunter2"); got != WrongLogin {
 			t.Errorf("the old password is accepted after a change of the file: %q", got)
 		}
+		if got := ask(p, "ann", "hunter3"); got != "" {
+			t.Errorf("the new password is refused with %s", got)
+		}
 	})
 }
 
-// The requests of a page come together: they share one check, and one guess.
+// The requests of a page come together: one of them is checked by bcrypt.
 func TestPasswords_ParallelRequestsShareACheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := newTestPasswords(t, "ann:"+bcryptOf(t, "hunter2")+"\n")
+		p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
 		p.slot <- struct{}{}
 		var wait sync.WaitGroup
-		answers := make([]Reason, 3*loginBurst)
+		answers := make([]Reason, loginBurst)
 		for i := range answers {
 			wait.Go(func() { answers[i] = ask(p, "ann", "hunter2") })
 		}
@@ -169,13 +122,18 @@ func TestPasswords_ParallelRequestsShareACheck(t *testing.T) {
 				t.Errorf("request %d is refused with %s", i, got)
 			}
 		}
+		file := p.file.get()
+		file.users = map[string]string{"ann": "$2y$99$" + strings.Repeat("x", 53)} // bcrypt refuses each password
+		if got := ask(p, "ann", "hunter2"); got != "" {
+			t.Errorf("after %d requests the password is checked again: %s", len(answers), got)
+		}
 	})
 }
 
-// Parallel requests with other names or passwords get their own answers.
+// Requests with other names or passwords get their own answers.
 func TestPasswords_OtherRequestsShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := newTestPasswords(t, "ann:"+bcryptOf(t, "hunter2")+"\n")
+		p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
 		p.slot <- struct{}{}
 		var wait sync.WaitGroup
 		var right Reason
@@ -208,7 +166,7 @@ func TestPasswords_OtherRequestsShareNothing(t *testing.T) {
 // Whatever the load, one password is checked at a time, and none waits longer than 5 s.
 func TestPasswords_ChecksAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := newTestPasswords(t, "ann:"+bcryptOf(t, "hunter2")+"\n")
+		p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
 		p.slot <- struct{}{}
 		began := time.Now()
 		if got := ask(p, "ann", "hunter2"); got != Busy || time.Since(began) != slotTimeout {
@@ -224,6 +182,21 @@ func TestPasswords_ChecksAreLimited(t *testing.T) {
 			if got := ask(p, "ann", strings.Repeat("x", i)); got != WrongLogin {
 				t.Fatalf("guess %d is refused with %s", i, got)
 			}
+		}
+	})
+}
+
+// The throttle comes before bcrypt: too many guesses cost no time of the slot.
+func TestPasswords_AGuessThatMustWaitIsNotChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
+		for i := range loginBurst {
+			ask(p, "ann", strings.Repeat("x", i))
+		}
+		p.slot <- struct{}{}
+		began := time.Now()
+		if got := ask(p, "ann", "hunter2"); got != TooMany || time.Since(began) != 0 {
+			t.Errorf("answers %q after %v", got, time.Since(began))
 		}
 	})
 }

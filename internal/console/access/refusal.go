@@ -1,31 +1,29 @@
 package access
 
-import (
-	"encoding/json"
-	"net/http"
-)
+import "net/http"
 
 // Reason says why a request is refused. It is the key of a text in the catalogue of the console.
 type Reason string
 
 // The reasons.
 const (
-	WrongMethod Reason = "wrong_method"
-	WrongPath   Reason = "wrong_path"
-	WrongHost   Reason = "wrong_host"
-	NoTLS       Reason = "no_tls"
-	OtherSite   Reason = "other_site"
-	NotSignedIn Reason = "not_signed_in"
-	WrongLogin  Reason = "wrong_login"
-	TooMany     Reason = "too_many_logins"
-	Busy        Reason = "busy"
-	NotProxy    Reason = "not_proxy"
-	NoUser      Reason = "no_user"
-	NotJSON     Reason = "not_json"
-	BadForm     Reason = "bad_form"
-	TooLarge    Reason = "too_large"
-	ActionsOff  Reason = "actions_off"
-	NotOperator Reason = "not_operator"
+	WrongMethod   Reason = "wrong_method"
+	WrongPath     Reason = "wrong_path"
+	WrongHost     Reason = "wrong_host"
+	NoTLS         Reason = "no_tls"
+	OtherSite     Reason = "other_site"
+	NotSignedIn   Reason = "not_signed_in"
+	WrongLogin    Reason = "wrong_login"
+	TooMany       Reason = "too_many_logins"
+	Busy          Reason = "busy"
+	NotProxy      Reason = "not_proxy"
+	NoUser        Reason = "no_user"
+	NoCertificate Reason = "no_certificate"
+	NotJSON       Reason = "not_json"
+	BadForm       Reason = "bad_form"
+	TooLarge      Reason = "too_large"
+	ActionsOff    Reason = "actions_off"
+	NotOperator   Reason = "not_operator"
 )
 
 // refusals has the status and the text of each reason. No text depends on the request.
@@ -36,14 +34,16 @@ var refusals = map[Reason]Refusal{
 	NoTLS: {Status: http.StatusForbidden, Text: "off the loopback the console needs TLS; use https, " +
 		"and list proxies that terminate TLS in ORDERCLOSE_CONSOLE_PROXIES"},
 	OtherSite:   {Status: http.StatusForbidden, Text: "the request comes from a page of another site; use the pages of the console"},
-	NotSignedIn: {Status: http.StatusUnauthorized, Text: "sign in, or send the header Authorization"},
-	WrongLogin:  {Status: http.StatusUnauthorized, Text: "the token, or the user and password, are not valid"},
+	NotSignedIn: {Status: http.StatusUnauthorized, Text: "sign in with user and password: the header Authorization, as of curl -u"},
+	WrongLogin:  {Status: http.StatusUnauthorized, Text: "user or password are not valid"},
 	TooMany:     {Status: http.StatusTooManyRequests, Text: "too many logins from this address failed; wait some seconds"},
 	Busy:        {Status: http.StatusServiceUnavailable, Text: "too many passwords are being checked; try again"},
 	NotProxy: {Status: http.StatusForbidden, Text: "users are known by their proxy, and the request comes from another address; " +
 		"open the console through the proxy, or list its address in ORDERCLOSE_CONSOLE_PROXIES"},
 	NoUser: {Status: http.StatusForbidden, Text: "the proxy sets no valid user; let it set the header of ORDERCLOSE_CONSOLE_USER_HEADER " +
 		"to one name, in place of what the client sends"},
+	NoCertificate: {Status: http.StatusForbidden, Text: "there is no client certificate whose subject has a valid common name; " +
+		"give the browser one that the CA of the console has signed"},
 	NotJSON:     {Status: http.StatusUnsupportedMediaType, Text: "the API accepts Content-Type: application/json only"},
 	BadForm:     {Status: http.StatusBadRequest, Text: "the form cannot be read"},
 	TooLarge:    {Status: http.StatusRequestEntityTooLarge, Text: "the body of the request is too large"},
@@ -72,20 +72,4 @@ func refused(reason Reason) *Refusal {
 	refusal := refusals[reason]
 	refusal.Reason = reason
 	return &refusal
-}
-
-// writeRefusal is the default of Options.Refuse.
-func writeRefusal(w http.ResponseWriter, _ *http.Request, refusal Refusal) {
-	if !refusal.API {
-		http.Error(w, refusal.Text, refusal.Status)
-		return
-	}
-	type problem struct {
-		Reason  Reason `json:"reason"`
-		Message string `json:"message"`
-	}
-	body, _ := json.Marshal(map[string]problem{"error": {refusal.Reason, refusal.Text}}) // strings always encode
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(refusal.Status)
-	_, _ = w.Write(body) // a client that has gone away asks again
 }

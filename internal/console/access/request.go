@@ -14,11 +14,14 @@ import (
 // MaxBody is the largest body of a request, in bytes.
 const MaxBody = 1 << 20
 
+// maxPublic is the largest body of a request to a public path, in bytes.
+const maxPublic = 16 << 10
+
 // bodyTimeout limits how long the body of a request may take to arrive.
 const bodyTimeout = 30 * time.Second
 
 // maxRequest is when the context of a request ends. Only server-sent events last that long. The
-// browser then sends the request again, and its identity is checked again: a session may have ended.
+// browser then sends the request again, and its identity is checked again.
 const maxRequest = 5 * time.Minute
 
 // readBody reads the body of a POST, of at most limit bytes. Wrap has limited the time.
@@ -78,9 +81,4 @@ func (g *Gate) public(at string) bool {
 func sendsJSON(r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return kind == "application/json"
-}
-
-// wantsEvents reports whether a script waits for server-sent events. It cannot show a form.
-func wantsEvents(r *http.Request) bool {
-	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
 }

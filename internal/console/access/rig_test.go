@@ -1,10 +1,17 @@
 package access_test
 
 import (
-	"crypto/sha256"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -20,17 +28,6 @@ import (
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
-
-// The tokens of the rig's users.
-const (
-	annsToken = "token-of-ann-the-operator"
-	vicsToken = "token-of-vic-the-viewer"
-)
-
-// line returns a line of a file of tokens.
-func line(name, role, token string) string {
-	return fmt.Sprintf("%s %s sha256:%x\n", name, role, sha256.Sum256([]byte(token)))
-}
 
 // rig is a console with a Gate.
 type rig struct {
@@ -42,7 +39,6 @@ type rig struct {
 
 	reached  string          // the handler that the last request reached; "": none
 	identity access.Identity // of that request
-	page     access.LoginPage
 }
 
 // newRig returns a console on the loopback. change may change the settings.
@@ -56,10 +52,8 @@ func newRig(t *testing.T, change func(r *rig, s *config.Console)) *rig {
 	var err error
 	r.gate, err = access.New(access.Options{
 		Settings: s,
-		Login: func(w http.ResponseWriter, q *http.Request, page access.LoginPage) {
-			r.page = page
-			w.WriteHeader(page.Status)
-			fmt.Fprint(w, "the login form")
+		Refuse: func(w http.ResponseWriter, _ *http.Request, refusal access.Refusal) {
+			http.Error(w, refusal.Text, refusal.Status)
 		},
 		Public: []string{"/static/", "/language"},
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -95,13 +89,14 @@ func (r *rig) handle(name string) http.Handler {
 
 func anonymous(*rig, *config.Console) {}
 
-func withTokens(r *rig, s *config.Console) {
-	s.TokensFile = r.write("tokens", line("ann", "operator", annsToken)+line("vic", "viewer", vicsToken))
-	s.Actions = true
+func withPasswords(r *rig, s *config.Console) {
+	s.WebConfigFile = r.write("web.yml", "basic_auth_users:\n  ann: "+hash("secret of ann")+"\n  vic: "+hash("secret of vic")+"\n")
+	s.Operators, s.Actions = []string{"ann"}, true
 }
 
-func withPasswords(r *rig, s *config.Console) {
-	s.PasswordsFile = r.write("passwords", "ann:"+hash("secret of ann")+"\nvic:"+hash("secret of vic")+"\n")
+func withCertificates(r *rig, s *config.Console) {
+	r.pair("server", nil)
+	s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: VerifyClientCertIfGiven, client_ca_file: server.crt}\n")
 	s.Operators, s.Actions = []string{"ann"}, true
 }
 
@@ -144,13 +139,13 @@ type request struct {
 	header       map[string]string
 	form         url.Values
 	body         string
-	cookies      []*http.Cookie
+	cert         string // the common name of the verified client certificate; "": there is none
 }
 
 // do sends a request and returns the response.
 func (r *rig) do(q request) *http.Response {
 	r.t.Helper()
-	r.reached, r.identity, r.page = "", access.Identity{}, access.LoginPage{}
+	r.reached, r.identity = "", access.Identity{}
 	body := q.body
 	if q.form != nil {
 		body = q.form.Encode()
@@ -172,75 +167,95 @@ func (r *rig) do(q request) *http.Response {
 	if q.tls {
 		h.TLS = &tls.ConnectionState{}
 	}
+	if q.cert != "" {
+		h.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: q.cert}}}}}
+	}
 	if q.form != nil {
 		h.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	for name, value := range q.header {
 		h.Header.Set(name, value)
 	}
-	for _, c := range q.cookies {
-		h.AddCookie(c)
-	}
 	w := httptest.NewRecorder()
 	r.handler.ServeHTTP(w, h)
 	return w.Result()
 }
 
-// login signs in with a token and returns the cookies.
-func (r *rig) login(token string) []*http.Cookie {
-	r.t.Helper()
-	resp := r.do(request{method: "POST", path: "/login", form: url.Values{"token": {token}}})
-	if resp.StatusCode != http.StatusSeeOther {
-		r.t.Fatalf("the login answers %s, reason %q", resp.Status, r.page.Reason)
-	}
-	return resp.Cookies()
-}
-
 // user is how a user of a rig sends requests.
 type user struct {
-	role    access.Role
-	from    string
-	header  map[string]string
-	cookies []*http.Cookie
+	role   access.Role
+	from   string
+	cert   string // the common name of the verified client certificate; "": there is none
+	header map[string]string
 }
 
 func (u user) request(q request) request {
-	q.from, q.cookies = u.from, u.cookies
+	q.from, q.cert = u.from, u.cert
 	header := map[string]string{}
-	for name, value := range u.header {
-		header[name] = value
-	}
-	for name, value := range q.header {
-		header[name] = value
-	}
+	maps.Copy(header, u.header)
+	maps.Copy(header, q.header)
 	q.header = header
 	return q
 }
 
+// The users with passwords.
+
+func ann() user {
+	return user{role: access.Operator, header: map[string]string{"Authorization": basic("ann", "secret of ann")}}
+}
+
+func vic() user {
+	return user{role: access.Viewer, header: map[string]string{"Authorization": basic("vic", "secret of vic")}}
+}
+
 // users are all ways to be a user.
 func users() map[string]func(t *testing.T) (*rig, user) {
-	session := func(token string, role access.Role) func(*testing.T) (*rig, user) {
-		return func(t *testing.T) (*rig, user) {
-			r := newRig(t, withTokens)
-			return r, user{role: role, cookies: r.login(token)}
-		}
+	as := func(identity func(*rig, *config.Console), u user) func(*testing.T) (*rig, user) {
+		return func(t *testing.T) (*rig, user) { return newRig(t, identity), u }
 	}
-	header := func(identity func(*rig, *config.Console), role access.Role, from, name, value string) func(*testing.T) (*rig, user) {
-		return func(t *testing.T) (*rig, user) {
-			return newRig(t, identity), user{role: role, from: from, header: map[string]string{name: value}}
-		}
-	}
+	const proxy = "10.0.0.7:1"
 	return map[string]func(t *testing.T) (*rig, user){
-		"anonymous":        func(t *testing.T) (*rig, user) { return newRig(t, anonymous), user{role: access.Viewer} },
-		"session operator": session(annsToken, access.Operator),
-		"session viewer":   session(vicsToken, access.Viewer),
-		"bearer operator":  header(withTokens, access.Operator, "", "Authorization", "Bearer "+annsToken),
-		"bearer viewer":    header(withTokens, access.Viewer, "", "Authorization", "bearer  "+vicsToken),
-		"basic operator":   header(withPasswords, access.Operator, "", "Authorization", basic("ann", "secret of ann")),
-		"basic viewer":     header(withPasswords, access.Viewer, "", "Authorization", basic("vic", "secret of vic")),
-		"proxy operator":   header(withProxy, access.Operator, "10.0.0.7:1", "X-Forwarded-User", "ann"),
-		"proxy viewer":     header(withProxy, access.Viewer, "10.0.0.7:1", "X-Forwarded-User", "vic"),
+		"anonymous":            as(anonymous, user{role: access.Viewer}),
+		"basic operator":       as(withPasswords, ann()),
+		"basic viewer":         as(withPasswords, vic()),
+		"certificate operator": as(withCertificates, user{role: access.Operator, cert: "ann"}),
+		"certificate viewer":   as(withCertificates, user{role: access.Viewer, cert: "vic"}),
+		"proxy operator":       as(withProxy, user{role: access.Operator, from: proxy, header: map[string]string{"X-Forwarded-User": "ann"}}),
+		"proxy viewer":         as(withProxy, user{role: access.Viewer, from: proxy, header: map[string]string{"X-Forwarded-User": "vic"}}),
 	}
+}
+
+// pair writes NAME.crt and NAME.key, signed by a CA or, if ca is nil, by itself, for the host example.com. It
+// returns the pair.
+func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
+	r.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: []string{"Shop, Inc."}}, DNSNames: []string{"example.com"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := template, any(key)
+	if ca != nil {
+		if parent, err = x509.ParseCertificate(ca.Certificate[0]); err != nil {
+			r.t.Fatal(err)
+		}
+		signer = ca.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.write(name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	r.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func basic(name, password string) string {

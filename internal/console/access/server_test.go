@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/orderclose/orderclose/internal/config"
 )
 
 // serve serves a rig on a real listener.
@@ -60,7 +58,7 @@ func TestServer_ChecksTheHostOfTheRequestTarget(t *testing.T) {
 		{"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
 		{"GET http://localhost:1/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 200},
 		{"GET http://localhost@evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
-		{"GET http://evil.example/login HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
+		{"GET http://evil.example/static/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
 		{"GET //evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
 		{"CONNECT localhost:9465 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405},
 		{"GET /static/../ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
@@ -73,11 +71,11 @@ func TestServer_ChecksTheHostOfTheRequestTarget(t *testing.T) {
 }
 
 // A form that is announced larger than the limit is refused before it has arrived.
-func TestServer_RefusesAHugeLogin(t *testing.T) {
-	server := serve(t, newRig(t, withTokens))
-	head := "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+func TestServer_RefusesAHugeFormOfNobody(t *testing.T) {
+	server := serve(t, newRig(t, withPasswords))
+	head := "POST /language HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 	for _, text := range []string{
-		head + "Content-Length: 1000000000\r\n\r\ntoken=" + strings.Repeat("x", 20<<10),
+		head + "Content-Length: 1000000000\r\n\r\nlang=" + strings.Repeat("x", 20<<10),
 		head + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat("x", 0x5000) + "\r\n",
 	} {
 		if status := raw(t, server, text); status != 413 {
@@ -143,11 +141,11 @@ func TestServer_EventsAreFlushed(t *testing.T) {
 	}
 }
 
-// A stream of events does not outlive its session for long: the browser must ask again.
+// A stream of events does not outlive its user for long: the browser must ask again.
 func TestGate_AStreamOfEventsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, withTokens)
-		u := user{cookies: r.login(annsToken)}
+		r := newRig(t, withPasswords)
+		u := ann()
 		r.handler = r.gate.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
 		for _, accept := range []string{"text/event-stream", "*/*", ""} { // whatever the client says
 			began := time.Now()
@@ -157,30 +155,4 @@ func TestGate_AStreamOfEventsEnds(t *testing.T) {
 			}
 		}
 	})
-}
-
-// With TLS the console serves other machines, with cookies that never leave TLS.
-func TestServer_ServesTLS(t *testing.T) {
-	r := newRig(t, func(r *rig, s *config.Console) { withTokens(r, s); s.Hosts = []string{"example.com"} })
-	server := httptest.NewUnstartedServer(r.handler)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	req, err := http.NewRequest("POST", server.URL+"/login", strings.NewReader("token="+annsToken))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Host = "example.com"
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	client := server.Client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	c := resp.Cookies()
-	if resp.ProtoMajor != 2 || resp.StatusCode != 303 || len(c) != 1 || !c[0].Secure || resp.Header.Get("Strict-Transport-Security") == "" {
-		t.Errorf("answers %s %s with %v", resp.Proto, resp.Status, c)
-	}
 }

@@ -15,7 +15,7 @@ const (
 	maxAddresses = 10_000
 )
 
-// throttle limits how fast an address may guess tokens or passwords. An attempt counts as failed
+// throttle limits how fast an address may guess passwords. An attempt counts as failed
 // from its begin, so that parallel attempts are limited too. After too many failures no attempt
 // of the address is checked, valid or not. The zero value is ready. It is safe for concurrent use.
 type throttle struct {

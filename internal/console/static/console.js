@@ -34,7 +34,7 @@
     events.onerror = () => {
       onLost();
       if (events.readyState !== EventSource.CLOSED) return; // the browser connects again
-      stop(); // the answer was no stream: the session has ended, or too many pages are open
+      stop(); // the answer was no stream: the user is not known any more, or too many pages are open
       setTimeout(listen, 10000);
     };
     events.addEventListener("end", () => { ended = true; onFound(); stop(); });

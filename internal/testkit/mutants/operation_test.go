@@ -154,8 +154,13 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "the console accepts forms of other sites",
-		edits: []edit{{"internal/console/access/gate.go", "	if g.origin.Check(r) != nil {\n", "	if g.origin.Check(r) != nil && at == \"\" {\n"}, {"internal/console/access/gate.go", "	peer := peerOf(r)\n", "	peer, at := peerOf(r), g.below(r)\n"}, {"internal/console/access/gate.go", "	at := g.below(r)\n", ""}},
+		edits: []edit{{"internal/console/access/gate.go", "	if g.origin.Check(r) != nil {\n", "	if g.origin.Check(r) != nil && g.below(r) == \"\" {\n"}},
 		pkg:   "internal/console/access", run: "TestOtherSites_TheirRequests", says: "/order answers 200 OK",
+	},
+	{
+		name:  "a client may guess passwords of the console as fast as bcrypt",
+		edits: []edit{{"internal/console/access/passwords.go", "	if !p.throttle.begin(peer) {", "	if !p.throttle.begin(peer) && p.settings.Listen == \"\" {"}},
+		pkg:   "internal/console/access", run: "TestPasswords_AGuessThatMustWait", says: `answers "busy" after 5s`,
 	},
 	{
 		name:  "somebody else confirms a plan of the console",

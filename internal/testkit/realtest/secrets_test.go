@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
@@ -91,7 +91,7 @@ type secretsRig struct {
 	env  map[string]string
 	path string // of the binary
 
-	consoleToken string
+	consolePassword string // of the user ann
 }
 
 // noSecretIsShown runs all roles and commands with marked secrets, valid and broken, and searches for them
@@ -111,8 +111,12 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		config.EnvReleaseToken:  r.secret(config.EnvReleaseToken),
 		config.EnvConsoleListen: freeAddress(t), config.EnvConsoleActions: "1",
 	}
-	r.consoleToken = r.mark(config.EnvConsoleTokens) + r.mark(config.EnvConsoleTokens)
-	r.env[config.EnvConsoleTokens] = r.write("given-tokens", fmt.Sprintf("ann operator sha256:%x\n", sha256.Sum256([]byte(r.consoleToken))))
+	r.consolePassword = r.mark(config.EnvConsoleWebConfig)
+	hash, err := bcrypt.GenerateFromPassword([]byte(r.consolePassword), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.env[config.EnvConsoleWebConfig], r.env[config.EnvConsoleOperators] = r.write("given-web.yml", fmt.Sprintf("basic_auth_users: {ann: %s}\n", hash)), "ann"
 	r.kafkaEnviron(b)
 	service := r.service()
 	host := strings.TrimPrefix(service.URL, "http://")
@@ -342,14 +346,14 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 func (r *secretsRig) console() {
 	r.t.Helper()
 	for _, path := range []string{
-		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/login", "/nothing",
+		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/nothing",
 		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/lateness", "/api/v1/topics", "/api/v1/openapi.json",
 	} {
 		req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer "+r.consoleToken)
+		req.SetBasicAuth("ann", r.consolePassword)
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			r.t.Fatal(err)

@@ -56,8 +56,8 @@ ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{- $env := omit .Values.console.env "ORDERCLOSE_CONSOLE_HOSTS" -}}
 {{- $hosts := .Values.console.env.ORDERCLOSE_CONSOLE_HOSTS | default (ternary .Values.console.ingress.host "" .Values.console.ingress.enabled) -}}
 {{- if not (hasPrefix "127." ($env.ORDERCLOSE_CONSOLE_LISTEN | default "127.0.0.1:9465")) }}
-{{- if not (or $env.ORDERCLOSE_CONSOLE_PROXIES $env.ORDERCLOSE_CONSOLE_TLS_CERT_FILE) }}
-{{- fail "roles.console is enabled, and the network could read the console: set console.env.ORDERCLOSE_CONSOLE_PROXIES to the addresses of the Ingress controller's pods, which terminate TLS, or console.env.ORDERCLOSE_CONSOLE_TLS_CERT_FILE and …_KEY_FILE, or console.env.ORDERCLOSE_CONSOLE_LISTEN to 127.0.0.1:9465 for kubectl port-forward" }}
+{{- if not (or $env.ORDERCLOSE_CONSOLE_PROXIES .Values.console.tls) }}
+{{- fail "roles.console is enabled, and the network could read the console: set console.env.ORDERCLOSE_CONSOLE_PROXIES to the addresses of the Ingress controller's pods, which terminate TLS, or console.tls if the file of console.env.ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE has a certificate, or console.env.ORDERCLOSE_CONSOLE_LISTEN to 127.0.0.1:9465 for kubectl port-forward" }}
 {{- end }}
 {{- if not $hosts }}
 {{- fail "roles.console is enabled, and console.env.ORDERCLOSE_CONSOLE_HOSTS is not set: set it, or console.ingress.host, to the name in the browser's address, such as console.example" }}

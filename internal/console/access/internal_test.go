@@ -1,0 +1,60 @@
+package access
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func FuzzHostOf(f *testing.F) {
+	for _, host := range []string{"localhost:1", "[::1]:1", "::1", "[fe80::1%eth0]", "a.:b", "::ffff:1.2.3.4"} {
+		f.Add(host)
+	}
+	accepted := map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true}
+	f.Fuzz(func(t *testing.T, host string) {
+		if accepted[hostOf(host)] && strings.ContainsAny(host, "/@?#\\ ") {
+			// A browser takes the part before these letters, or after @, for the host.
+			if name := strings.Split(host, ":")[0]; !accepted[hostOf(name)] && !strings.HasPrefix(host, "[") {
+				t.Errorf("%q is accepted", host)
+			}
+		}
+	})
+}
+
+func TestThrottle_CountsNetworksOfIPv6AndIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var th throttle
+		at := func(text string) netip.Addr { return netip.MustParseAddr(text) }
+		for range loginBurst / 2 {
+			th.begin(at("fd00::1"))
+			th.begin(at("fd00::ffff:2"))
+		}
+		if th.begin(at("fd00::3")) {
+			t.Error("a client with many addresses is not limited")
+		}
+		if !th.begin(at("fd00:0:0:1::1")) || !th.begin(at("10.0.0.1")) || !th.begin(netip.Addr{}) {
+			t.Error("another network is limited")
+		}
+		next := at("10.1.0.0")
+		for range 2 * maxAddresses {
+			th.begin(next)
+			next = next.Next()
+		}
+		if len(th.failures) > maxAddresses+1 {
+			t.Errorf("%d addresses are kept", len(th.failures))
+		}
+		if th.begin(next) {
+			t.Error("addresses that are not kept are not limited together")
+		}
+		time.Sleep(time.Minute)
+		if !th.begin(next) || len(th.failures) > 2 {
+			t.Errorf("after a minute %d addresses are kept", len(th.failures))
+		}
+		th.succeed(next)
+		if _, kept := th.failures[th.key(next)]; kept {
+			t.Error("an address without failures is kept")
+		}
+	})
+}
