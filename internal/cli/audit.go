@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // missSlack is added to the sweep's period and grace to bound how long a missed order may
@@ -114,7 +115,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	}
 	bar := c.bar("audited")
 	o.Progress = bar.Show
-	out := &auditOutput{c: c, bar: bar, limit: f.limit, Findings: []ops.Finding{}}
+	out := &auditOutput{c: c, bar: bar, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
 	bar.End()
@@ -154,6 +155,8 @@ type auditOutput struct {
 	bar   *Progress
 	limit int
 	shown int
+	// orders is the mapping, whose statuses are printed with their meanings; nil: the reference schema.
+	orders *mapping.Mapping
 
 	Findings []ops.Finding    `json:"findings"`
 	Summary  ops.AuditSummary `json:"summary"`
@@ -185,16 +188,20 @@ func (o *auditOutput) end(sum ops.AuditSummary) error {
 	if o.c.output == "jsonl" {
 		return json.NewEncoder(o.c.env.Stdout).Encode(map[string]ops.AuditSummary{"summary": sum})
 	}
-	return o.c.print(o, func(w io.Writer) { printAudit(w, sum, o.shown) })
+	return o.c.print(o, func(w io.Writer) { printAudit(w, sum, o.shown, o.orders) })
 }
 
-func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
+func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapping) {
 	if more := s.FindingCount - shown; more > 0 {
 		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
 	}
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
-		fmt.Fprintf(w, "  %s\t%d\n", inWords(status, s.Meanings[status]), s.Statuses[status])
+		meaning := ""
+		if orders != nil {
+			meaning = orders.Status.Meaning(status)
+		}
+		fmt.Fprintf(w, "  %s\t%d\n", inWords(status, meaning), s.Statuses[status])
 	}
 	for _, status := range slices.Sorted(maps.Keys(s.Unlisted)) {
 		fmt.Fprintf(w, "orders.status does not name %s\tit counts as %s\n", oneLine(status, 40), s.Unlisted[status])

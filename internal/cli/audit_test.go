@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -163,5 +164,13 @@ func TestAudit_Table(t *testing.T) {
 		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[ops.FindingKind]int{ops.StillOpen: 1, ops.NoReceipt: 1}, FindingCount: 2,
 		NotRead: []string{"order-close-replay: not authorized"},
 	}
-	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1) })
+	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1, nil) })
+	var out bytes.Buffer
+	own := &mapping.Mapping{Status: mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(104)}}
+	printAudit(&out, ops.AuditSummary{Statuses: map[string]int{"101": 2, "104": 3, "200": 1}}, 0, own)
+	for _, want := range []string{"101 (unpaid)\t2", "104 (closed)\t3", "200 (counts as paid)\t1"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("without %q: %s", want, out.String())
+		}
+	}
 }

@@ -48,8 +48,6 @@ type AuditSummary struct {
 
 	Orders   int            `json:"orders"` // due in the window
 	Statuses map[string]int `json:"statuses"`
-	// Meanings says what the shop's own statuses mean, such as unpaid; empty in the reference schema.
-	Meanings map[string]string `json:"meanings,omitempty"`
 	// Unlisted holds the statuses that orders have and the mapping does not name, each
 	// with the state it counts as: paid or other.
 	Unlisted map[string]store.AuditState `json:"unlisted"`
@@ -108,7 +106,7 @@ func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
 	a := &audit{o: o, rules: o.Store.AuditRules(), dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
-		Statuses: map[string]int{}, Meanings: map[string]string{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
+		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
 	}}
 	err := a.run(ctx)
 	a.sum.TookMillis = time.Since(began).Milliseconds()

@@ -157,9 +157,6 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z
 func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	s.Orders++
 	s.Statuses[r.Part.Status]++
-	if s.Meanings != nil && r.Part.Meaning != "" {
-		s.Meanings[r.Part.Status] = r.Part.Meaning
-	}
 	switch {
 	case r.Part.State == store.AuditOpen && f.now.Sub(r.Due) <= f.bound:
 		s.OpenWithinBound++

@@ -32,9 +32,7 @@ const (
 type AuditPart struct {
 	Table  string
 	Status string // as the database stores it
-	// Meaning is what the shop's own status means, such as unpaid; empty in the reference schema.
-	Meaning string
-	State   AuditState
+	State  AuditState
 	// Unlisted says that the mapping does not name the status. State is what a close
 	// takes the status for.
 	Unlisted bool
@@ -94,8 +92,6 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 				p := AuditPart{Table: t.name, Status: v.Text, State: state, table: t, value: v}
 				if !s.mapped {
 					p.Status = statusOf(v).String()
-				} else {
-					p.Meaning = s.q.m.Status.Meaning(v.Text)
 				}
 				parts = append(parts, p)
 			}
