@@ -3,28 +3,24 @@ package delayrelay
 import (
 	"time"
 
-	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// hop starts to append records to a delay topic. If another append to the topic runs, or the
-// pause after a failed append lasts, the records go back into the window.
+// hop starts to append records to a delay topic.
 func (h *handler) hop(topic string, records []wire.RawRecord) {
 	if h.Failing(topic) {
 		records = h.putBackNearlyDue(records)
 	}
-	if len(records) == 0 {
-		return
-	}
-	if wait, ok := h.Send(topic, records, h.handleHops); !ok {
-		h.putBack(records, wait)
+	if len(records) > 0 {
+		h.Send(topic, records, h.handleHops)
 	}
 }
 
 // handleHops processes the result of hops. Records that were not accepted go back into
 // the window. They go to the close topic if they are due before the delay topic works
 // again.
-func (h *handler) handleHops(sent partition.SendResult) {
+func (h *handler) handleHops(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.metrics.Hopped(h.Claim.Topic, sent.Topic, len(acked.Records))
 		if sent.Topic == h.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
@@ -38,18 +34,15 @@ func (h *handler) handleHops(sent partition.SendResult) {
 // replay starts to append due records to the replay topic. It does not wait, because the
 // replay topic may accept nothing while the close topic does.
 func (h *handler) replay(topic string, records []wire.RawRecord) {
-	if len(records) == 0 {
-		return
-	}
-	if wait, ok := h.Send(topic, records, h.handleForwarded); !ok {
-		h.putBack(records, wait)
+	if len(records) > 0 {
+		h.Send(topic, records, h.handleForwarded)
 	}
 }
 
 // putBackNearlyDue puts some records back into the window, and returns the others. It puts
 // back the records that become due before an append to a failing topic would be given up.
 func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawRecord) {
-	until := h.o.Now().Add(partition.MaxSendTime).UnixMilli()
+	until := h.o.Now().Add(send.MaxTime).UnixMilli()
 	for _, r := range records {
 		if r.DueAt <= until {
 			h.window.push(waiting{record: r, release: r.DueAt})

@@ -15,15 +15,15 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-func newReader(ctx context.Context, log source) *Reader {
-	return newReaderWith(ctx, log, &metricsState{})
+func testReader(ctx context.Context, log source) *reader {
+	return testReaderWith(ctx, log, &metricsState{})
 }
 
-func newReaderWith(ctx context.Context, log source, m ReaderMetrics) *Reader {
-	return NewReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
+func testReaderWith(ctx context.Context, log source, m readerMetrics) *reader {
+	return newReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
 }
 
-// metricsState is what a Reader last reported to its metrics.
+// metricsState is what a reader last reported to its metrics.
 type metricsState struct {
 	mu      sync.Mutex
 	failing time.Time
@@ -49,7 +49,7 @@ func (m *metricsState) last() (time.Time, int) {
 func TestReader_RetriesAFetchThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			if tries++; tries < 4 {
 				return wire.Fetched{}, errDown
 			}
@@ -71,7 +71,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var away atomic.Bool
 		m := &metricsState{}
-		r := newReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
 				return wire.Fetched{}, errDown
@@ -106,7 +106,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := newReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
+		r := testReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
 		r.Start()
 		cancel()
 		r.Wait()
@@ -123,7 +123,7 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 func TestReader_LooksAheadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []int64
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			asked = append(asked, offset)
 			return wire.Fetched{Next: offset + 10}, nil
 		}})
@@ -142,7 +142,7 @@ func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, replaced := range []bool{false, true} {
 			n := 0
-			r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+			r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 				if n++; n == 2 {
 					return wire.Fetched{Next: 90, Lost: &wire.Range{First: offset, Last: 89, Err: errDown}, Replaced: replaced}, nil
 				}
@@ -181,7 +181,7 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 			},
 		}
 		for _, replaced = range []bool{false, true} {
-			r := NewReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
+			r := newReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
 			r.Start()
 			if f := <-r.C; f.Replaced != replaced || !replaced && f.Next != 11 {
 				t.Errorf("%+v, want replaced: %v", f, replaced)

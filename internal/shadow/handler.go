@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -160,22 +161,19 @@ func (h *handler) add(e *entry, o orderclose.Outcome) {
 
 // send starts to append the waiting verdicts, unless an append is in flight.
 func (h *handler) send() {
-	if len(h.verdicts) == 0 || h.Ctx.Err() != nil {
+	if len(h.verdicts) == 0 || h.Ctx.Err() != nil || time.Now().Before(h.sendAt) {
 		return
 	}
-	n := len(h.verdicts)
-	wait, ok := h.Send(h.o.Topic, h.verdicts, func(sent partition.SendResult) {
+	verdicts := h.verdicts
+	h.verdicts = nil
+	h.Send(h.o.Topic, verdicts, func(sent send.Result) {
 		for _, acked := range sent.Acked {
+			h.unacked -= len(acked.Records)
 			h.DoneAll(acked.Records)
 		}
-		h.unacked -= n - len(sent.Left)
+		h.unacked -= len(sent.Refused)
 		h.verdicts, h.sendAt = slices.Concat(sent.Left, h.verdicts), time.Now().Add(sent.Pause)
 	})
-	if ok {
-		h.verdicts = nil
-	} else {
-		h.sendAt = time.Now().Add(wait)
-	}
 }
 
 // Sleep implements partition.Handler.

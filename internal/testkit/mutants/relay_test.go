@@ -5,12 +5,12 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "a partition of the close topic without a leader delays the others",
-		edits: []edit{{"delayrelay/forward.go", "	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {\n", "	if len(records) == 0 {\n"}},
+		edits: []edit{{"internal/partition/appends.go", "	if len(own) == len(records) && !l.split[topic] {\n", "	if parts != nil {\n		own = records\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AClosePartition", says: "of the healthy partition were appended, the latest",
 	},
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/forward.go", "	sent := h.SendNow(h.o.CloseTopic, records)\n", "	h.DoneAll(records)\n	h.Commit()\n	sent := h.SendNow(h.o.CloseTopic, records)\n"}},
+		edits: []edit{{"delayrelay/forward.go", "		h.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		h.DoneAll(records)\n		h.Commit()\n		h.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
@@ -20,7 +20,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"internal/partition/loop.go", "	l.out.Wait(l.committer.DoneAll)\n	l.committer.Commit(time.Now(), true)\n", "	l.out.Wait(l.committer.DoneAll)\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	l.committer.Commit(time.Now(), true)\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_AStopCommits", says: "after the stop, want 2",
 	},
 	{
@@ -75,7 +75,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the close topic is waited for without a limit, and hops with it",
-		edits: []edit{{"internal/partition/senders.go", "	t.records = records\n	t.begin()\n	t.append(s.ctx)\n", "	t.records = records\n	t.begin()\n	t.try(s.ctx, topic, records, &t.sent)\n"}},
+		edits: []edit{{"internal/partition/appends.go", "		r = l.sender.Append(ctx, topic, l.Claim.Partition, own)\n", "		r = l.sender.Append(l.Ctx, topic, l.Claim.Partition, own)\n"}},
 		pkg:   "delayrelay", run: "AFailingCloseTopicDelays", says: "while the close topic accepts nothing",
 	},
 	{
@@ -85,7 +85,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an append beside the loop that hangs is not noticed",
-		edits: []edit{{"internal/partition/loop.go", "		if !l.out.Hangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
+		edits: []edit{{"internal/partition/loop.go", "		if !l.appendHangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AbandonsTheProcessWhenAHopHangs", says: "OnHang was not called",
 	},
 	{
