@@ -87,9 +87,9 @@ func (h *handler) sendRetries() {
 			continue
 		}
 		delete(r.waiting, topic)
-		h.Send(topic, records, h.handleSent)
+		h.loop.Send(topic, records, h.handleSent)
 	}
-	h.Await()
+	h.loop.Await()
 }
 
 // handleSent processes the result of an append to a bucket. Records that the bucket did
@@ -97,7 +97,7 @@ func (h *handler) sendRetries() {
 func (h *handler) handleSent(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.retries.count(acked.Records, -1)
-		h.DoneAll(acked.Records)
+		h.loop.DoneAll(acked.Records)
 	}
 	for _, refused := range sent.Refused {
 		h.retries.count([]wire.RawRecord{refused.Record}, -1)

@@ -9,7 +9,7 @@ import (
 
 // releaseDue appends the records whose release time has come to their destinations.
 func (h *handler) releaseDue() {
-	for h.Ctx.Err() == nil && h.StillAssigned() {
+	for h.loop.Ctx.Err() == nil && h.loop.StillAssigned() {
 		now := h.o.Now()
 		leaving, fetched := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
 		if len(leaving) == 0 {
@@ -21,9 +21,9 @@ func (h *handler) releaseDue() {
 			b.send(b.topic, b.records)
 			b.reset()
 		}
-		h.Await()
+		h.loop.Await()
 		h.window.freeTaken()
-		h.Commit()
+		h.loop.Commit()
 		h.report()
 	}
 }
@@ -57,7 +57,7 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 			continue
 		}
 		if to.cause != "" {
-			h.DeadLetterRaw(r, to.cause, to.detail)
+			h.loop.DeadLetterRaw(r, to.cause, to.detail)
 			continue
 		}
 		if fetched {
@@ -88,7 +88,7 @@ func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wir
 // window, so that a close topic that accepts nothing does not block hops and replays.
 func (h *handler) forward(records []wire.RawRecord) {
 	if len(records) > 0 {
-		h.SendNow(h.o.CloseTopic, records, h.handleForwarded)
+		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)
 	}
 }
 
@@ -102,7 +102,7 @@ func (h *handler) handleForwarded(sent send.Result) {
 // replay topic.
 func (h *handler) countForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
-		h.DoneAll(acked.Records)
+		h.loop.DoneAll(acked.Records)
 		now := h.timeAt(acked.Answered).UnixMilli()
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
@@ -111,7 +111,7 @@ func (h *handler) countForwarded(sent send.Result) {
 				h.metrics.Early()
 			}
 		}
-		h.metrics.Forwarded(h.Claim.Topic, h.lateness)
+		h.metrics.Forwarded(h.loop.Claim.Topic, h.lateness)
 	}
 }
 

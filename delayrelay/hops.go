@@ -9,11 +9,11 @@ import (
 
 // hop starts to append records to a delay topic.
 func (h *handler) hop(topic string, records []wire.RawRecord) {
-	if h.Failing(topic) {
+	if h.loop.Failing(topic) {
 		records = h.putBackNearlyDue(records)
 	}
 	if len(records) > 0 {
-		h.Send(topic, records, h.handleHops)
+		h.loop.Send(topic, records, h.handleHops)
 	}
 }
 
@@ -22,11 +22,11 @@ func (h *handler) hop(topic string, records []wire.RawRecord) {
 // again.
 func (h *handler) handleHops(sent send.Result) {
 	for _, acked := range sent.Acked {
-		h.metrics.Hopped(h.Claim.Topic, sent.Topic, len(acked.Records))
-		if sent.Topic == h.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
+		h.metrics.Hopped(h.loop.Claim.Topic, sent.Topic, len(acked.Records))
+		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
 			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
 		}
-		h.DoneAll(acked.Records)
+		h.loop.DoneAll(acked.Records)
 	}
 	h.putBack(sent.Left, sent.Pause)
 }
@@ -35,7 +35,7 @@ func (h *handler) handleHops(sent send.Result) {
 // replay topic may accept nothing while the close topic does.
 func (h *handler) replay(topic string, records []wire.RawRecord) {
 	if len(records) > 0 {
-		h.Send(topic, records, h.handleForwarded)
+		h.loop.Send(topic, records, h.handleForwarded)
 	}
 }
 
@@ -57,13 +57,13 @@ func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawR
 // become due if that is sooner. Records of a log that was replaced meanwhile are dropped:
 // the sweep closes their orders.
 func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
-	if h.Ctx.Err() != nil {
+	if h.loop.Ctx.Err() != nil {
 		return
 	}
 	now := h.o.Now()
 	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
 	for _, r := range records {
-		if !h.Current(r.Generation) {
+		if !h.loop.Current(r.Generation) {
 			continue
 		}
 		release := retryAt
@@ -77,7 +77,7 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 // overdueSince is since when records wait for a topic that does not accept them, by
 // Options.Now; zero if none do.
 func (h *handler) overdueSince() time.Time {
-	since := h.FailingSince()
+	since := h.loop.FailingSince()
 	if since.IsZero() {
 		return since
 	}

@@ -28,9 +28,9 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 		c := newCommitter(wire.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
 		var of [][]wire.RawRecord
 		for len(answers) > 0 {
-			r.Start()
-			f := <-r.C
-			r.HandleFetched(f)
+			r.start(false)
+			f := <-r.fetched
+			r.handleFetched(f)
 			if f.Replaced {
 				c.Restart(&f)
 			}

@@ -25,7 +25,7 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 				return nil
 			}})
 			added, bytes := 0, 0
-			for !l.DeadLettersFull() {
+			for !l.dead.full() {
 				m := wire.Message{Offset: int64(added), Key: []byte("k"), Value: make([]byte, value)}
 				l.committer.Add(m.Offset)
 				l.DeadLetter(m, "unreadable", "garbage")
@@ -37,7 +37,7 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 			}
 			begin := time.Now()
 			l.play(func() bool { return time.Since(begin) > time.Minute })
-			if low := l.committer.Low(); low != 0 || !l.DeadLettersFull() {
+			if low := l.committer.Low(); low != 0 || !l.dead.full() {
 				t.Errorf("%s: done below %d before the dead letters were appended", name, low)
 			}
 			away.Store(false)

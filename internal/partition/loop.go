@@ -95,11 +95,13 @@ type Handler interface {
 	// for the records of a look-ahead (f.Ahead) for which Loop.Take returns true; the others are
 	// passed to Handle again later.
 	Handle(f wire.Fetched)
+	// Room says what the handler has room for. If that is Nothing, and wait is positive, the loop asks
+	// again after that time at the latest. The loop calls Room before and after Turn if no fetch is
+	// in flight and the dead letters have room.
+	Room() (what Room, wait time.Duration)
 	// Turn does the work that is due. The loop calls it in each iteration: after each event,
 	// and when the time of Sleep has passed.
 	Turn()
-	// Fetch calls Loop.FetchMore or Loop.LookAhead if the handler has room for the records.
-	Fetch()
 	// Sleep returns how long the loop may wait for an event before it calls Turn again, at
 	// most d.
 	Sleep(d time.Duration) time.Duration
@@ -109,6 +111,15 @@ type Handler interface {
 	// End is called last, after the partition was revoked and everything in flight has ended.
 	End()
 }
+
+// Room is what a handler has room for.
+type Room int
+
+const (
+	Nothing   Room = iota
+	Next           // the next records; the fetch waits for them
+	LookAhead      // those appended since the last fetch or look-ahead, without waiting; see Loop.Take
+)
 
 // Loop serves one claimed partition. It fetches records for its handler, commits what is
 // done, and appends dead letters, notices of losses and the handler's records. It stops
@@ -166,13 +177,13 @@ func (l *Loop) run(h Handler) {
 		select {
 		case <-l.Ctx.Done():
 			return
-		case f := <-l.reader.C:
+		case f := <-l.reader.fetched:
 			l.handleFetch(h, f)
 		case then := <-l.results:
 			l.handleResult(then)
 		case <-timer.C:
 			select {
-			case f := <-l.reader.C: // fetched records go before those that wait in the handler
+			case f := <-l.reader.fetched: // fetched records go before those that wait in the handler
 				l.handleFetch(h, f)
 			default:
 			}
@@ -180,24 +191,41 @@ func (l *Loop) run(h Handler) {
 		if !l.StillAssigned() {
 			return
 		}
+		l.fetch(h) // runs while Turn works
 		h.Turn()
 		if l.Ctx.Err() != nil {
 			return
 		}
 		l.sendDeadLetters()
 		l.sendLosses()
-		h.Fetch()
+		wait := l.fetch(h)
 		l.committer.Commit(time.Now(), false)
-		sleep := max(h.Sleep(l.committer.Wait(time.Now())), 0)
+		sleep := max(h.Sleep(min(wait, l.committer.Wait(time.Now()))), 0)
 		l.wake = time.Now().Add(sleep)
 		timer.Reset(sleep)
 	}
 }
 
+// fetch starts a fetch if the handler has room for its records. It returns after how long to ask
+// the handler again, at most maxSleep.
+func (l *Loop) fetch(h Handler) (wait time.Duration) {
+	if l.reader.busy || l.dead.full() {
+		return maxSleep
+	}
+	what, wait := h.Room()
+	switch {
+	case what != Nothing:
+		l.reader.start(what == LookAhead)
+	case wait > 0:
+		return min(wait, maxSleep)
+	}
+	return maxSleep
+}
+
 // finish waits for everything in flight, commits what is done, and calls End. It also runs if
 // the claim ends in the middle of an iteration.
 func (l *Loop) finish(h Handler) {
-	l.reader.Wait()
+	l.reader.wait()
 	for l.running > 0 {
 		l.handleResult(<-l.results)
 	}
@@ -249,33 +277,17 @@ func (l *Loop) StillAssigned() bool {
 // an iteration waits for something that has a time limit.
 func (l *Loop) Beat() { l.pulse.Beat() }
 
-// FetchMore starts a fetch, unless one is in flight. Handle gets its records.
-func (l *Loop) FetchMore() { l.reader.Start() }
+// FetchFrom makes the next fetch begin at the offset of a dropped record, unless it begins before
+// that anyway. No fetch may be in flight: call it from Room.
+func (l *Loop) FetchFrom(offset int64) { l.reader.next = min(l.reader.next, offset) }
 
-// Fetching reports whether a fetch is in flight.
-func (l *Loop) Fetching() bool { return l.reader.Busy() }
-
-// LookAhead starts a fetch of the records that were appended since the last fetch or look-ahead,
-// unless a fetch is in flight. It does not wait for records. A handler that will not call
-// FetchMore for long sees in this way which of them cannot wait, and that the log was not
-// replaced. Handle gets all of them.
-func (l *Loop) LookAhead() { l.reader.LookAhead() }
-
-// FetchFrom makes FetchMore read again from the offset of a dropped record on. No fetch may
-// be in flight.
-func (l *Loop) FetchFrom(offset int64) { l.reader.Rewind(offset) }
-
-// NextOffset returns the offset from which FetchMore reads.
+// NextOffset returns the offset at which the next fetch begins.
 func (l *Loop) NextOffset() int64 { return l.reader.next }
 
 // SetLookBack limits which records are read again from a log that lost its end, if it is unknown
 // how much was lost: those that were appended within this time. Zero means all records. Call it
 // before the first fetch.
-func (l *Loop) SetLookBack(d time.Duration) { l.reader.LookBack = d }
-
-// DeadLettersFull reports whether so many dead letters wait for their acks that the handler
-// must not fetch.
-func (l *Loop) DeadLettersFull() bool { return l.dead.full() }
+func (l *Loop) SetLookBack(d time.Duration) { l.reader.lookBack = d }
 
 // Take notes that a record of a look-ahead is processed now, and not when it is read again. It
 // returns false if the record is in process, or done, already.
@@ -300,7 +312,7 @@ func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
 
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
-	f = l.reader.HandleFetched(f)
+	f = l.reader.handleFetched(f)
 	if f.Ahead {
 		h.Handle(f)
 		return
@@ -332,7 +344,7 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.committer.Restart(f)
-		l.reader.Restart(f.Next)
+		l.reader.restart(f.Next)
 		h.Reset()
 	}
 	l.committer.Lose(f.Next)

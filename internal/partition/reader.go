@@ -26,18 +26,17 @@ type readerMetrics interface {
 	FetchEnded(stage, topic string, partition int)
 }
 
-// reader reads a claim forward, with at most one fetch in flight. It has two positions: Start
-// reads on, and LookAhead reads what nobody has read yet, which may be far ahead. The reader
+// reader reads a claim forward, with at most one fetch in flight. It has two positions: a fetch
+// reads on, and a look-ahead reads what nobody has read yet, which may be far ahead. The reader
 // belongs to the goroutine of the claim's loop. The fetch runs in another goroutine and passes
-// its result through C.
+// its result through fetched.
 //
-//	r.Start()                     // to fetch more
-//	select { case f := <-r.C: r.HandleFetched(f) … }
-//	r.Wait()                      // after ctx has ended, before returning
+//	r.start(false)                // to fetch more
+//	select { case f := <-r.fetched: r.handleFetched(f) … }
+//	r.wait()                      // after ctx has ended, before returning
 type reader struct {
-	C chan wire.Fetched // receives the result of each fetch
-	// LookBack is copied to each Position. Set it before the first Start.
-	LookBack time.Duration
+	fetched  chan wire.Fetched // receives the result of each fetch
+	lookBack time.Duration     // copied to each Position; set it before the first fetch
 
 	ctx       context.Context
 	source    source
@@ -55,7 +54,7 @@ type reader struct {
 }
 
 // newReader returns a reader of the claim for a stage. It ends with ctx. The caller must
-// call Wait before returning.
+// call wait before returning.
 func newReader(ctx context.Context, log source, claim wire.Claim, stage string, m readerMetrics, logger *slog.Logger) *reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	var formerEnd int64
@@ -63,34 +62,29 @@ func newReader(ctx context.Context, log source, claim wire.Claim, stage string, 
 		formerEnd = runs[len(runs)-1].End
 	}
 	return &reader{
-		C:   make(chan wire.Fetched, 1),
-		ctx: ctx, source: log, claim: claim, next: claim.Offset, ahead: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
+		fetched: make(chan wire.Fetched, 1),
+		ctx:     ctx, source: log, claim: claim, next: claim.Offset, ahead: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
 }
 
-// Start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
-// fetch waits for them.
-func (r *reader) Start() { r.begin(false) }
-
-// LookAhead starts a fetch behind everything that was read before, unless a fetch is in flight.
-// The fetch does not wait, and Start reads its records again.
-func (r *reader) LookAhead() { r.begin(true) }
-
-func (r *reader) begin(ahead bool) {
+// start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
+// fetch waits for them. With ahead it starts a look-ahead: a fetch behind everything that was read
+// before, which does not wait. Its records are fetched again later.
+func (r *reader) start(ahead bool) {
 	if r.busy {
 		return
 	}
 	r.busy = true
-	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.LookBack}
+	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.lookBack}
 	if ahead {
 		at.Offset, at.NoWait = r.ahead, true
 	}
 	r.wg.Go(func() {
 		if f, ok := r.fetch(at); ok {
 			f.Ahead = ahead
-			r.C <- r.withGeneration(f)
+			r.fetched <- r.withGeneration(f)
 		}
 	})
 }
@@ -109,10 +103,10 @@ func (r *reader) read(at wire.Position) (wire.Fetched, error) {
 	return r.source.Read(r.ctx, at)
 }
 
-// HandleFetched notes that the result of the fetch was received from C. The loop must call it
+// handleFetched notes that the result of the fetch was received. The loop must call it
 // for each result, and use the one that is returned. If a look-ahead finds a loss, it is a loss
 // for both positions.
-func (r *reader) HandleFetched(f wire.Fetched) wire.Fetched {
+func (r *reader) handleFetched(f wire.Fetched) wire.Fetched {
 	r.busy, r.log, r.gen, r.formerEnd = false, f.Log, f.Generation, 0
 	if f.Ahead && f.Lost != nil {
 		f.Ahead = false
@@ -127,8 +121,8 @@ func (r *reader) HandleFetched(f wire.Fetched) wire.Fetched {
 	return f
 }
 
-// Restart makes the next fetch start at an offset of a log that was replaced.
-func (r *reader) Restart(offset int64) { r.next, r.ahead = offset, offset }
+// restart makes the next fetch start at an offset of a log that was replaced.
+func (r *reader) restart(offset int64) { r.next, r.ahead = offset, offset }
 
 // withGeneration sets the generation of the result and of its records.
 func (r *reader) withGeneration(f wire.Fetched) wire.Fetched {
@@ -142,19 +136,9 @@ func (r *reader) withGeneration(f wire.Fetched) wire.Fetched {
 	return f
 }
 
-// Rewind makes Start read again from an offset on, unless it would do so anyway. No fetch may
-// be in flight.
-func (r *reader) Rewind(offset int64) { r.next = min(r.next, offset) }
-
-// Busy reports whether a fetch is in flight.
-func (r *reader) Busy() bool { return r.busy }
-
-// Next returns the offset of the next fetch of Start.
-func (r *reader) Next() int64 { return r.next }
-
-// Wait waits for the fetch in flight, which is the last one. Its result stays in C,
+// wait waits for the fetch in flight, which is the last one. Its result stays in fetched,
 // unread.
-func (r *reader) Wait() {
+func (r *reader) wait() {
 	r.wg.Wait()
 	r.m.FetchEnded(r.stage, r.claim.Topic, r.claim.Partition)
 }

@@ -55,12 +55,12 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 			}
 			return wire.Fetched{Next: offset + 1}, nil
 		}})
-		r.Start()
-		r.Start() // has no effect: a fetch is in flight
-		f := <-r.C
-		r.HandleFetched(f)
-		if tries != 4 || r.Next() != 8 || r.Busy() {
-			t.Errorf("%d tries, next %d, busy %v; want 4, 8, false", tries, r.Next(), r.Busy())
+		r.start(false)
+		r.start(false) // has no effect: a fetch is in flight
+		f := <-r.fetched
+		r.handleFetched(f)
+		if tries != 4 || r.next != 8 || r.busy {
+			t.Errorf("%d tries, next %d, busy %v; want 4, 8, false", tries, r.next, r.busy)
 		}
 	})
 }
@@ -78,25 +78,25 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 			}
 			return wire.Fetched{Next: offset}, nil
 		}}, m)
-		r.Start()
-		r.HandleFetched(<-r.C)
+		r.start(false)
+		r.handleFetched(<-r.fetched)
 		if since, n := m.last(); !since.IsZero() || n != 1 {
 			t.Errorf("fails since %v, reported %d times, while fetches succeed", since, n)
 		}
 		away.Store(true)
 		began := time.Now()
-		r.Start()
+		r.start(false)
 		time.Sleep(5 * time.Minute)
 		if since, n := m.last(); since.Sub(began) != time.Second || n != 2 {
 			t.Errorf("fails since %v after the first fetch began, reported %d times; want 1s, once", since.Sub(began), n-1)
 		}
 		away.Store(false)
-		r.HandleFetched(<-r.C)
+		r.handleFetched(<-r.fetched)
 		if since, _ := m.last(); !since.IsZero() {
 			t.Errorf("fails since %v, and the fetch succeeded", since)
 		}
 		cancel()
-		r.Wait()
+		r.wait()
 		if !m.ended {
 			t.Error("FetchEnded was not called")
 		}
@@ -107,11 +107,11 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := testReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
-		r.Start()
+		r.start(false)
 		cancel()
-		r.Wait()
+		r.wait()
 		select {
-		case f := <-r.C:
+		case f := <-r.fetched:
 			t.Errorf("handed over %+v", f)
 		default:
 		}
@@ -127,9 +127,9 @@ func TestReader_LooksAheadOnce(t *testing.T) {
 			asked = append(asked, offset)
 			return wire.Fetched{Next: offset + 10}, nil
 		}})
-		for _, start := range []func(){r.Start, r.LookAhead, r.LookAhead, r.Start, r.Start, r.Start, r.LookAhead} {
-			start()
-			r.HandleFetched(<-r.C)
+		for _, ahead := range []bool{false, true, true, false, false, false, true} {
+			r.start(ahead)
+			r.handleFetched(<-r.fetched)
 		}
 		if diff := cmp.Diff([]int64{7, 17, 27, 17, 27, 37, 47}, asked); diff != "" {
 			t.Errorf("fetched at (-want +got):\n%s", diff)
@@ -148,16 +148,16 @@ func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
 				}
 				return wire.Fetched{Next: 50}, nil
 			}})
-			r.LookAhead()
-			r.HandleFetched(<-r.C)
-			r.LookAhead()
-			f := r.HandleFetched(<-r.C)
+			r.start(true)
+			r.handleFetched(<-r.fetched)
+			r.start(true)
+			f := r.handleFetched(<-r.fetched)
 			first := int64(7)
 			if replaced {
 				first = 50
 			}
-			if f.Ahead || f.Lost.First != first || r.Next() != 90 {
-				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.Next(), first)
+			if f.Ahead || f.Lost.First != first || r.next != 90 {
+				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
 			}
 		}
 	})
@@ -182,8 +182,8 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 		}
 		for _, replaced = range []bool{false, true} {
 			r := newReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
-			r.Start()
-			if f := <-r.C; f.Replaced != replaced || !replaced && f.Next != 11 {
+			r.start(false)
+			if f := <-r.fetched; f.Replaced != replaced || !replaced && f.Next != 11 {
 				t.Errorf("%+v, want replaced: %v", f, replaced)
 			}
 		}

@@ -71,7 +71,7 @@ var partitionMutants = []mutant{
 	{
 		name:  "a partition without a leader holds up the others of its topic",
 		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			l.sendPart(flight{s, began}, destination{topic, p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, began})\n			then(s.Append(ctx, topic, p, part))\n			cancel()\n		}\n"}},
-		pkg:   "internal/partition", run: "TestSend_APartition", says: "acked after",
+		pkg:   "internal/partition", run: "TestSend_APartition", says: "Send: after 5s",
 	},
 	{
 		name:  "a topic that accepts no records is tried in each turn",

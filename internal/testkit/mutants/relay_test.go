@@ -10,12 +10,12 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/forward.go", "		h.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		h.DoneAll(records)\n		h.Commit()\n		h.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
+		edits: []edit{{"delayrelay/forward.go", "		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		h.loop.DoneAll(records)\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
 		name:  "the relay frees the memory of a fetch before its records are appended",
-		edits: []edit{{"delayrelay/handler.go", "	h.Fetch() // runs while due records are appended\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.Fetch()\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	h.releaseDue()\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.releaseDue()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the close topic (-want +got)",
 	},
 	{
@@ -35,7 +35,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/handler.go", "		h.DeadLetterUnreadable(*r, err)", "		h.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/handler.go", "		h.loop.DeadLetterUnreadable(*r, err)", "		h.loop.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
 	},
 	{
@@ -55,7 +55,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a full window forgets urgent records that it has not read again yet",
-		edits: []edit{{"delayrelay/handler.go", "h.dropped.any && h.NextOffset() >= h.readTo && ", "h.dropped.any && "}},
+		edits: []edit{{"delayrelay/handler.go", "h.dropped.any && h.loop.NextOffset() >= h.readTo && ", "h.dropped.any && "}},
 		pkg:   "delayrelay", run: "TestRelay_AFullWindowReadsAll", says: "the last urgent record was",
 	},
 	{
@@ -80,7 +80,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a hop that is nearly due is sent to a topic that fails",
-		edits: []edit{{"delayrelay/hops.go", "	if h.Failing(topic) {\n", "	if h.Failing(topic) && len(records) == 0 {\n"}},
+		edits: []edit{{"delayrelay/hops.go", "	if h.loop.Failing(topic) {\n", "	if h.loop.Failing(topic) && len(records) == 0 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDelayTopic", says: "late",
 	},
 	{
@@ -110,7 +110,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a relay with too many pending dead letters reads on",
-		edits: []edit{{"delayrelay/handler.go", "	if h.DeadLettersFull() || h.Fetching() {\n", "	if h.Fetching() {\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	if l.reader.busy || l.dead.full() {\n", "	if l.reader.busy {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
