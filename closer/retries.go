@@ -97,7 +97,6 @@ func (h *handler) sendRetries() {
 func (h *handler) handleSent(sent send.Result) {
 	for _, acked := range sent.Acked {
 		h.retries.count(acked.Records, -1)
-		h.loop.DoneAll(acked.Records)
 	}
 	for _, refused := range sent.Refused {
 		h.retries.count([]wire.RawRecord{refused.Record}, -1)

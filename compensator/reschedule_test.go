@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -234,7 +235,7 @@ func TestRescheduler_PicksTheNextSmallerBucketForAWhile(t *testing.T) {
 		fail := func(topic string) {
 			failing[topic] = true
 			m := wire.Message{Key: []byte("k")}
-			s.sender.Append(t.Context(), topic, 2, []wire.RawRecord{m.Raw()})
+			s.sender.Append(t.Context(), send.Destination{Topic: topic, Partition: 2}, []wire.RawRecord{m.Raw()})
 		}
 		want := func(topic string) {
 			t.Helper()

@@ -98,11 +98,9 @@ func (h *handler) handleForwarded(sent send.Result) {
 	h.putBack(sent.Left, sent.Pause)
 }
 
-// countForwarded marks and counts records that were appended to the close topic or the
-// replay topic.
+// countForwarded counts records that were appended to the close topic or the replay topic.
 func (h *handler) countForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
-		h.loop.DoneAll(acked.Records)
 		now := h.timeAt(acked.Answered).UnixMilli()
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {

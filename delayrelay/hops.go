@@ -26,7 +26,6 @@ func (h *handler) handleHops(sent send.Result) {
 		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
 			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
 		}
-		h.loop.DoneAll(acked.Records)
 	}
 	h.putBack(sent.Left, sent.Pause)
 }

@@ -15,15 +15,6 @@ import (
 // records then need no other iteration.
 const awaitTime = 100 * time.Millisecond
 
-// allPartitions stands for the look-up of a topic's partitions.
-const allPartitions = -1
-
-// destination is a partition of a topic that records are appended to, or allPartitions.
-type destination struct {
-	topic     string
-	partition int
-}
-
 // flight is an append of the loop, or a look-up, that has not ended.
 type flight struct {
 	sender *send.Sender
@@ -45,14 +36,18 @@ func newSenders(l *Loop) (sender, patient *send.Sender) {
 // with the result of each partition, or with all records at once if nothing was tried: because the
 // partitions cannot be looked up, or a partition rests, or an earlier append to it is in flight. A
 // record that Kafka refuses for good becomes a dead letter. The bodies of the records must not
-// change until then is called.
+// change until then is called. Records that are acked are done.
 func (l *Loop) Send(topic string, records []wire.RawRecord, then func(send.Result)) {
-	l.send(l.sender, topic, slices.Clone(records), l.withRefused(then))
+	l.send(l.sender, topic, slices.Clone(records), l.settled(then))
 }
 
-// withRefused returns then after the refused records of a result became dead letters.
-func (l *Loop) withRefused(then func(send.Result)) func(send.Result) {
+// settled returns a function that marks the acked records of a result as done, makes dead letters of the
+// refused ones, and calls then.
+func (l *Loop) settled(then func(send.Result)) func(send.Result) {
 	return func(r send.Result) {
+		for _, acked := range r.Acked {
+			l.committer.DoneAll(acked.Records)
+		}
 		for _, refused := range r.Refused {
 			l.DeadLetterRaw(refused.Record, CauseRefused, refused.Err.Error())
 		}
@@ -64,7 +59,7 @@ func (l *Loop) withRefused(then func(send.Result)) func(send.Result) {
 func (l *Loop) send(s *send.Sender, topic string, records []wire.RawRecord, then func(send.Result)) {
 	var parts map[int][]wire.RawRecord
 	began := time.Now()
-	l.start(flight{s, began}, destination{topic, allPartitions}, records, func(ctx context.Context) (failed send.Result) {
+	l.start(flight{s, began}, send.Destination{Topic: topic, Partition: send.AllPartitions}, records, func(ctx context.Context) (failed send.Result) {
 		parts, failed = s.Group(ctx, topic, records)
 		return failed
 	}, func(failed send.Result) {
@@ -72,22 +67,22 @@ func (l *Loop) send(s *send.Sender, topic string, records []wire.RawRecord, then
 			then(failed)
 		}
 		for p, part := range parts {
-			l.sendPart(flight{s, began}, destination{topic, p}, part, then)
+			l.sendPart(flight{s, began}, send.Destination{Topic: topic, Partition: p}, part, then)
 		}
 	})
 }
 
 // sendPart sends records to one partition.
-func (l *Loop) sendPart(f flight, to destination, records []wire.RawRecord, then func(send.Result)) {
+func (l *Loop) sendPart(f flight, to send.Destination, records []wire.RawRecord, then func(send.Result)) {
 	l.start(f, to, records, func(ctx context.Context) send.Result {
-		return f.sender.Append(ctx, to.topic, to.partition, records)
+		return f.sender.Append(ctx, to, records)
 	}, then)
 }
 
 // start runs work in another goroutine, unless work for the same destination is in flight.
-func (l *Loop) start(f flight, to destination, records []wire.RawRecord, work func(context.Context) send.Result, then func(send.Result)) {
+func (l *Loop) start(f flight, to send.Destination, records []wire.RawRecord, work func(context.Context) send.Result, then func(send.Result)) {
 	if other, busy := l.flights[to]; busy {
-		then(send.Result{Topic: to.topic, Left: records, Pause: min(max(time.Since(other.began), send.MinRest), send.MaxRest)})
+		then(send.Result{Topic: to.Topic, Left: records, Pause: min(max(time.Since(other.began), send.MinRest), send.MaxRest)})
 		return
 	}
 	l.flights[to] = f
@@ -115,18 +110,18 @@ func (l *Loop) limit(f flight) (context.Context, context.CancelFunc) {
 // without a leader must not delay the others, and SendNow sends copies of the records. The bodies of
 // records that are left are copies, too. For one topic use either Send or SendNow.
 func (l *Loop) SendNow(topic string, records []wire.RawRecord, then func(send.Result)) {
-	then = l.withRefused(then)
+	then = l.settled(then)
 	f := flight{l.sender, time.Now()}
 	ctx, cancel := l.limit(f)
 	defer cancel()
 	parts, r := l.sender.Group(ctx, topic, records)
 	own := parts[l.Claim.Partition]
 	if len(own) == len(records) && !l.split[topic] {
-		r = l.sender.Append(ctx, topic, l.Claim.Partition, own)
+		r = l.sender.Append(ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own)
 	} else if parts != nil {
 		l.split[topic] = true // from now on, so that the partition with the claim's number delays no other either
 		for p, part := range parts {
-			l.sendPart(f, destination{topic, p}, copied(part), then)
+			l.sendPart(f, send.Destination{Topic: topic, Partition: p}, copied(part), then)
 		}
 		return
 	}
@@ -148,7 +143,7 @@ func (l *Loop) Await() {
 	for {
 		wait := time.Duration(0)
 		for to, f := range l.flights {
-			if f.sender == l.sender && !l.Failing(to.topic) {
+			if f.sender == l.sender && !l.Failing(to.Topic) {
 				wait = max(wait, awaitTime-time.Since(f.began))
 			}
 		}

@@ -139,7 +139,7 @@ type Loop struct {
 
 	sender  *send.Sender // of the handler's records
 	patient *send.Sender // of dead letters and notices of losses
-	flights map[destination]flight
+	flights map[send.Destination]flight
 	split   map[string]bool // topics of which SendNow waits for no partition
 	dead    deadLetters
 	losses  losses
@@ -152,7 +152,7 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 		stage: s, pulse: pulse, wake: time.Now(), results: make(chan func()),
 		reader:    newReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
 		committer: newCommitter(claim, s.Unrecorded),
-		flights:   map[destination]flight{}, split: map[string]bool{},
+		flights:   map[send.Destination]flight{}, split: map[string]bool{},
 	}
 	l.sender, l.patient = newSenders(l)
 	return l
@@ -180,6 +180,7 @@ func (l *Loop) run(h Handler) {
 		case f := <-l.reader.fetched:
 			l.handleFetch(h, f)
 		case then := <-l.results:
+			l.StillAssigned() // then may append
 			l.handleResult(then)
 		case <-timer.C:
 			select {
@@ -295,9 +296,6 @@ func (l *Loop) Take(offset int64) bool { return l.committer.Take(offset) }
 
 // Done marks a record as done. A record of a log that was replaced meanwhile is ignored.
 func (l *Loop) Done(generation uint32, offset int64) { l.committer.Done(generation, offset) }
-
-// DoneAll marks acked records as done.
-func (l *Loop) DoneAll(records []wire.RawRecord) { l.committer.DoneAll(records) }
 
 // Drop notes that a record is no longer in memory: it is passed to Handle again when it is
 // fetched again.

@@ -41,7 +41,7 @@ func (l *Loop) sendLosses() {
 	}
 	waiting := l.losses.waiting
 	l.losses.waiting = nil
-	l.sendPart(flight{l.patient, time.Now()}, destination{l.stage.ControlTopic, 0}, waiting, func(r send.Result) {
+	l.sendPart(flight{l.patient, time.Now()}, send.Destination{Topic: l.stage.ControlTopic}, waiting, func(r send.Result) {
 		for _, refused := range r.Refused {
 			m, _ := refused.Record.Message()
 			l.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",

@@ -144,28 +144,17 @@ func (r *reader) wait() {
 }
 
 // fetch retries until it has a result, or returns false when ctx ends.
-func (r *reader) fetch(at wire.Position) (wire.Fetched, bool) {
-	pauses := retry.NewBackOff()
+func (r *reader) fetch(at wire.Position) (f wire.Fetched, ok bool) {
 	failing := false
-	for {
-		f, err := r.read(at)
-		if r.ctx.Err() != nil {
-			return f, false
-		}
-		if failed := err != nil; failed != failing {
+	ok = retry.Do(r.ctx, r.logger.With("offset", at.Offset), "fetch", func(context.Context) (err error) {
+		f, err = r.read(at)
+		if failed := err != nil; failed != failing && r.ctx.Err() == nil {
 			failing = failed
 			r.failing(failed)
 		}
-		if err == nil {
-			return f, true
-		}
-		if pauses.ShouldLog() {
-			r.logger.Warn("fetch failed, will retry", "offset", at.Offset, "err", err)
-		}
-		if !retry.Sleep(r.ctx, pauses.NextBackOff()) {
-			return wire.Fetched{}, false
-		}
-	}
+		return err
+	})
+	return f, ok
 }
 
 // failing reports to the metrics that fetches begin to fail now, or succeed again.

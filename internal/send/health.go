@@ -19,13 +19,13 @@ const (
 // logEvery is the time between two log lines about a partition that goes on to fail.
 const logEvery = time.Minute
 
-// allPartitions stands for the partitions of a topic that cannot be looked up.
-const allPartitions = -1
+// AllPartitions stands for the look-up of a topic's partitions.
+const AllPartitions = -1
 
-// topicPartition is a partition of a topic, or allPartitions.
-type topicPartition struct {
-	topic     string
-	partition int
+// Destination is a partition of a topic, or AllPartitions.
+type Destination struct {
+	Topic     string
+	Partition int
 }
 
 // failure is the state of a partition whose last append left records.
@@ -42,19 +42,19 @@ type health struct {
 	minRest, maxRest time.Duration
 	logger           *slog.Logger
 	mu               sync.Mutex // protects failing
-	failing          map[topicPartition]*failure
+	failing          map[Destination]*failure
 }
 
 func newHealth(o Options) *health {
 	return &health{
 		minRest: cmp.Or(o.MinRest, MinRest), maxRest: cmp.Or(o.MaxRest, MaxRest),
-		logger: o.Logger, failing: map[topicPartition]*failure{},
+		logger: o.Logger, failing: map[Destination]*failure{},
 	}
 }
 
 // begin reports whether the last append to a partition failed. If wait is not 0, the partition rests for
 // that long, or is being tried. Otherwise an append begins, and the caller must call end.
-func (h *health) begin(to topicPartition) (failed bool, wait time.Duration) {
+func (h *health) begin(to Destination) (failed bool, wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.failing[to]
@@ -70,13 +70,13 @@ func (h *health) begin(to topicPartition) (failed bool, wait time.Duration) {
 }
 
 // end notes the result of an append. If records are left, it sets for how long the partition rests.
-func (h *health) end(ctx context.Context, to topicPartition, r *Result) {
+func (h *health) end(ctx context.Context, to Destination, r *Result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, f := time.Now(), h.failing[to]
-	logger := h.logger.With("to", to.topic)
-	if to.partition != allPartitions {
-		logger = logger.With("to_partition", to.partition)
+	logger := h.logger.With("to", to.Topic)
+	if to.Partition != AllPartitions {
+		logger = logger.With("to_partition", to.Partition)
 	}
 	if len(r.Left) == 0 {
 		if delete(h.failing, to); f != nil {
@@ -95,14 +95,14 @@ func (h *health) end(ctx context.Context, to topicPartition, r *Result) {
 	}
 	f.logged = now
 	message := "append failed, will retry"
-	if to.partition == allPartitions {
+	if to.Partition == AllPartitions {
 		message = "partition lookup failed, will retry"
 	}
 	logger.Warn(message, "records", len(r.Left), "failing_since", f.since, "err", r.Err)
 }
 
 // failed reports whether the last append to a partition left records.
-func (h *health) failed(to topicPartition) bool {
+func (h *health) failed(to Destination) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failing[to] != nil
@@ -116,7 +116,7 @@ func (s *Sender) Resting(topic string) (until, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for to, f := range h.failing {
-		if to.topic != topic {
+		if to.Topic != topic {
 			continue
 		}
 		if f.until.After(until) {

@@ -101,7 +101,7 @@ type Sender struct {
 	o         Options
 	health    *health
 	mu        sync.Mutex // protects producers
-	producers map[topicPartition]wire.AppendFunc
+	producers map[Destination]wire.AppendFunc
 }
 
 // New returns a Sender.
@@ -112,15 +112,14 @@ func New(o Options) *Sender { return with(o, newHealth(o)) }
 func (s *Sender) Twin() *Sender { return with(s.o, s.health) }
 
 func with(o Options, h *health) *Sender {
-	return &Sender{o: o, health: h, producers: map[topicPartition]wire.AppendFunc{}}
+	return &Sender{o: o, health: h, producers: map[Destination]wire.AppendFunc{}}
 }
 
 // Append appends records to one partition, in their order. If Kafka refuses some for good
 // (wire.ErrRefused), the others are appended. After any other error no further request is made.
 // If the partition rests, nothing is tried. After ctx has ended no request is started. The
 // deadline of ctx is the time limit.
-func (s *Sender) Append(ctx context.Context, topic string, partition int, records []wire.RawRecord) Result {
-	to := topicPartition{topic, partition}
+func (s *Sender) Append(ctx context.Context, to Destination, records []wire.RawRecord) Result {
 	return s.attempt(ctx, to, records, func(lingering context.Context, failed bool, r *Result) {
 		request, most := s.request(ctx, lingering, to, r), math.MaxInt
 		if failed {
@@ -137,7 +136,7 @@ func (s *Sender) Append(ctx context.Context, topic string, partition int, record
 // Group groups records by their partition of the topic. If the partitions cannot be looked up, parts
 // is nil and failed has all records. The topic then rests as a partition does.
 func (s *Sender) Group(ctx context.Context, topic string, records []wire.RawRecord) (parts map[int][]wire.RawRecord, failed Result) {
-	failed = s.attempt(ctx, topicPartition{topic, allPartitions}, records, func(lingering context.Context, _ bool, r *Result) {
+	failed = s.attempt(ctx, Destination{topic, AllPartitions}, records, func(lingering context.Context, _ bool, r *Result) {
 		if parts, r.Err = s.o.Group(lingering, topic, records); r.Err == nil {
 			r.Left = nil
 		}
@@ -148,8 +147,8 @@ func (s *Sender) Group(ctx context.Context, topic string, records []wire.RawReco
 // attempt calls do with a Result that has all records left, unless ctx has ended or the partition rests.
 // failed reports whether the last attempt failed. The context of do ends at the deadline of ctx, and
 // Options.Linger after ctx was cancelled.
-func (s *Sender) attempt(ctx context.Context, to topicPartition, records []wire.RawRecord, do func(lingering context.Context, failed bool, r *Result)) (r Result) {
-	r = Result{Topic: to.topic, Began: time.Now(), Left: records, Err: ctx.Err()}
+func (s *Sender) attempt(ctx context.Context, to Destination, records []wire.RawRecord, do func(lingering context.Context, failed bool, r *Result)) (r Result) {
+	r = Result{Topic: to.Topic, Began: time.Now(), Left: records, Err: ctx.Err()}
 	if r.Err != nil {
 		return r
 	}
@@ -169,7 +168,7 @@ func (s *Sender) attempt(ctx context.Context, to topicPartition, records []wire.
 }
 
 // request returns a function that makes one request to the partition, and notes an ack in r.
-func (s *Sender) request(ctx, lingering context.Context, to topicPartition, r *Result) func([]wire.RawRecord) error {
+func (s *Sender) request(ctx, lingering context.Context, to Destination, r *Result) func([]wire.RawRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	produce := s.producers[to]
@@ -181,11 +180,11 @@ func (s *Sender) request(ctx, lingering context.Context, to topicPartition, r *R
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		at, err := produce(lingering, to.topic, to.partition, records)
+		at, err := produce(lingering, to.Topic, to.Partition, records)
 		switch {
 		case err == nil:
 			r.Acked = append(r.Acked, Acked{records, at, time.Now()})
-		case errors.Is(err, wire.ErrUnanswered) && ctx.Err() == nil && s.o.Repeated != nil:
+		case errors.Is(err, wire.ErrUnanswered) && !errors.Is(ctx.Err(), context.Canceled) && s.o.Repeated != nil:
 			s.o.Repeated(len(records)) // the caller sends them again, under another producer id
 		}
 		return err

@@ -90,7 +90,7 @@ func TestAppend_AccountsForEachRecordInOrder(t *testing.T) {
 			}
 			handled = append(handled, offsets(part)...)
 			return nil
-		}).Append(t.Context(), "target", 0, all)
+		}).Append(t.Context(), Destination{"target", 0}, all)
 		if (r.Err == nil) != (requests < failAt) || r.Err != nil && !errors.Is(r.Err, errDown) || r.Err == nil && len(r.Left) > 0 {
 			t.Fatalf("after %d requests %d are left: %v", requests, len(r.Left), r.Err)
 		}
@@ -122,7 +122,7 @@ func TestAppend_StartsNothingAfterItsContextHasEnded(t *testing.T) {
 		return wire.ErrRefused
 	})
 	for range 2 {
-		if r := s.Append(ctx, "target", 0, records("a", "b")); len(r.Left) != 2 || requests != 1 {
+		if r := s.Append(ctx, Destination{"target", 0}, records("a", "b")); len(r.Left) != 2 || requests != 1 {
 			t.Errorf("%d left after %d requests, want the one that was in flight", len(r.Left), requests)
 		}
 	}
@@ -141,9 +141,32 @@ func TestAppend_ARequestInFlightOutlastsACancel(t *testing.T) {
 			r := newSender(func(ctx context.Context, _ string, _ int, _ []wire.RawRecord) error {
 				<-ctx.Done()
 				return ctx.Err()
-			}).Append(ctx, "target", 0, records("a"))
+			}).Append(ctx, Destination{"target", 0}, records("a"))
 			if took := time.Since(began); took != c.want || len(r.Left) != 1 {
 				t.Errorf("%v, %d left; want %v and 1", took, len(r.Left), c.want)
+			}
+		})
+	}
+}
+
+// The caller sends the records again, unless it was cancelled.
+func TestAppend_CountsRecordsThatMayBeWrittenTwice(t *testing.T) {
+	for _, c := range []struct {
+		cancel time.Duration
+		want   int
+	}{{time.Hour, 2}, {time.Second, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			repeated := 0
+			s := New(Options{Repeated: func(records int) { repeated += records }, Logger: slog.New(slog.DiscardHandler), Log: fakeLog(func(ctx context.Context, _ string, _ int, _ []wire.RawRecord) error {
+				<-ctx.Done()
+				return errors.Join(wire.ErrUnanswered, ctx.Err())
+			})})
+			ctx, cancel := context.WithTimeout(t.Context(), MaxTime)
+			defer cancel()
+			time.AfterFunc(c.cancel, cancel)
+			s.Append(ctx, Destination{"target", 0}, records("a", "b"))
+			if repeated != c.want {
+				t.Errorf("cancelled after %v: %d counted, want %d", c.cancel, repeated, c.want)
 			}
 		})
 	}
@@ -161,15 +184,15 @@ func TestAppend_AfterAFailureTheFirstRequestIsSmall(t *testing.T) {
 			return nil
 		})
 		for range 2 {
-			r := s.Append(t.Context(), "target", 0, records(slices.Repeat([]string{"a"}, 500)...))
-			if again := s.Append(t.Context(), "target", 0, r.Left); again.Err != nil || again.Pause != r.Pause || len(again.Left) != 500 {
+			r := s.Append(t.Context(), Destination{"target", 0}, records(slices.Repeat([]string{"a"}, 500)...))
+			if again := s.Append(t.Context(), Destination{"target", 0}, r.Left); again.Err != nil || again.Pause != r.Pause || len(again.Left) != 500 {
 				t.Errorf("while the partition rests: %d left, pause %v, %v", len(again.Left), again.Pause, again.Err)
 			}
 			time.Sleep(r.Pause)
 		}
 		working = true
 		for range 2 {
-			s.Append(t.Context(), "target", 0, records(slices.Repeat([]string{"a"}, 500)...))
+			s.Append(t.Context(), Destination{"target", 0}, records(slices.Repeat([]string{"a"}, 500)...))
 		}
 		if diff := cmp.Diff([]int{500, probeRecords, probeRecords, 400, 500}, sizes); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
@@ -183,7 +206,7 @@ func TestAppend_EachRestIsLonger(t *testing.T) {
 		var rests []time.Duration
 		began := time.Now()
 		for range 9 {
-			r := s.Append(t.Context(), "target", 0, records("a"))
+			r := s.Append(t.Context(), Destination{"target", 0}, records("a"))
 			rests = append(rests, r.Pause)
 			if until, since := s.Resting("target"); !until.Equal(time.Now().Add(r.Pause)) || !since.Equal(began) {
 				t.Errorf("rests until %v since %v", until, since)
@@ -218,7 +241,7 @@ func TestTwin_OneTriesAgain(t *testing.T) {
 		try := func(s *Sender) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
-			s.Append(ctx, "target", 0, records("a"))
+			s.Append(ctx, Destination{"target", 0}, records("a"))
 		}
 		try(s)
 		time.Sleep(MinRest)

@@ -31,12 +31,12 @@ func (s *Sender) AppendAll(ctx context.Context, topics map[string][]wire.RawReco
 			}
 			for p, part := range parts {
 				running.Go(func() {
-					slot := slots
-					if s.health.failed(topicPartition{topic, p}) {
+					to, slot := Destination{topic, p}, slots
+					if s.health.failed(to) {
 						slot = probes
 					}
 					slot <- struct{}{}
-					r := s.Append(ctx, topic, p, part)
+					r := s.Append(ctx, to, part)
 					<-slot
 					report(r)
 				})

@@ -170,7 +170,6 @@ func (h *handler) send() {
 	h.loop.Send(h.o.Topic, verdicts, func(sent send.Result) {
 		for _, acked := range sent.Acked {
 			h.unacked -= len(acked.Records)
-			h.loop.DoneAll(acked.Records)
 		}
 		h.unacked -= len(sent.Refused)
 		h.verdicts, h.sendAt = slices.Concat(sent.Left, h.verdicts), time.Now().Add(sent.Pause)

@@ -70,7 +70,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a partition without a leader holds up the others of its topic",
-		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			l.sendPart(flight{s, began}, destination{topic, p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, began})\n			then(s.Append(ctx, topic, p, part))\n			cancel()\n		}\n"}},
+		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			l.sendPart(flight{s, began}, send.Destination{Topic: topic, Partition: p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, began})\n			then(s.Append(ctx, send.Destination{Topic: topic, Partition: p}, part))\n			cancel()\n		}\n"}},
 		pkg:   "internal/partition", run: "TestSend_APartition", says: "Send: after 5s",
 	},
 	{

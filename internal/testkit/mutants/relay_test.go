@@ -10,7 +10,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/forward.go", "		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		h.loop.DoneAll(records)\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
+		edits: []edit{{"delayrelay/forward.go", "		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		for _, r := range records {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
@@ -75,7 +75,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the close topic is waited for without a limit, and hops with it",
-		edits: []edit{{"internal/partition/appends.go", "		r = l.sender.Append(ctx, topic, l.Claim.Partition, own)\n", "		r = l.sender.Append(l.Ctx, topic, l.Claim.Partition, own)\n"}},
+		edits: []edit{{"internal/partition/appends.go", "		r = l.sender.Append(ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own)\n", "		r = l.sender.Append(l.Ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own)\n"}},
 		pkg:   "delayrelay", run: "AFailingCloseTopicDelays", says: "while the close topic accepts nothing",
 	},
 	{
