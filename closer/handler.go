@@ -17,9 +17,9 @@ import (
 // gather in the log, and the next batch is large. Parked orders do not delay the next fetch.
 type handler struct {
 	*Closer
-	*partition.Loop
-	replay bool // serves the replay topic
-	buffer
+	loop    *partition.Loop
+	replay  bool // serves the replay topic
+	buffer  buffer
 	backoff *retry.BackOff // set while the store is unavailable
 	retryAt time.Time      // with backoff: when to try again
 	retries retries
@@ -34,26 +34,26 @@ const lookBack = 10 * time.Minute
 
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
 	l.SetLookBack(lookBack)
-	return &handler{Closer: c, Loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
+	return &handler{Closer: c, loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
 }
 
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
-	h.Fetch()
 	if batch := h.nextBatch(); len(batch) > 0 {
 		h.closeBatch(batch)
 	}
-	if h.Ctx.Err() == nil {
+	if h.loop.Ctx.Err() == nil {
 		h.sendRetries()
 	}
 }
 
-// Fetch implements partition.Handler. It fetches if the buffer, the dead letters and the
-// retries have room for the records. Parked orders have room of their own.
-func (h *handler) Fetch() {
-	if h.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.DeadLettersFull() && !h.retries.full() {
-		h.FetchMore()
+// Room implements partition.Handler. The buffer and the retries must have room for the records.
+// Parked orders have room of their own.
+func (h *handler) Room() (partition.Room, time.Duration) {
+	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.retries.full() {
+		return partition.Next, 0
 	}
+	return partition.Nothing, 0
 }
 
 // Handle implements partition.Handler. It queues the records.
@@ -62,13 +62,13 @@ func (h *handler) Handle(f wire.Fetched) {
 	for _, r := range f.Records {
 		e, err := newEntry(r, now)
 		if err != nil {
-			h.DeadLetterUnreadable(r, err)
+			h.loop.DeadLetterUnreadable(r, err)
 			continue
 		}
 		if h.replay { // without regard to the header, so that retries return to this topic
 			e.record.Lane = wire.LaneReplay
 		}
-		h.add(e)
+		h.buffer.add(e)
 	}
 }
 
@@ -86,7 +86,7 @@ func (h *handler) nextBatch() []*entry {
 	if h.backoff != nil && now.Before(h.retryAt) {
 		return nil
 	}
-	return h.next(now, h.transactions.batcher.batchSize(h.replay))
+	return h.buffer.next(now, h.transactions.batcher.batchSize(h.replay))
 }
 
 // closeBatch closes a batch and applies the outcomes.
@@ -96,7 +96,7 @@ func (h *handler) closeBatch(batch []*entry) {
 		o := &e.record.Order
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
-	for len(requests) > 0 && h.Ctx.Err() == nil {
+	for len(requests) > 0 && h.loop.Ctx.Err() == nil {
 		outcomes, err := h.closeSome(requests)
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
 			h.requeue(batch, err)
@@ -117,9 +117,9 @@ func (h *handler) closeBatch(batch []*entry) {
 // may be fewer than when the batch was made. A transaction that began before a revocation
 // may finish.
 func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ctx, cancel := retry.Linger(h.Ctx, retry.LingerTime)
+	ctx, cancel := retry.Linger(h.loop.Ctx, retry.LingerTime)
 	defer cancel()
-	return h.transactions.close(ctx, requests, h.replay, h.Beat)
+	return h.transactions.close(ctx, requests, h.replay, h.loop.Beat)
 }
 
 // requeue queues a batch that the store did not close, to be tried after a pause. The error
@@ -127,7 +127,7 @@ func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Ou
 // the store fail each time, closing the others shows that the store works. After a
 // revocation requeue does nothing, and the next owner reads the batch again.
 func (h *handler) requeue(batch []*entry, err error) {
-	if h.Ctx.Err() != nil {
+	if h.loop.Ctx.Err() != nil {
 		return
 	}
 	if h.backoff == nil {
@@ -138,10 +138,10 @@ func (h *handler) requeue(batch []*entry, err error) {
 	case paused: // pauseLog has logged it
 		wait = pausedWait
 	case h.backoff.ShouldLog():
-		h.Logger.Warn("closing a batch failed, will retry", "err", err)
+		h.loop.Logger.Warn("closing a batch failed, will retry", "err", err)
 	}
 	h.retryAt = h.o.Now().Add(wait)
-	h.add(batch...)
+	h.buffer.add(batch...)
 }
 
 // hasVerdict reports whether the order got a verdict. If an error ends a batch, some of
@@ -152,10 +152,10 @@ func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 func (h *handler) Sleep(d time.Duration) time.Duration {
 	d, now := h.retries.sleep(time.Now(), d), h.o.Now()
 	switch {
-	case h.backoff != nil && len(h.queue) > 0:
+	case h.backoff != nil && len(h.buffer.queue) > 0:
 		return min(d, h.retryAt.Sub(now))
-	case len(h.queue) > 0:
+	case len(h.buffer.queue) > 0:
 		return 0
 	}
-	return h.wake(now, d)
+	return h.buffer.wake(now, d)
 }

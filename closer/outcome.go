@@ -25,30 +25,30 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	if clockWrong {
 		d = d.inMemory()
 	}
-	if d.action == park && !h.hasRoom(e, h.memory.Share()/2) {
+	if d.action == park && !h.buffer.hasRoom(e, h.memory.Share()/2) {
 		d = d.inBucket(jitter)
 	}
 	h.countPending(e.record, d)
 	if d.retry {
-		h.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+		h.loop.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 		h.metrics.Retried(d.cause)
 	}
 	defer h.followPause(e, o.Verdict, e.paused, now)
 	e.paused = d.cause == causePaused
 	switch d.action {
 	case settle:
-		h.Done(e.message.Generation, e.message.Offset)
+		h.loop.Done(e.message.Generation, e.message.Offset)
 	case park:
 		e.record = d.record // the due time may have moved, and a closing service uses it
 		e.blocked = d.cause != "" || d.bucket > 0
-		h.park(e, now.Add(d.wait))
+		h.buffer.park(e, now.Add(d.wait))
 	case giveUp:
-		h.DeadLetter(e.message, d.cause, d.detail)
+		h.loop.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
-		record := d.retryRecord(relayNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset})
+		record := d.retryRecord(relayNow, wire.Origin{Topic: h.loop.Claim.Topic, Partition: h.loop.Claim.Partition, Offset: e.message.Offset})
 		m, err := e.encode(record)
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
-			h.DeadLetter(e.message, "unreadable", err.Error())
+			h.loop.DeadLetter(e.message, "unreadable", err.Error())
 			return
 		}
 		m.Offset, m.Generation = e.message.Offset, e.message.Generation
@@ -66,7 +66,7 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 	}
 	if shift := zoneShift(order.Due, o.Due); shift != 0 {
 		h.metrics.DueDiffers(map[bool]string{true: "later", false: "earlier"}[shift > 0])
-		h.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
+		h.loop.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
 			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)
 	}
 }

@@ -19,17 +19,17 @@ import (
 // The category is that of the record. If it is wrong or missing, an order waits for pausedMax at most.
 func (h *handler) followPause(e *entry, v orderclose.Verdict, before bool, now time.Time) {
 	category := e.record.Order.Category
-	canary := h.canaries[category]
+	canary := h.buffer.canaries[category]
 	switch {
 	case e.paused && canary == nil:
 		h.pauses.noted(pausedCategory(category), "")
-		h.nextCanary(category, now.Add(pausedWait))
+		h.buffer.nextCanary(category, now.Add(pausedWait))
 	case v == orderclose.Closed && before && canary != nil:
 		h.pauses.ended(pausedCategory(category), time.Now())
-		h.wakePaused(category, now)
-		delete(h.canaries, category)
+		h.buffer.wakePaused(category, now)
+		delete(h.buffer.canaries, category)
 	case e == canary:
-		h.nextCanary(category, now.Add(pausedWait))
+		h.buffer.nextCanary(category, now.Add(pausedWait))
 	}
 }
 

@@ -3,7 +3,7 @@ package closer
 import (
 	"time"
 
-	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -86,23 +86,22 @@ func (h *handler) sendRetries() {
 		if now.Before(r.retryAt[topic]) {
 			continue
 		}
-		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })
-		if ok {
-			delete(r.waiting, topic)
-		} else {
-			r.retryAt[topic] = now.Add(wait)
-		}
+		delete(r.waiting, topic)
+		h.loop.Send(topic, records, h.handleSent)
 	}
-	h.Await()
+	h.loop.Await()
 }
 
 // handleSent processes the result of an append to a bucket. Records that the bucket did
 // not accept are queued again.
-func (h *handler) handleSent(records []wire.RawRecord, sent partition.SendResult) {
-	h.retries.count(records, -1)
+func (h *handler) handleSent(sent send.Result) {
 	for _, acked := range sent.Acked {
-		h.DoneAll(acked.Records)
+		h.retries.count(acked.Records, -1)
 	}
+	for _, refused := range sent.Refused {
+		h.retries.count([]wire.RawRecord{refused.Record}, -1)
+	}
+	h.retries.count(sent.Left, -1)
 	h.retries.retryAt[sent.Topic] = time.Now().Add(sent.Pause)
 	for _, record := range sent.Left {
 		h.retry(record)

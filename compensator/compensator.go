@@ -23,7 +23,6 @@
 //	control_topic.go  reads the notices, and keeps the position in the control topic
 //	losses.go         sums up the losses (pure)
 //	reschedule.go     schedules orders again
-//	avoided.go        buckets that accept no records
 //	control.go        Control, which package pipeline fills
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -52,10 +53,13 @@ type DueStore interface {
 	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// Appender appends a record to the partition for its key, and returns when all
-// in-sync replicas have it. An error that wraps producer.ErrRefused is final. Package
-// pipeline fills it; other programs cannot implement it.
-type Appender = wire.Appender
+// Appender is the part of Kafka that a Compensator appends records with. Package pipeline fills it;
+// other programs cannot implement it.
+type Appender interface {
+	send.Log
+	// GroupByKey groups records by the partition for their key, and keeps their order.
+	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+}
 
 func (k *Control) check() error {
 	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {

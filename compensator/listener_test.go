@@ -52,7 +52,13 @@ func (k *fakeControl) DueBetween(context.Context, time.Time, time.Time, orderclo
 	return nil, nil
 }
 
-func (k *fakeControl) Append(context.Context, string, wire.Message) error { return nil }
+func (k *fakeControl) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	return map[int][]wire.RawRecord{0: records}, nil
+}
+
+func (k *fakeControl) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(context.Context, string, int, []wire.RawRecord) (time.Time, error) { return time.Time{}, nil }
+}
 
 // A first start is no alarm: one log line reports all its partitions. Lost records
 // are an alarm.

@@ -1,23 +1,28 @@
 package compensator
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// orderTimeout is how long one order is tried before scheduling is interrupted and
-// continued later: enough for four unanswered attempts, each in a smaller bucket.
-const orderTimeout = 20 * time.Second
+const (
+	// pageTimeout is how long a page is tried before scheduling is interrupted and
+	// continued later: enough for four unanswered attempts, each in a smaller bucket.
+	pageTimeout = 20 * time.Second
+	// bucketRest is how long a partition of a bucket is avoided after an append failed.
+	bucketRest = 15 * time.Second
+)
 
 // databaseClock computes the database's time without asking the database again. It adds the local
 // monotonic time since the last reading, so a wrong local clock does not matter.
@@ -25,11 +30,16 @@ type databaseClock struct{ at, read time.Time }
 
 func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
 
+// newSender returns a Sender that avoids a bucket that accepts no records for a while.
+func newSender(log Appender, logger *slog.Logger) *send.Sender {
+	return send.New(send.Options{Log: log, Group: log.GroupByKey, MinRest: bucketRest, MaxRest: bucketRest, Logger: logger})
+}
+
 // rescheduler schedules again the orders whose records may be lost. It belongs to one
 // goroutine.
 type rescheduler struct {
 	store      DueStore
-	appender   Appender
+	sender     *send.Sender
 	buckets    func() orderclose.Buckets
 	closeTopic string
 	limiter    *rate.Limiter // for orders
@@ -38,7 +48,6 @@ type rescheduler struct {
 	logger     *slog.Logger
 	count      func(orders int) // counts the orders that were scheduled
 
-	avoided  avoided
 	progress progress
 }
 
@@ -96,40 +105,71 @@ func (s *rescheduler) run(ctx context.Context, clock databaseClock, refresh func
 	return nil
 }
 
-// publishAll publishes the orders of a page concurrently. It returns how many orders
-// cannot be scheduled.
-func (s *rescheduler) publishAll(ctx context.Context, page []orderclose.Order, clock databaseClock) (int, error) {
-	var refused atomic.Int64
-	all, ctx := errgroup.WithContext(ctx)
-	for _, o := range page {
-		all.Go(func() error {
-			err := s.publish(ctx, o, clock)
-			final := (*orderclose.OrderError)(nil)
-			if errors.As(err, &final) || errors.Is(err, wire.ErrRefused) {
-				s.logger.Error("order not scheduled again, a sweep will close it after its due time", "order", o.ID, "err", err)
-				refused.Add(1)
-				return nil
-			}
-			return err
-		})
+// publishAll appends the records of a page of orders as a producer does. If a bucket accepts no
+// records, they go to a smaller one. It returns how many orders cannot be scheduled.
+func (s *rescheduler) publishAll(ctx context.Context, page []orderclose.Order, clock databaseClock) (refused int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	refuse := func(id string, err error) {
+		s.logger.Error("order not scheduled again, a sweep will close it after its due time", "order", id, "err", err)
+		refused++
 	}
-	err := all.Wait()
-	return int(refused.Load()), err
+	var left []wire.RawRecord
+	for _, o := range page {
+		record, err := s.record(o, clock)
+		if err != nil {
+			refuse(o.ID, err)
+			continue
+		}
+		left = append(left, record)
+	}
+	for pauses := retry.NewBackOff(); len(left) > 0; {
+		topics := map[string][]wire.RawRecord{}
+		for _, r := range left {
+			topic := s.topic(time.UnixMilli(r.DueAt).Sub(clock.now()))
+			topics[topic] = append(topics[topic], r)
+		}
+		left = nil
+		attempt, cancel := context.WithTimeout(ctx, send.MaxTime)
+		s.sender.AppendAll(attempt, topics, func(sent send.Result) {
+			for _, r := range sent.Refused {
+				refuse(string(r.Record.Key()), r.Err)
+			}
+			left = append(left, sent.Left...)
+			err = cmp.Or(sent.Err, err)
+		})
+		cancel()
+		if len(left) > 0 && !retry.Sleep(ctx, pauses.NextBackOff()) {
+			return refused, fmt.Errorf("%d records: %w; last attempt: %w", len(left), context.Cause(ctx), err)
+		}
+	}
+	return refused, nil
 }
 
-// publish publishes one order as a producer does, but avoids buckets that accept no
-// records.
-func (s *rescheduler) publish(ctx context.Context, o orderclose.Order, clock databaseClock) error {
+// record returns the record of an order, with its due time.
+func (s *rescheduler) record(o orderclose.Order, clock databaseClock) (wire.RawRecord, error) {
 	if err := o.Validate(clock.now(), wire.MaxDelayLimit); err != nil {
-		return err
+		return wire.RawRecord{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
-	defer cancel()
-	topic := func(due time.Time) string {
-		if remaining := due.Sub(clock.now()); remaining > 0 {
-			return s.avoided.pick(s.buckets(), remaining).Topic
-		}
+	m, err := wire.Record{Order: o, Release: o.Due}.Encode()
+	record := m.Raw()
+	record.DueAt = o.Due.UnixMilli()
+	return record, err
+}
+
+// topic returns the topic for a record with this remaining time: the bucket that fits, or the next
+// smaller one that does not rest. The relay of that bucket forwards the record as soon as the right
+// bucket accepts records. If all of them rest, it returns the bucket that fits.
+func (s *rescheduler) topic(remaining time.Duration) string {
+	if remaining <= 0 {
 		return s.closeTopic
 	}
-	return wire.Publisher{Appender: s.appender, Topic: topic, Failed: s.avoided.add}.Publish(ctx, o)
+	buckets := s.buckets()
+	best := buckets.Pick(remaining)
+	for _, b := range slices.Backward(buckets.Open()) {
+		if until, _ := s.sender.Resting(b.Topic); b.Length <= best.Length && !time.Now().Before(until) {
+			return b.Topic
+		}
+	}
+	return best.Topic
 }

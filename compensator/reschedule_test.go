@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -78,17 +79,21 @@ func (k *manyOpen) DueBetween(_ context.Context, _, to time.Time, after orderclo
 	return page, nil
 }
 
-func (k *manyOpen) Append(ctx context.Context, topic string, m wire.Message) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if topic == k.refusing {
-		k.mu.Unlock()
-		<-ctx.Done()
+func (k *manyOpen) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		k.mu.Lock()
-		return ctx.Err()
+		defer k.mu.Unlock()
+		if topic == k.refusing {
+			k.mu.Unlock()
+			<-ctx.Done()
+			k.mu.Lock()
+			return time.Time{}, ctx.Err()
+		}
+		for _, r := range records {
+			k.appended[string(r.Key())]++
+		}
+		return time.Now(), nil
 	}
-	k.appended[string(m.Key)]++
-	return nil
 }
 
 // times returns how many orders were scheduled exactly n times.
@@ -195,11 +200,89 @@ func TestListen_ANewBucketIsNoLoss(t *testing.T) {
 	})
 }
 
-// appenderFunc is an Appender.
-type appenderFunc func(ctx context.Context, topic string) error
+// appenderFunc is an Appender with three partitions in every topic.
+type appenderFunc func(topic string, records []wire.RawRecord) error
 
-func (f appenderFunc) Append(ctx context.Context, topic string, _ wire.Message) error {
-	return f(ctx, topic)
+func (f appenderFunc) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	parts := map[int][]wire.RawRecord{}
+	for i, r := range records {
+		parts[i%3] = append(parts[i%3], r)
+	}
+	return parts, nil
+}
+
+func (f appenderFunc) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(_ context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
+		return time.Now(), f(topic, records)
+	}
+}
+
+func TestRescheduler_PicksTheNextSmallerBucketForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failing := map[string]bool{}
+		var log Appender = appenderFunc(func(topic string, _ []wire.RawRecord) error {
+			if failing[topic] {
+				return errors.New("no leader")
+			}
+			return nil
+		})
+		s := rescheduler{sender: newSender(log, slog.New(slog.DiscardHandler)), buckets: func() orderclose.Buckets {
+			return orderclose.Buckets{
+				{Topic: "5m", Length: 5 * time.Minute}, {Topic: "30m", Length: 30 * time.Minute, Draining: true},
+				{Topic: "1h", Length: time.Hour}, {Topic: "12h", Length: 12 * time.Hour},
+			}
+		}}
+		fail := func(topic string) {
+			failing[topic] = true
+			m := wire.Message{Key: []byte("k")}
+			s.sender.Append(t.Context(), send.Destination{Topic: topic, Partition: 2}, []wire.RawRecord{m.Raw()})
+		}
+		want := func(topic string) {
+			t.Helper()
+			if got := s.topic(2 * time.Hour); got != topic {
+				t.Errorf("%s, want %s", got, topic)
+			}
+		}
+		want("1h")
+		fail("12h")
+		want("1h")
+		fail("1h")
+		want("5m")
+		time.Sleep(bucketRest / 2)
+		fail("5m")
+		want("1h") // no bucket is left: the suitable one
+		time.Sleep(bucketRest/2 + 1)
+		want("1h")
+		fail("1h")
+		want("1h") // 5m rests, too
+		time.Sleep(bucketRest / 2)
+		want("5m")
+	})
+}
+
+// Kafka refuses one order of a page for good. The others are scheduled.
+func TestRescheduler_LeavesARefusedOrderToTheSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scheduled := 0
+		s := rescheduler{
+			store: &manyOpen{n: 50, begin: time.Now()},
+			sender: newSender(appenderFunc(func(_ string, records []wire.RawRecord) error {
+				for _, r := range records {
+					if string(r.Key()) == "x000000007" {
+						return wire.ErrRefused
+					}
+				}
+				return nil
+			}), slog.New(slog.DiscardHandler)),
+			buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_12h", Length: 12 * time.Hour}} },
+			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 20, logger: slog.New(slog.DiscardHandler),
+			count: func(orders int) { scheduled += orders },
+		}
+		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{reach: 240 * time.Hour} })
+		if err != nil || scheduled != 49 {
+			t.Errorf("%d orders scheduled, %v; want 49", scheduled, err)
+		}
+	})
 }
 
 func TestRescheduler_ContinuesAfterAnErrorAndBeginsAgainAfterALoss(t *testing.T) {
@@ -207,12 +290,12 @@ func TestRescheduler_ContinuesAfterAnErrorAndBeginsAgainAfterALoss(t *testing.T)
 		working, scheduled := false, 0
 		s := rescheduler{
 			store: &manyOpen{n: 50, begin: time.Now()},
-			appender: appenderFunc(func(context.Context, string) error {
+			sender: newSender(appenderFunc(func(string, []wire.RawRecord) error {
 				if scheduled >= 20 && !working {
 					return errors.New("the broker is away")
 				}
 				return nil
-			}),
+			}), slog.New(slog.DiscardHandler)),
 			buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_12h", Length: 12 * time.Hour}} },
 			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 10, logger: slog.New(slog.DiscardHandler),
 			count: func(orders int) { scheduled += orders },

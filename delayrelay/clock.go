@@ -58,7 +58,7 @@ func (h *handler) handleClockStep() {
 	if back == 0 {
 		return
 	}
-	h.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
+	h.loop.Logger.Warn("the clock of the brokers or of the database went back", "by", back)
 	h.clock.leader = 0 // unknown: the step may be of any broker
 	h.nextFetch, h.nextLook = h.nextFetch.Add(-back), h.nextLook.Add(-back)
 	h.window.capRelease(now.Add(h.bucket.Length).UnixMilli())

@@ -3,13 +3,13 @@ package delayrelay
 import (
 	"time"
 
-	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // releaseDue appends the records whose release time has come to their destinations.
 func (h *handler) releaseDue() {
-	for h.Ctx.Err() == nil && h.StillAssigned() {
+	for h.loop.Ctx.Err() == nil && h.loop.StillAssigned() {
 		now := h.o.Now()
 		leaving, fetched := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
 		if len(leaving) == 0 {
@@ -21,9 +21,9 @@ func (h *handler) releaseDue() {
 			b.send(b.topic, b.records)
 			b.reset()
 		}
-		h.Await()
+		h.loop.Await()
 		h.window.freeTaken()
-		h.Commit()
+		h.loop.Commit()
 		h.report()
 	}
 }
@@ -57,7 +57,7 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 			continue
 		}
 		if to.cause != "" {
-			h.DeadLetterRaw(r, to.cause, to.detail)
+			h.loop.DeadLetterRaw(r, to.cause, to.detail)
 			continue
 		}
 		if fetched {
@@ -85,33 +85,22 @@ func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wir
 
 // forward appends due records to the close topic and waits for the answer, since nothing
 // is more urgent. Records that are not acked within a few seconds go back into the
-// window, so that a close topic that accepts nothing does not block hops and replays. It does not
-// wait while partitions are added, because one without a leader must not delay the others.
+// window, so that a close topic that accepts nothing does not block hops and replays.
 func (h *handler) forward(records []wire.RawRecord) {
-	if len(records) == 0 {
-		return
+	if len(records) > 0 {
+		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)
 	}
-	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {
-		return
-	}
-	sent := h.SendNow(h.o.CloseTopic, records)
-	for i := range sent.Left { // the bodies may be in the memory of the fetch
-		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)
-	}
-	h.handleForwarded(sent)
 }
 
 // handleForwarded processes the result of an append to the close topic or the replay topic.
-func (h *handler) handleForwarded(sent partition.SendResult) {
+func (h *handler) handleForwarded(sent send.Result) {
 	h.countForwarded(sent)
 	h.putBack(sent.Left, sent.Pause)
 }
 
-// countForwarded marks and counts records that were appended to the close topic or the
-// replay topic.
-func (h *handler) countForwarded(sent partition.SendResult) {
+// countForwarded counts records that were appended to the close topic or the replay topic.
+func (h *handler) countForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
-		h.DoneAll(acked.Records)
 		now := h.timeAt(acked.Answered).UnixMilli()
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
@@ -120,7 +109,7 @@ func (h *handler) countForwarded(sent partition.SendResult) {
 				h.metrics.Early()
 			}
 		}
-		h.metrics.Forwarded(h.Claim.Topic, h.lateness)
+		h.metrics.Forwarded(h.loop.Claim.Topic, h.lateness)
 	}
 }
 

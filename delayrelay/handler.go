@@ -13,10 +13,9 @@ import (
 const maxReleaseBytes = 4 << 20
 
 // handler forwards the records of one partition of one bucket. Its fields belong to the
-// goroutine of the partition's loop. Each turn fetches records if it is time to fetch, and
-// releases the records whose release time has come.
+// goroutine of the partition's loop. Each turn releases the records whose release time has come.
 type handler struct {
-	*partition.Loop
+	loop    *partition.Loop
 	o       *Options
 	metrics *relayMetrics
 	relay   *Relay
@@ -63,15 +62,14 @@ const lookBackSlack = time.Minute
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
 	l.SetLookBack(b.Length + lookBackSlack)
 	r.metrics.Serve(l.Claim.Topic)
-	return &handler{Loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b}
+	return &handler{loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b}
 }
 
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
 	h.handleClockStep()
-	h.Fetch() // runs while due records are appended
 	h.releaseDue()
-	if h.Ctx.Err() == nil {
+	if h.loop.Ctx.Err() == nil {
 		h.freeFetched()
 		h.report()
 	}
@@ -114,7 +112,7 @@ func (h *handler) take(r *wire.RawRecord, ahead bool, now int64) (release int64,
 	case ahead && !urgent:
 		return 0, false
 	case err != nil:
-		h.DeadLetterUnreadable(*r, err)
+		h.loop.DeadLetterUnreadable(*r, err)
 		return 0, false
 	}
 	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
@@ -122,11 +120,11 @@ func (h *handler) take(r *wire.RawRecord, ahead bool, now int64) (release int64,
 		h.drop(r, release, urgent)
 		return 0, false
 	}
-	if ahead && !h.Take(r.Offset) {
+	if ahead && !h.loop.Take(r.Offset) {
 		return 0, false
 	}
 	if urgent && !h.readsAtOnce() {
-		h.metrics.Mispicked(h.Claim.Topic)
+		h.metrics.Mispicked(h.loop.Claim.Topic)
 	}
 	return release, true
 }
@@ -134,7 +132,7 @@ func (h *handler) take(r *wire.RawRecord, ahead bool, now int64) (release int64,
 // scheduleFetches decides when to read on, and when to look ahead, after a fetch.
 func (h *handler) scheduleFetches(f wire.Fetched) {
 	if f.DriftedAppend > 0 && !f.Ahead {
-		h.metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
+		h.metrics.Drifted(h.loop.Claim.Topic, f.DriftedAppend)
 	}
 	now := h.o.Now()
 	if f.AtEnd {
@@ -142,8 +140,8 @@ func (h *handler) scheduleFetches(f wire.Fetched) {
 	}
 	n := len(f.Records)
 	switch {
-	case f.Ahead && f.Next > h.NextOffset(): // unread records are left for nextFetch
-	case n > 0 && h.NextOffset() >= h.readTo:
+	case f.Ahead && f.Next > h.loop.NextOffset(): // unread records are left for nextFetch
+	case n > 0 && h.loop.NextOffset() >= h.readTo:
 		h.nextFetch = nextFetch(h.bucket, time.UnixMilli(h.clock.appended(f.Records[n-1].Appended)), now)
 	case n == 0 && f.AtEnd:
 		h.nextFetch = nextIdleFetch(h.bucket, h.fetchedAt, now)
@@ -167,18 +165,15 @@ func (h *handler) Reset() {
 }
 
 // End implements partition.Handler.
-func (h *handler) End() { h.metrics.Revoked(h.Claim.Topic, h.Claim.Partition) }
+func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Partition) }
 
-// Fetch implements partition.Handler. It reads on if it is time to, or else looks ahead.
-func (h *handler) Fetch() {
-	if h.DeadLettersFull() || h.Fetching() {
-		return
-	}
+// Room implements partition.Handler. The relay reads on if it is time to, or else looks ahead.
+func (h *handler) Room() (what partition.Room, wait time.Duration) {
 	// Dropped records are read again when a good part of them has room. That is before their
 	// release time, because the records that stayed leave first. Urgent ones are all read before
 	// any is read once more.
-	if h.dropped.any && h.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 {
-		h.FetchFrom(h.dropped.from)
+	if h.dropped.any && h.loop.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 {
+		h.loop.FetchFrom(h.dropped.from)
 		h.readTo = h.dropped.urgentEnd
 		h.dropped, h.nextFetch = dropped{}, time.Time{}
 	}
@@ -186,18 +181,21 @@ func (h *handler) Fetch() {
 	switch {
 	case h.mayRead() && !now.Before(h.readAt()):
 		h.fetchedAt = now
-		h.FetchMore()
+		return partition.Next, 0
 	case !now.Before(h.nextLook):
 		h.fetchedAt = now
-		h.LookAhead()
+		return partition.LookAhead, 0
+	case h.mayRead() && h.readAt().Before(h.nextLook):
+		return partition.Nothing, h.readAt().Sub(now)
 	}
+	return partition.Nothing, h.nextLook.Sub(now)
 }
 
 // mayRead reports whether the loop may read on when readAt says so. What it reads takes the place of
 // records that leave later. If the bucket is read at once and its window is full, the window must
 // shrink first, unless dropped records are urgent: until then look-aheads read what is new.
 func (h *handler) mayRead() bool {
-	return !h.dropped.any || !h.readsAtOnce() || h.NextOffset() < h.readTo
+	return !h.dropped.any || !h.readsAtOnce() || h.loop.NextOffset() < h.readTo
 }
 
 // readAt returns when to read on: in a bucket whose records may have any time left, at once.
@@ -217,33 +215,26 @@ func (h *handler) dropLatest() {
 	}
 	latest := h.window.dropLatest(share / 2)
 	if len(latest) > 0 && !h.dropped.any {
-		h.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
+		h.loop.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
 			"share", share, "dropped", len(latest), "kept", h.window.len())
 	}
 	now := h.o.Now().UnixMilli()
 	for _, w := range latest {
 		h.drop(&w.record, w.release, h.urgent(&w.record, now))
 	}
-	h.metrics.WindowDropped(h.Claim.Topic, len(latest))
+	h.metrics.WindowDropped(h.loop.Claim.Topic, len(latest))
 }
 
 // drop notes that a record is not in the window, and must be read again.
 func (h *handler) drop(r *wire.RawRecord, release int64, urgent bool) {
-	h.Drop(r.Offset)
+	h.loop.Drop(r.Offset)
 	h.dropped.add(r.Offset, release, urgent)
 }
 
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
-	now := h.o.Now()
 	if head, ok := h.window.head(); ok {
-		d = min(d, time.UnixMilli(head.release).Sub(now))
+		d = min(d, time.UnixMilli(head.release).Sub(h.o.Now()))
 	}
-	if h.Fetching() || h.DeadLettersFull() {
-		return d
-	}
-	if h.mayRead() {
-		d = min(d, h.readAt().Sub(now))
-	}
-	return min(d, h.nextLook.Sub(now))
+	return d
 }

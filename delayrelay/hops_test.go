@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -81,7 +81,7 @@ func TestRelay_HopsContinueWhenTheirTopicIsBack(t *testing.T) {
 			log.Put(bucket10s, m)
 		}
 		defer runRelay(t, log, nil)()
-		time.Sleep(20*time.Second + partition.MaxSendTime + 4*time.Second + time.Second)
+		time.Sleep(20*time.Second + send.MaxTime + 4*time.Second + time.Second)
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"0", "1", "2"}, log.Keys("delay_1m")); diff != "" || log.DoneBelow(bucket10s) != 3 {
 			t.Errorf("done %d (-want +got):\n%s", log.DoneBelow(bucket10s), diff)

@@ -116,5 +116,5 @@ func (h *handler) report() {
 	if since := h.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
 		release = since
 	}
-	h.metrics.Waiting(h.Claim.Topic, h.Claim.Partition, release, h.window.len(), h.window.bytes)
+	h.metrics.Waiting(h.loop.Claim.Topic, h.loop.Claim.Partition, release, h.window.len(), h.window.bytes)
 }

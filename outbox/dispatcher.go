@@ -16,8 +16,7 @@
 //	worker.go       which batch is read when
 //	walk.go         reading past rows that were skipped
 //	undeleted.go    rows that are published and not yet deleted
-//	publish.go      one batch: to Kafka, or to the dead letters; batch.go says what became of its rows
-//	unavailable.go  partitions and topics that accept no records
+//	publish.go      one batch: to Kafka by internal/send, or to the dead letters; batch.go says what became of its rows
 //	quarantine.go   rows that can be neither published nor dead-lettered
 //	decide.go       how long to pause (pure)
 package outbox

@@ -440,14 +440,6 @@ func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 	})
 }
 
-func TestNextProbePause(t *testing.T) {
-	for last, want := range map[time.Duration]time.Duration{0: firstProbePause, firstProbePause: 2 * firstProbePause, 3 * time.Second: maxProbePause, maxProbePause: maxProbePause} {
-		if got := nextProbePause(last); got != want {
-			t.Errorf("after %v: %v, want %v", last, got, want)
-		}
-	}
-}
-
 func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(5)...), newCounts()

@@ -3,7 +3,6 @@ package outbox
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -53,7 +53,7 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 			}
 			made.Store(true)
 			// The probe, the rest of a walk, and a whole walk, each after a pause of the polls.
-			time.Sleep(maxProbePause + 2*walkPause + 3*longestPause*6/5)
+			time.Sleep(send.MaxRest + 2*walkPause + 3*longestPause*6/5)
 			if left := s.left(); len(left) != 0 || m.dispatched() != head+21 {
 				t.Errorf("%d rows at the head: after the topic was created, %d of them are left", head, len(left))
 			}
@@ -105,25 +105,6 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 	}
 }
 
-// The log line is repeated each minute.
-func TestDispatcher_AMissingTopicIsLoggedOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		topics, gone := newUnavailable(slog.New(slog.NewTextHandler(&log, nil))), topicPartition{"gone", wholeTopic}
-		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(maxProbePause) {
-			topics.failed(gone, errors.New("unknown topic"))
-		}
-		if logged := strings.Count(log.String(), "partition lookup failed"); logged != 60 {
-			t.Errorf("logged %d times in an hour, want once a minute", logged)
-		}
-		topics.succeeded(gone)
-		topics.succeeded(gone)
-		if logged := strings.Count(log.String(), "partition lookup works again"); logged != 1 {
-			t.Errorf("the recovery was reported %d times, want once", logged)
-		}
-	})
-}
-
 // The database is not polled without a pause meanwhile.
 func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +117,7 @@ func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 			t.Errorf("%d polls in ten minutes, %d are left", n, len(s.left()))
 		}
 		back.Store(true)
-		time.Sleep(maxProbePause + 2*walkPause)
+		time.Sleep(send.MaxRest + 2*walkPause)
 		if left := len(s.left()); left != 0 || m.dispatched() != 500 {
 			t.Errorf("%d are left, %d counted", left, m.dispatched())
 		}

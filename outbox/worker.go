@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -30,18 +31,13 @@ type worker struct {
 // newWorkers returns the workers of a kind: the leader and its helpers.
 func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	logger := o.Logger.With("outbox", k.Outbox)
-	skipped, unavailable, quarantine := &skippedRows{}, newUnavailable(logger), newQuarantine()
+	skipped, quarantine := &skippedRows{}, newQuarantine()
+	sender := send.New(send.Options{Log: o.Log, Group: o.Log.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
-		p := &publisher{
-			kind: k, log: o.Log, deadLetterTopic: o.DeadLetterTopic,
-			unavailable: unavailable, quarantine: quarantine, logger: logger,
-		}
-		for n := range p.appendFuncs {
-			p.appendFuncs[n] = o.Log.Idempotent(nil, m.Repeated)
-		}
 		workers[i] = &worker{
-			store: o.Store, outbox: k.Outbox, batchSize: o.Batch, publisher: p,
+			store: o.Store, outbox: k.Outbox, batchSize: o.Batch,
+			publisher: &publisher{kind: k, sender: sender.Twin(), deadLetterTopic: o.DeadLetterTopic, quarantine: quarantine, logger: logger},
 			undeleted: undeleted{}, skipped: skipped, metrics: m, logger: logger,
 		}
 	}

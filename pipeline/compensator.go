@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
-	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // buildCompensator does not require Kafka: a sweep works without it. With Kafka the
@@ -23,15 +21,12 @@ func (a *App) buildCompensator() (part, error) {
 	if a.conns.Store != nil {
 		needs = append(needs, a.needDatabase(), a.needOrders())
 	}
-	after := func() {}
 	c := a.o.Config
 	if due, ok := source.(compensator.DueStore); ok && a.conns.Kafka != nil {
-		again := kafka.NewCoalescer(a.conns.Kafka)
-		after = again.Close
 		o.Control = &compensator.Control{
 			Kafka:       a.conns.Kafka,
 			Store:       due,
-			Appender:    again,
+			Appender:    a.conns.Kafka,
 			Group:       c.CompensatorGroup(),
 			Topic:       c.Topics.Control,
 			Buckets:     a.ActiveBuckets,
@@ -47,10 +42,7 @@ func (a *App) buildCompensator() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	return part{Compensator, needs, func(ctx context.Context) error {
-		defer after()
-		return sweeps.Run(ctx)
-	}}, nil
+	return part{Compensator, needs, sweeps.Run}, nil
 }
 
 // Compensator returns a compensator with the configured settings, for a sweep on demand.

@@ -19,7 +19,7 @@ func (h *handler) startAttempts() {
 			e.first = h.o.Now()
 		}
 		h.inFlight++
-		h.Go(func(ctx context.Context) { h.attempt(ctx, e) }, func() {
+		h.loop.Go(func(ctx context.Context) { h.attempt(ctx, e) }, func() {
 			h.inFlight--
 			h.applyAttempt(e)
 		})
@@ -34,7 +34,7 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 	e.skipped, e.hung, e.err = true, 0, nil
 	for i, r := range e.open {
 		made, err := false, error(nil)
-		if h.Ctx.Err() == nil {
+		if h.loop.Ctx.Err() == nil {
 			made, err = h.call(ctx, Request{OrderID: e.event.OrderID, SKU: r.SKU, Quantity: r.Quantity, Key: r.Key, EventID: e.id})
 		}
 		if !made { // the other calls would not be made either
@@ -69,26 +69,26 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 // breaker is open. Otherwise an event on which the service hangs would be the probe
 // each time.
 func (h *handler) applyAttempt(e *entry) {
-	if !h.Current(e.message.Generation) || h.Ctx.Err() != nil && len(e.open) > 0 {
+	if !h.loop.Current(e.message.Generation) || h.loop.Ctx.Err() != nil && len(e.open) > 0 {
 		return // the event is gone, or belongs to the next owner
 	}
 	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, skipped: e.skipped, since: h.o.Now().Sub(e.first), lastErr: e.err})
 	switch {
 	case d.settled:
-		h.Done(e.message.Generation, e.message.Offset)
+		h.loop.Done(e.message.Generation, e.message.Offset)
 		h.countOpen(e, -1)
 	case d.cause != "":
 		for range e.open {
 			h.metrics.GivenUp()
 		}
 		h.suspects.Blamed(e.id)
-		h.DeadLetter(e.message, d.cause, d.detail)
+		h.loop.DeadLetter(e.message, d.cause, d.detail)
 		h.countOpen(e, -1)
 	case d.pauseAll:
 		h.queue = slices.Insert(h.queue, 0, e)
 		h.pausedUntil = h.o.Now().Add(d.wait)
 	default:
-		h.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err, retry.Stack(e.err))
+		h.loop.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err, retry.Stack(e.err))
 		e.until = h.o.Now().Add(d.wait)
 		h.retryBy(e.until)
 		h.waiting = append(h.waiting, e)

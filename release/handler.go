@@ -21,7 +21,7 @@ const (
 // goroutine of the partition's loop. An attempt owns its entry while it runs.
 type handler struct {
 	*Worker
-	*partition.Loop
+	loop        *partition.Loop
 	queue       []*entry  // to be tried now, in log order
 	waiting     []*entry  // to be retried later
 	nextRetry   time.Time // time of the next retry
@@ -49,7 +49,7 @@ type entry struct {
 }
 
 func (w *Worker) newHandler(l *partition.Loop) partition.Handler {
-	return &handler{Worker: w, Loop: l}
+	return &handler{Worker: w, loop: l}
 }
 
 // Turn implements partition.Handler.
@@ -58,11 +58,12 @@ func (h *handler) Turn() {
 	h.startAttempts()
 }
 
-// Fetch implements partition.Handler.
-func (h *handler) Fetch() {
-	if h.open < maxOpen && h.bytes < maxOpenBytes && !h.DeadLettersFull() {
-		h.FetchMore()
+// Room implements partition.Handler.
+func (h *handler) Room() (partition.Room, time.Duration) {
+	if h.open < maxOpen && h.bytes < maxOpenBytes {
+		return partition.Next, 0
 	}
+	return partition.Nothing, 0
 }
 
 // Handle implements partition.Handler. It queues the events. Events without stock are
@@ -77,9 +78,9 @@ func (h *handler) Handle(f wire.Fetched) {
 		}
 		switch {
 		case errors.Is(err, orderclose.ErrOtherEvent), err == nil && len(e.event.Release) == 0:
-			h.Done(r.Generation, r.Offset)
+			h.loop.Done(r.Generation, r.Offset)
 		case err != nil:
-			h.DeadLetterUnreadable(r, err)
+			h.loop.DeadLetterUnreadable(r, err)
 		default:
 			e.open = e.event.Release
 			h.queue = append(h.queue, e)

@@ -6,7 +6,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// commitEvery is how often a Committer passes its position to the claim. The claim
+// commitEvery is how often a committer passes its position to the claim. The claim
 // commits as often.
 const commitEvery = 200 * time.Millisecond
 
@@ -14,36 +14,36 @@ const commitEvery = 200 * time.Millisecond
 // clock is set forward, nothing is late by more than this.
 const maxSleep = 5 * time.Second
 
-// Committer passes the progress of a claim to its Done function: the low watermark, and
+// committer passes the progress of a claim to its Done function: the low watermark, and
 // the runs of done offsets above it, so that the next owner repeats only what was in
 // flight. It belongs to the goroutine of the claim's loop.
-type Committer struct {
-	*Watermark
+type committer struct {
+	*watermark
 	claim            wire.Claim
 	log              wire.LogID
 	gen              uint32         // generation of the log; marks with another generation are ignored
 	unrecorded       func(runs int) // counts runs that did not fit into the metadata
 	low              int64          // the low watermark of the last commit
-	committedChanges int            // Watermark.changes at the last commit
+	committedChanges int            // watermark.changes at the last commit
 	committedAt      time.Time
 	holds            int // notices of losses that are not acked yet
 }
 
-// NewCommitter returns a Committer of a claim that continues where the former owner
+// newCommitter returns a committer of a claim that continues where the former owner
 // stopped. unrecorded counts runs of done records that did not fit into the metadata of a
 // commit and may be repeated; it may be nil.
-func NewCommitter(claim wire.Claim, unrecorded func(runs int)) *Committer {
-	w := NewWatermark(claim.Offset)
+func newCommitter(claim wire.Claim, unrecorded func(runs int)) *committer {
+	w := newWatermark(claim.Offset)
 	w.doneAhead = wire.DecodeRuns(claim.Offset, claim.Acked)
 	if unrecorded == nil {
 		unrecorded = func(int) {}
 	}
-	return &Committer{Watermark: w, claim: claim, log: wire.DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
+	return &committer{watermark: w, claim: claim, log: wire.DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
 }
 
 // DoneAll marks the offsets of acked records as done. Records of a log that was replaced
 // meanwhile are ignored.
-func (c *Committer) DoneAll(records []wire.RawRecord) {
+func (c *committer) DoneAll(records []wire.RawRecord) {
 	for i := range records {
 		c.Done(records[i].Generation, records[i].Offset)
 	}
@@ -51,18 +51,18 @@ func (c *Committer) DoneAll(records []wire.RawRecord) {
 
 // Done marks an offset as done. A record of a log that was replaced meanwhile is ignored:
 // its offset belongs to another record now.
-func (c *Committer) Done(generation uint32, offset int64) {
+func (c *committer) Done(generation uint32, offset int64) {
 	if c.Current(generation) {
-		c.Watermark.Done(offset)
+		c.watermark.Done(offset)
 	}
 }
 
 // Current reports whether the generation is that of the log that is read now.
-func (c *Committer) Current(generation uint32) bool { return generation == c.gen }
+func (c *committer) Current(generation uint32) bool { return generation == c.gen }
 
 // Read notes how far a fetch has read the log, gaps included.
-func (c *Committer) Read(f wire.Fetched) {
-	c.Watermark.Read(f.Next)
+func (c *committer) Read(f wire.Fetched) {
+	c.watermark.Read(f.Next)
 	c.log = f.Log
 }
 
@@ -70,7 +70,7 @@ func (c *Committer) Read(f wire.Fetched) {
 // offset of the next fetch. Records of the old log that are in flight mark nothing any
 // more. If the log only lost its end, at f.Next, the done offsets below stay done, and
 // the others are read again.
-func (c *Committer) Restart(f *wire.Fetched) {
+func (c *committer) Restart(f *wire.Fetched) {
 	low, runs := c.Low(), c.Runs()
 	same := f.Log.Topic == c.log.Topic && f.Log.Topic != (wire.LogID{}).Topic
 	c.gen, c.log = f.Generation, f.Log
@@ -89,7 +89,7 @@ func (c *Committer) Restart(f *wire.Fetched) {
 
 // Commit commits the position if it has changed: at most every 200 ms, or at once. It does
 // nothing while a Hold is in effect.
-func (c *Committer) Commit(now time.Time, atOnce bool) {
+func (c *committer) Commit(now time.Time, atOnce bool) {
 	if c.holds > 0 || !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
 		return
 	}
@@ -100,7 +100,7 @@ func (c *Committer) Commit(now time.Time, atOnce bool) {
 }
 
 // Wait returns how long the loop may sleep: until the next commit is due, at most 5 s.
-func (c *Committer) Wait(now time.Time) time.Duration {
+func (c *committer) Wait(now time.Time) time.Duration {
 	if c.holds > 0 || !c.dirty() {
 		return maxSleep
 	}
@@ -109,19 +109,19 @@ func (c *Committer) Wait(now time.Time) time.Duration {
 
 // CommitNow commits the position even if it has not changed. It is for a position that was
 // found in the log, not reached by progress.
-func (c *Committer) CommitNow(now time.Time) {
+func (c *committer) CommitNow(now time.Time) {
 	c.low = -1
 	c.Commit(now, true)
 }
 
 // Hold prevents commits until Release was called as often.
-func (c *Committer) Hold() { c.holds++ }
+func (c *committer) Hold() { c.holds++ }
 
 // Release undoes one Hold. The last one commits the position, even if it has not changed.
-func (c *Committer) Release(now time.Time) {
+func (c *committer) Release(now time.Time) {
 	if c.holds--; c.holds == 0 {
 		c.CommitNow(now)
 	}
 }
 
-func (c *Committer) dirty() bool { return c.Low() != c.low || c.changes != c.committedChanges }
+func (c *committer) dirty() bool { return c.Low() != c.low || c.changes != c.committedChanges }

@@ -19,18 +19,18 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 			{Next: 7, Lost: &wire.Range{First: 7, Last: 8, Err: errDown}, Replaced: true},
 			{Records: []wire.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
 		}
-		r := newReader(t.Context(), &fakeLog{fetch: func(int64) (wire.Fetched, error) {
+		r := testReader(t.Context(), &fakeLog{fetch: func(int64) (wire.Fetched, error) {
 			f := answers[0]
 			answers = answers[1:]
 			return f, nil
 		}})
 		var committed int64
-		c := NewCommitter(wire.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
+		c := newCommitter(wire.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
 		var of [][]wire.RawRecord
 		for len(answers) > 0 {
-			r.Start()
-			f := <-r.C
-			r.HandleFetched(f)
+			r.start(false)
+			f := <-r.fetched
+			r.handleFetched(f)
 			if f.Replaced {
 				c.Restart(&f)
 			}
@@ -56,11 +56,10 @@ func TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		out := newOut(ctx, &fakeLog{})
-		out.DeadLetterRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
-		out.DeadLetterCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
-		out.StartDeadLetters()
-		for _, r := range <-out.DeadLettersAcked {
+		l := newTestLoop(ctx, &fakeLog{})
+		l.DeadLetterRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
+		l.deadLetterCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
+		for _, r := range l.dead.waiting {
 			if r.Generation != 3 {
 				t.Errorf("offset %d is of generation %d, want 3", r.Offset, r.Generation)
 			}
@@ -74,7 +73,7 @@ func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
 	log := wire.LogID{Topic: [16]byte{1}, Epoch: 3}
 	for _, cut := range []int64{2, 5, 7, 8, 10} {
 		claim := wire.Claim{Offset: 0, Done: func(int64, string) {}}
-		c := NewCommitter(claim, nil)
+		c := newCommitter(claim, nil)
 		done := map[int64]bool{}
 		for offset := range int64(10) {
 			c.Add(offset)
@@ -103,7 +102,7 @@ func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
 func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
 	acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{1}}, 10, []wire.Run{{First: 20, End: 30}})
 	var committed string
-	c := NewCommitter(wire.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
+	c := newCommitter(wire.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
 	f := wire.Fetched{Next: 0, Replaced: true, Generation: 1, Log: wire.LogID{Topic: [16]byte{2}}}
 	c.Restart(&f)
 	for offset := range int64(40) {
@@ -129,7 +128,7 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 		const records = 60
 		done := map[int64]bool{}
 		for range rapid.IntRange(1, 6).Draw(t, "owners") {
-			c := NewCommitter(claim(), nil)
+			c := newCommitter(claim(), nil)
 			end := rapid.Int64Range(low, records).Draw(t, "reads up to")
 			for offset := low; offset < end; offset++ {
 				if fresh := c.Add(offset); fresh == done[offset] {

@@ -1,14 +1,12 @@
 package partition
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -59,122 +57,94 @@ func NewDeadLetter(m wire.Message, stage, cause, detail string) wire.RawRecord {
 	return dead.Raw()
 }
 
-// DeadLetters appends the dead letters of a claim to the dead-letter topic, in its own
-// goroutine, so that a topic that is missing or full delays no other record. Until a dead
-// letter is acked its offset stays open. A DeadLetters belongs to the goroutine of the
-// claim's loop:
-//
-//	d.DeadLetter(…)          // any time
-//	d.StartDeadLetters()     // in each iteration
-//	select { case acked := <-d.DeadLettersAcked: d.HandleDeadLettersAcked(); … mark them done }
-//	d.WaitDeadLetters(acked) // after ctx has ended, before returning
-type DeadLetters struct {
-	DeadLettersAcked chan []wire.RawRecord // acked dead letters, with the offsets of their records
-
-	opts     OutOptions
-	ctx      context.Context
-	append   wire.AppendFunc
-	waiting  []wire.RawRecord
-	bytes    int // of waiting and inFlight
-	inFlight []wire.RawRecord
-	busy     bool
-	wg       sync.WaitGroup
+// deadLetters are the dead letters of a loop that are not acked. Their topic may be missing or full,
+// and delays no other record. Until a dead letter is acked its offset stays open.
+type deadLetters struct {
+	waiting []wire.RawRecord
+	records int       // waiting and in flight
+	bytes   int       // their size
+	retryAt time.Time // no append begins before this time
 }
 
-func newDeadLetters(ctx context.Context, o OutOptions) *DeadLetters {
-	return &DeadLetters{DeadLettersAcked: make(chan []wire.RawRecord, 1), opts: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
-}
+// full reports whether a bound is reached, so that nothing more should be read.
+func (d *deadLetters) full() bool { return d.records >= maxPending || d.bytes >= maxPendingBytes }
 
-// DeadLetter makes a dead letter of m, logs it and counts it. It does not wait for the append. In a
-// stage without dead letters it only logs that m is skipped.
-func (d *DeadLetters) DeadLetter(m wire.Message, cause, detail string) {
-	what := "record skipped"
-	if d.opts.DeadLetterTopic != "" {
-		what = "dead letter"
-		d.opts.DeadLettered(d.opts.Stage, cause)
+// acked notes that dead letters are in their topic.
+func (d *deadLetters) acked(letters []wire.RawRecord) {
+	d.records -= len(letters)
+	for _, r := range letters {
+		d.bytes -= r.Size()
 	}
-	d.opts.Logger.Error(what, "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
-	m.Topic, m.Partition = d.opts.Claim.Topic, d.opts.Claim.Partition
-	raw := NewDeadLetter(m, d.opts.Stage, cause, detail)
-	d.waiting = append(d.waiting, raw)
-	d.bytes += raw.Size()
 }
 
-// DeadLetterRaw makes a dead letter of an undecoded record. If the record cannot be decoded,
-// its bytes become the value.
-func (d *DeadLetters) DeadLetterRaw(r wire.RawRecord, cause, detail string) {
+// DeadLetter gives a record up: it makes a dead letter of m, logs it and counts it. m becomes done when
+// the dead letter is acked. cause is a word for metrics, detail a sentence for an operator. A stage
+// without dead letters only logs that m is skipped.
+func (l *Loop) DeadLetter(m wire.Message, cause, detail string) {
+	what := "record skipped"
+	if l.stage.DeadLetterTopic != "" {
+		what = "dead letter"
+		l.stage.Metrics.DeadLettered(l.stage.Name, cause)
+	}
+	l.Logger.Error(what, "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
+	m.Topic, m.Partition = l.Claim.Topic, l.Claim.Partition
+	letter := NewDeadLetter(m, l.stage.Name, cause, detail)
+	l.dead.waiting = append(l.dead.waiting, letter)
+	l.dead.records++
+	l.dead.bytes += letter.Size()
+}
+
+// DeadLetterRaw is DeadLetter for a record that was not decoded. If it cannot be decoded, its bytes
+// become the value.
+func (l *Loop) DeadLetterRaw(r wire.RawRecord, cause, detail string) {
 	m, err := r.Message()
 	if err != nil {
 		m.Value = r.Body
 	}
-	d.DeadLetter(m, cause, detail)
+	l.DeadLetter(m, cause, detail)
 }
 
-// DeadLetterUnreadable makes a dead letter of a record that Due or Decode rejected with err.
-func (d *DeadLetters) DeadLetterUnreadable(r wire.RawRecord, err error) {
-	d.DeadLetterRaw(r, UnreadableCause(err), err.Error())
+// DeadLetterUnreadable is DeadLetter for a record that Due or Decode rejected with err.
+func (l *Loop) DeadLetterUnreadable(r wire.RawRecord, err error) {
+	l.DeadLetterRaw(r, UnreadableCause(err), err.Error())
 }
 
-// DeadLetterCorrupt makes one dead letter for the corrupt range of a fetch. Only the offsets of
+// deadLetterCorrupt makes one dead letter for the corrupt range of a fetch. Only the offsets of
 // the range are known. The dead letter has the first offset.
-func (d *DeadLetters) DeadLetterCorrupt(f wire.Fetched) {
+func (l *Loop) deadLetterCorrupt(f wire.Fetched) {
 	r := f.Corrupt
-	d.DeadLetter(wire.Message{Offset: r.First, Generation: f.Generation}, CauseCorrupt, fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
+	l.DeadLetter(wire.Message{Offset: r.First, Generation: f.Generation}, CauseCorrupt, fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
 }
 
-// Full reports whether a bound is reached, so that nothing more should be read.
-func (d *DeadLetters) Full() bool {
-	return len(d.waiting)+len(d.inFlight) >= maxPending || d.bytes >= maxPendingBytes
-}
-
-// StartDeadLetters starts to append the waiting dead letters, unless an append is in flight.
-func (d *DeadLetters) StartDeadLetters() {
-	if d.busy || len(d.waiting) == 0 {
+// sendDeadLetters starts to append the waiting dead letters. Those that their topic did not accept
+// wait again.
+func (l *Loop) sendDeadLetters() {
+	d := &l.dead
+	if len(d.waiting) == 0 || time.Now().Before(d.retryAt) {
 		return
 	}
-	d.busy = true
-	batch := d.waiting[:wire.Fitting(d.waiting)]
-	d.waiting = d.waiting[len(batch):]
-	d.inFlight = batch
-	d.wg.Go(func() {
-		if d.appendBatch(batch) {
-			d.DeadLettersAcked <- batch
-		}
-	})
+	letters := d.waiting
+	d.waiting = nil
+	if l.stage.DeadLetterTopic == "" {
+		l.deadLettersSent(send.Result{Acked: []send.Acked{{Records: letters}}})
+		return
+	}
+	l.send(l.patient, l.stage.DeadLetterTopic, letters, l.deadLettersSent)
 }
 
-// HandleDeadLettersAcked notes that a batch was received from DeadLettersAcked. The loop must
-// call it for each batch.
-func (d *DeadLetters) HandleDeadLettersAcked() {
-	for _, r := range d.inFlight {
-		d.bytes -= r.Size()
+// deadLettersSent handles the result of an append to the dead-letter topic.
+func (l *Loop) deadLettersSent(r send.Result) {
+	d, pause := &l.dead, r.Pause
+	for _, a := range r.Acked {
+		d.acked(a.Records)
+		l.committer.DoneAll(a.Records)
 	}
-	d.busy, d.inFlight = false, nil
-}
-
-// WaitDeadLetters waits for the append in flight and passes its acked dead letters to done.
-func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
-	d.wg.Wait()
-	select {
-	case batch := <-d.DeadLettersAcked:
-		done(batch)
-	default:
+	for _, refused := range r.Refused { // cut to fit: the limits of the topic are wrong
+		d.waiting, pause = append(d.waiting, refused.Record), deadLetterRetryPause
 	}
-}
-
-// appendBatch retries until the batch is appended, or returns false if the claim ends first. A
-// stage without dead letters appends nothing.
-func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
-	if d.opts.DeadLetterTopic == "" {
-		return true
+	if len(r.Refused) > 0 {
+		l.Logger.Warn("dead-letter topic rejects dead letters, will retry: check its max.message.bytes",
+			"to", r.Topic, "records", len(r.Refused), "err", r.Refused[0].Err)
 	}
-	left := batch
-	return retry.Do(d.ctx, d.opts.Logger, "dead-letter append", func(ctx context.Context) (err error) {
-		left, err = AppendDeadLetters(ctx, d.opts.DeadLetterTopic, left, d.opts.group, d.append)
-		if errors.Is(err, wire.ErrRefused) { // an operator has to fix the topic
-			retry.Sleep(d.ctx, deadLetterRetryPause)
-			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", d.opts.DeadLetterTopic, err)
-		}
-		return err
-	})
+	d.waiting, d.retryAt = append(d.waiting, r.Left...), time.Now().Add(pause)
 }

@@ -17,36 +17,34 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 			away := atomic.Bool{}
 			away.Store(true)
 			ctx, cancel := context.WithCancel(t.Context())
-			out := newOut(ctx, &fakeLog{append: func(string, []wire.RawRecord) error {
+			defer cancel()
+			l := newTestLoop(ctx, &fakeLog{append: func(string, []wire.RawRecord) error {
 				if away.Load() {
 					return errDown
 				}
 				return nil
 			}})
 			added, bytes := 0, 0
-			for !out.Full() {
+			for !l.dead.full() {
 				m := wire.Message{Offset: int64(added), Key: []byte("k"), Value: make([]byte, value)}
-				out.DeadLetter(m, "unreadable", "garbage")
+				l.committer.Add(m.Offset)
+				l.DeadLetter(m, "unreadable", "garbage")
 				added++
-				bytes += out.waiting[added-1].Size()
+				bytes += l.dead.waiting[added-1].Size()
 			}
 			if added > maxPending || bytes > maxPendingBytes+wire.MaxDeadValue+1000 || (added == maxPending) != (value == 10) {
 				t.Errorf("%s: full with %d dead letters of %d bytes", name, added, bytes)
 			}
-			out.StartDeadLetters()
-			time.Sleep(time.Minute)
+			begin := time.Now()
+			l.play(func() bool { return time.Since(begin) > time.Minute })
+			if low := l.committer.Low(); low != 0 || !l.dead.full() {
+				t.Errorf("%s: done below %d before the dead letters were appended", name, low)
+			}
 			away.Store(false)
-			acked := 0
-			for acked < added {
-				acked += len(<-out.DeadLettersAcked)
-				out.HandleDeadLettersAcked()
-				out.StartDeadLetters()
+			l.play(func() bool { return l.committer.Low() == int64(added) })
+			if l.dead.records != 0 || l.dead.bytes != 0 || len(l.dead.waiting) != 0 {
+				t.Errorf("%s: %+v remains after all were appended", name, l.dead)
 			}
-			if out.Full() || out.bytes != 0 || len(out.waiting) != 0 {
-				t.Errorf("%s: %d bytes of %d dead letters remain after all were appended", name, out.bytes, len(out.waiting))
-			}
-			cancel()
-			out.WaitDeadLetters(func([]wire.RawRecord) {})
 		})
 	}
 }

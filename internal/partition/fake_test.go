@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -68,11 +69,38 @@ func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
 	}
 }
 
-func newOut(ctx context.Context, log OutLog) *Out {
-	return NewOut(ctx, OutOptions{
-		Log: log, Claim: wire.Claim{Topic: "source"}, Stage: "test", DeadLetterTopic: "dead",
-		DeadLettered: func(string, string) {}, Repeated: func(int) {}, Logger: slog.New(slog.DiscardHandler),
-	})
+// Consume is not used.
+func (f *fakeLog) Consume(context.Context, string, string, func(context.Context, wire.Claim)) error {
+	return errDown
+}
+
+var errDown = errors.New("the broker is down")
+
+// newTestLoop returns a loop without a handler.
+func newTestLoop(ctx context.Context, log Log) *Loop {
+	return newLoop(ctx, &Stage{
+		Name: "test", Log: log, DeadLetterTopic: "dead", ControlTopic: "control",
+		Metrics: NewMetrics(metrics.With(nil), "test"), Logger: slog.New(slog.DiscardHandler),
+	}, wire.Claim{Topic: "source", Done: func(int64, string) {}}, &Pulse{})
+}
+
+// play does what an iteration does, without a handler, until done returns true or the claim ends, for
+// two hours at most.
+func (l *Loop) play(done func() bool) {
+	for begin := time.Now(); !done() && time.Since(begin) < 2*time.Hour; {
+		l.sendDeadLetters()
+		l.sendLosses()
+		select {
+		case then := <-l.results:
+			l.handleResult(then)
+		case <-time.After(time.Second):
+		case <-l.Ctx.Done():
+			for l.running > 0 {
+				l.handleResult(<-l.results)
+			}
+			return
+		}
+	}
 }
 
 func records(keys ...string) []wire.RawRecord {

@@ -4,17 +4,14 @@
 // A stage describes itself by a Stage, and calls Consume with a function that creates a
 // Handler for each assigned partition. A Loop serves the partition: it fetches, commits what
 // is done, appends, reports losses, and stops when the partition is revoked. A Handler decides
-// what to do with the records, in the goroutine of its Loop. A Watchdog restarts a Loop that
+// what to do with the records, in the goroutine of its Loop. A watchdog restarts a Loop that
 // hangs.
 //
 //	loop.go         Stage, Handler and Loop: one iteration after the other
-//	calls.go        the methods of Loop for handlers
 //	reader.go       one fetch in flight; the generation of the log
 //	watermark.go    which offsets are done
 //	committer.go    commits the low watermark, with what is done above it
-//	out.go          the appends of a loop, and whether the partition is still assigned to it
-//	senders.go      appends to other topics, in other goroutines; appender.go does one of them
-//	append.go       appends to one partition, and of dead letters; the outbox uses it, too
+//	appends.go      appends to other topics beside the loop, by internal/send
 //	deadletters.go  makes dead letters, and appends those of a claim
 //	losses.go       notices of losses, in the control topic
 //	watchdog.go     restarts a loop that hangs
@@ -31,6 +28,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -73,12 +72,12 @@ type Stage struct {
 }
 
 // Consume serves the partitions of a topic as a member of a group until ctx ends. It creates
-// a handler for each partition, and runs its loop under a Watchdog. It returns an error only
+// a handler for each partition, and runs its loop under a watchdog. It returns an error only
 // if it could not start.
 func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler func(*Loop) Handler) error {
-	watchdog := Watchdog{Stage: s.Name, Stuck: s.Metrics.Stuck, OnHang: s.OnHang, Logger: s.Logger}
+	watched := watchdog{Stage: s.Name, Stuck: s.Metrics.Stuck, OnHang: s.OnHang, Logger: s.Logger}
 	return s.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
-		watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
+		watched.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
 			l := newLoop(ctx, s, claim, pulse)
 			l.run(newHandler(l))
 		})
@@ -96,11 +95,13 @@ type Handler interface {
 	// for the records of a look-ahead (f.Ahead) for which Loop.Take returns true; the others are
 	// passed to Handle again later.
 	Handle(f wire.Fetched)
+	// Room says what the handler has room for. If that is Nothing, and wait is positive, the loop asks
+	// again after that time at the latest. The loop calls Room before and after Turn if no fetch is
+	// in flight and the dead letters have room.
+	Room() (what Room, wait time.Duration)
 	// Turn does the work that is due. The loop calls it in each iteration: after each event,
 	// and when the time of Sleep has passed.
 	Turn()
-	// Fetch calls Loop.FetchMore or Loop.LookAhead if the handler has room for the records.
-	Fetch()
 	// Sleep returns how long the loop may wait for an event before it calls Turn again, at
 	// most d.
 	Sleep(d time.Duration) time.Duration
@@ -111,6 +112,15 @@ type Handler interface {
 	End()
 }
 
+// Room is what a handler has room for.
+type Room int
+
+const (
+	Nothing   Room = iota
+	Next           // the next records; the fetch waits for them
+	LookAhead      // those appended since the last fetch or look-ahead, without waiting; see Loop.Take
+)
+
 // Loop serves one claimed partition. It fetches records for its handler, commits what is
 // done, and appends dead letters, notices of losses and the handler's records. It stops
 // when the partition is revoked.
@@ -119,34 +129,40 @@ type Loop struct {
 	Claim  wire.Claim
 	Logger *slog.Logger
 
-	reader    *Reader
-	out       *Out
-	committer *Committer
 	stage     *Stage
 	pulse     *Pulse
+	reader    *reader
+	committer *committer
+	wake      time.Time   // when the loop wakes at the latest; see stillAssigned
 	results   chan func() // from Go
 	running   int         // calls of Go whose results have not arrived yet
+
+	sender  *send.Sender // of the handler's records
+	patient *send.Sender // of dead letters and notices of losses
+	flights map[send.Destination]flight
+	split   map[string]bool // topics of which SendNow waits for no partition
+	dead    deadLetters
+	losses  losses
 }
 
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
-	logger := s.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	s.Metrics.Claimed(s.Name, claim.Topic, claim.Partition)
-	return &Loop{
-		Ctx: ctx, Claim: claim, Logger: logger, stage: s, pulse: pulse, results: make(chan func()),
-		reader: NewReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
-		out: NewOut(ctx, OutOptions{
-			Log: s.Log, Claim: claim, Stage: s.Name, DeadLetterTopic: s.DeadLetterTopic, ControlTopic: s.ControlTopic,
-			DeadLettered: s.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: s.Metrics.Repeated, Logger: logger,
-		}),
-		committer: NewCommitter(claim, s.Unrecorded),
+	l := &Loop{
+		Ctx: ctx, Claim: claim, Logger: s.Logger.With("topic", claim.Topic, "partition", claim.Partition),
+		stage: s, pulse: pulse, wake: time.Now(), results: make(chan func()),
+		reader:    newReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
+		committer: newCommitter(claim, s.Unrecorded),
+		flights:   map[send.Destination]flight{}, split: map[string]bool{},
 	}
+	l.sender, l.patient = newSenders(l)
+	return l
 }
 
 // run serves the partition until it is revoked. Each iteration handles one event.
 func (l *Loop) run(h Handler) {
 	l.Logger.Debug("serving", "offset", l.Claim.Offset)
 	if l.stage.ControlTopic != "" {
-		l.out.ReportMissingCommit(l.committer)
+		l.reportMissingCommit()
 	}
 	if l.stage.Memory != nil {
 		defer l.stage.Memory.Join()()
@@ -155,59 +171,146 @@ func (l *Loop) run(h Handler) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if !l.out.Hangs() {
+		if !l.appendHangs() {
 			l.Beat()
 		}
 		select {
 		case <-l.Ctx.Done():
 			return
-		case f := <-l.reader.C:
+		case f := <-l.reader.fetched:
 			l.handleFetch(h, f)
-		case sent := <-l.out.Sent:
-			l.out.HandleSent(sent)
-		case dead := <-l.out.DeadLettersAcked:
-			l.out.HandleDeadLettersAcked()
-			l.committer.DoneAll(dead)
 		case then := <-l.results:
-			l.running--
-			then()
+			l.StillAssigned() // then may append
+			l.handleResult(then)
 		case <-timer.C:
 			select {
-			case f := <-l.reader.C: // fetched records go before those that wait in the handler
+			case f := <-l.reader.fetched: // fetched records go before those that wait in the handler
 				l.handleFetch(h, f)
 			default:
 			}
 		}
-		if !l.out.StillAssigned() {
+		if !l.StillAssigned() {
 			return
 		}
+		l.fetch(h) // runs while Turn works
 		h.Turn()
 		if l.Ctx.Err() != nil {
 			return
 		}
-		l.out.StartWaiting()
-		h.Fetch()
+		l.sendDeadLetters()
+		l.sendLosses()
+		wait := l.fetch(h)
 		l.committer.Commit(time.Now(), false)
-		timer.Reset(l.out.Sleeping(max(h.Sleep(l.committer.Wait(time.Now())), 0)))
+		sleep := max(h.Sleep(min(wait, l.committer.Wait(time.Now()))), 0)
+		l.wake = time.Now().Add(sleep)
+		timer.Reset(sleep)
 	}
+}
+
+// fetch starts a fetch if the handler has room for its records. It returns after how long to ask
+// the handler again, at most maxSleep.
+func (l *Loop) fetch(h Handler) (wait time.Duration) {
+	if l.reader.busy || l.dead.full() {
+		return maxSleep
+	}
+	what, wait := h.Room()
+	switch {
+	case what != Nothing:
+		l.reader.start(what == LookAhead)
+	case wait > 0:
+		return min(wait, maxSleep)
+	}
+	return maxSleep
 }
 
 // finish waits for everything in flight, commits what is done, and calls End. It also runs if
 // the claim ends in the middle of an iteration.
 func (l *Loop) finish(h Handler) {
-	l.reader.Wait()
-	for ; l.running > 0; l.running-- {
-		then := <-l.results
-		then()
+	l.reader.wait()
+	for l.running > 0 {
+		l.handleResult(<-l.results)
 	}
-	l.out.Wait(l.committer.DoneAll)
 	l.committer.Commit(time.Now(), true)
 	h.End()
 }
 
+// Go runs work in a goroutine of its own. Afterwards the loop calls then. The context of work
+// ends LingerTime after the claim, and work must return soon after that. When the claim ends,
+// the loop waits for work, and still calls then.
+func (l *Loop) Go(work func(ctx context.Context), then func()) {
+	l.running++
+	go func() {
+		ctx, cancel := retry.Linger(l.Ctx, retry.LingerTime)
+		work(ctx)
+		cancel()
+		l.results <- then
+	}()
+}
+
+// handleResult calls what Go was given.
+func (l *Loop) handleResult(then func()) {
+	l.running--
+	then()
+}
+
+// lateWake is how much later than planned a loop may wake before it checks that the
+// partition is still assigned to it. Together with the 5 s that loops sleep at most, it
+// is less than the session timeout.
+const lateWake = 500 * time.Millisecond
+
+// StillAssigned reports whether the claim is still assigned to this process, as far as that
+// can be known. If a process or its machine is stopped for longer than the session timeout, its
+// loops wake with records that another owner has handled already. So a loop that wakes much
+// later than planned first checks with Confirm, a commit that the group refuses to a
+// former owner. The loop checks it after each event. A handler checks it again before it
+// appends in an iteration that takes long.
+func (l *Loop) StillAssigned() bool {
+	late := time.Since(l.wake) > lateWake
+	l.wake = time.Now()
+	return !late || l.Claim.Confirm == nil ||
+		retry.Do(l.Ctx, l.Logger, "ownership check", func(ctx context.Context) error {
+			l.Beat()
+			return l.Claim.Confirm(ctx)
+		})
+}
+
+// Beat shows that the loop is alive. The loop does so in each iteration. A handler calls it while
+// an iteration waits for something that has a time limit.
+func (l *Loop) Beat() { l.pulse.Beat() }
+
+// FetchFrom makes the next fetch begin at the offset of a dropped record, unless it begins before
+// that anyway. No fetch may be in flight: call it from Room.
+func (l *Loop) FetchFrom(offset int64) { l.reader.next = min(l.reader.next, offset) }
+
+// NextOffset returns the offset at which the next fetch begins.
+func (l *Loop) NextOffset() int64 { return l.reader.next }
+
+// SetLookBack limits which records are read again from a log that lost its end, if it is unknown
+// how much was lost: those that were appended within this time. Zero means all records. Call it
+// before the first fetch.
+func (l *Loop) SetLookBack(d time.Duration) { l.reader.lookBack = d }
+
+// Take notes that a record of a look-ahead is processed now, and not when it is read again. It
+// returns false if the record is in process, or done, already.
+func (l *Loop) Take(offset int64) bool { return l.committer.Take(offset) }
+
+// Done marks a record as done. A record of a log that was replaced meanwhile is ignored.
+func (l *Loop) Done(generation uint32, offset int64) { l.committer.Done(generation, offset) }
+
+// Drop notes that a record is no longer in memory: it is passed to Handle again when it is
+// fetched again.
+func (l *Loop) Drop(offset int64) { l.committer.Drop(offset) }
+
+// Current reports whether a record with this generation is of the log that is read now.
+func (l *Loop) Current(generation uint32) bool { return l.committer.Current(generation) }
+
+// Commit commits what is done, if the last commit was at least 200 ms ago. The loop does so in
+// each iteration. A handler calls it in an iteration that takes long.
+func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
+
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
-	f = l.reader.HandleFetched(f)
+	f = l.reader.handleFetched(f)
 	if f.Ahead {
 		h.Handle(f)
 		return
@@ -227,7 +330,7 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 	}
 	f.Records = f.Records[:n]
 	if f.Corrupt != nil && l.committer.Add(f.Corrupt.First) {
-		l.out.DeadLetterCorrupt(f)
+		l.deadLetterCorrupt(f)
 	}
 	l.committer.Read(f)
 	h.Handle(f)
@@ -239,7 +342,7 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.committer.Restart(f)
-		l.reader.Restart(f.Next)
+		l.reader.restart(f.Next)
 		h.Reset()
 	}
 	l.committer.Lose(f.Next)
@@ -250,5 +353,5 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 		l.committer.CommitNow(time.Now())
 		return
 	}
-	l.out.PublishLoss(*r, r.Err.Error(), l.committer)
+	l.publishLoss(*r, r.Err.Error())
 }

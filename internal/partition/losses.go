@@ -4,65 +4,55 @@ import (
 	"slices"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown
+// losses are the notices of losses of a loop that are not acked, without those in flight.
+type losses struct {
+	waiting []wire.RawRecord
+	retryAt time.Time // no append begins before this time
+}
+
+// reportMissingCommit reports a loss if nothing was committed for the claim: it is unknown
 // which records the topic had before.
-func (o *Out) ReportMissingCommit(c *Committer) {
-	if o.opts.Claim.NoCommit {
-		o.PublishLoss(wire.Range{First: 0, Last: o.opts.Claim.Offset - 1},
-			"nothing was committed: this is the first start, or the topic was deleted", c)
+func (l *Loop) reportMissingCommit() {
+	if l.Claim.NoCommit {
+		l.publishLoss(wire.Range{First: 0, Last: l.Claim.Offset - 1}, "nothing was committed: this is the first start, or the topic was deleted")
 	}
 }
 
-// PublishLoss appends a notice of lost records to the control topic, in another goroutine. No
+// publishLoss appends a notice of lost records to the control topic, in another goroutine. No
 // position is committed until the notice is acked, so that the next owner finds the same
 // loss if the claim ends first. If the control topic refuses the notice for good, commits
 // continue, and the notice is only in the process log.
-func (o *Out) PublishLoss(r wire.Range, reason string, c *Committer) {
-	lost := wire.Lost{Topic: o.opts.Claim.Topic, Partition: o.opts.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
+func (l *Loop) publishLoss(r wire.Range, reason string) {
+	lost := wire.Lost{Topic: l.Claim.Topic, Partition: l.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
-	o.losses = append(o.losses, m.Raw())
-	o.committer = c
-	c.Hold()
-	o.sendLosses()
+	l.losses.waiting = append(l.losses.waiting, m.Raw())
+	l.committer.Hold()
+	l.sendLosses()
 }
 
 // sendLosses starts to append the waiting notices, unless an append is in flight.
-func (o *Out) sendLosses() {
-	if len(o.losses) == 0 || o.ctx.Err() != nil {
+func (l *Loop) sendLosses() {
+	if len(l.losses.waiting) == 0 || l.Ctx.Err() != nil || time.Now().Before(l.losses.retryAt) {
 		return
 	}
-	acked := func(sent SendResult) {
-		for _, a := range sent.Acked {
-			o.lossesAcked(len(a.Records))
+	waiting := l.losses.waiting
+	l.losses.waiting = nil
+	l.sendPart(flight{l.patient, time.Now()}, send.Destination{Topic: l.stage.ControlTopic}, waiting, func(r send.Result) {
+		for _, refused := range r.Refused {
+			m, _ := refused.Record.Message()
+			l.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",
+				"control", l.stage.ControlTopic, "loss", string(m.Value), "err", refused.Err)
+			l.committer.Release(time.Now())
 		}
-		o.losses = slices.Concat(sent.Left, o.losses)
-	}
-	if _, ok := o.send(o.control, o.losses, acked); ok {
-		o.losses = nil
-	}
-}
-
-// lossesAcked releases the committer for n notices.
-func (o *Out) lossesAcked(n int) {
-	for range n {
-		o.committer.Release(time.Now())
-	}
-}
-
-func (o *Out) handleRefusedLoss(r refusal) {
-	o.opts.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",
-		"control", o.opts.ControlTopic, "loss", string(lossValue(r.record)), "err", r.err)
-	o.lossesAcked(1)
-}
-
-// lossValue returns the value of a notice's record.
-func lossValue(r wire.RawRecord) []byte {
-	m, err := r.Message()
-	if err != nil {
-		return nil
-	}
-	return m.Value
+		for _, a := range r.Acked {
+			for range a.Records {
+				l.committer.Release(time.Now())
+			}
+		}
+		l.losses = losses{slices.Concat(r.Left, l.losses.waiting), time.Now().Add(r.Pause)}
+	})
 }

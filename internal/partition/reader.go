@@ -16,9 +16,9 @@ type source interface {
 	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
-// ReaderMetrics receives the state of the fetches of a partition. Its methods are called
+// readerMetrics receives the state of the fetches of a partition. Its methods are called
 // from any goroutine.
-type ReaderMetrics interface {
+type readerMetrics interface {
 	// FetchFailing sets since when the fetches of a partition have failed. The zero time
 	// means that fetches succeed.
 	FetchFailing(stage, topic string, partition int, since time.Time)
@@ -26,24 +26,23 @@ type ReaderMetrics interface {
 	FetchEnded(stage, topic string, partition int)
 }
 
-// Reader reads a claim forward, with at most one fetch in flight. It has two positions: Start
-// reads on, and LookAhead reads what nobody has read yet, which may be far ahead. The Reader
+// reader reads a claim forward, with at most one fetch in flight. It has two positions: a fetch
+// reads on, and a look-ahead reads what nobody has read yet, which may be far ahead. The reader
 // belongs to the goroutine of the claim's loop. The fetch runs in another goroutine and passes
-// its result through C.
+// its result through fetched.
 //
-//	r.Start()                     // to fetch more
-//	select { case f := <-r.C: r.HandleFetched(f) … }
-//	r.Wait()                      // after ctx has ended, before returning
-type Reader struct {
-	C chan wire.Fetched // receives the result of each fetch
-	// LookBack is copied to each Position. Set it before the first Start.
-	LookBack time.Duration
+//	r.start(false)                // to fetch more
+//	select { case f := <-r.fetched: r.handleFetched(f) … }
+//	r.wait()                      // after ctx has ended, before returning
+type reader struct {
+	fetched  chan wire.Fetched // receives the result of each fetch
+	lookBack time.Duration     // copied to each Position; set it before the first fetch
 
 	ctx       context.Context
 	source    source
 	claim     wire.Claim
 	stage     string
-	m         ReaderMetrics
+	m         readerMetrics
 	logger    *slog.Logger
 	next      int64
 	ahead     int64      // the end of what was read; at least next
@@ -54,43 +53,38 @@ type Reader struct {
 	wg        sync.WaitGroup
 }
 
-// NewReader returns a Reader of the claim for a stage. It ends with ctx. The caller must
-// call Wait before returning.
-func NewReader(ctx context.Context, log source, claim wire.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
+// newReader returns a reader of the claim for a stage. It ends with ctx. The caller must
+// call wait before returning.
+func newReader(ctx context.Context, log source, claim wire.Claim, stage string, m readerMetrics, logger *slog.Logger) *reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	var formerEnd int64
 	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
 		formerEnd = runs[len(runs)-1].End
 	}
-	return &Reader{
-		C:   make(chan wire.Fetched, 1),
-		ctx: ctx, source: log, claim: claim, next: claim.Offset, ahead: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
+	return &reader{
+		fetched: make(chan wire.Fetched, 1),
+		ctx:     ctx, source: log, claim: claim, next: claim.Offset, ahead: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
 }
 
-// Start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
-// fetch waits for them.
-func (r *Reader) Start() { r.begin(false) }
-
-// LookAhead starts a fetch behind everything that was read before, unless a fetch is in flight.
-// The fetch does not wait, and Start reads its records again.
-func (r *Reader) LookAhead() { r.begin(true) }
-
-func (r *Reader) begin(ahead bool) {
+// start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
+// fetch waits for them. With ahead it starts a look-ahead: a fetch behind everything that was read
+// before, which does not wait. Its records are fetched again later.
+func (r *reader) start(ahead bool) {
 	if r.busy {
 		return
 	}
 	r.busy = true
-	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.LookBack}
+	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.next, Log: r.log, LookBack: r.lookBack}
 	if ahead {
 		at.Offset, at.NoWait = r.ahead, true
 	}
 	r.wg.Go(func() {
 		if f, ok := r.fetch(at); ok {
 			f.Ahead = ahead
-			r.C <- r.withGeneration(f)
+			r.fetched <- r.withGeneration(f)
 		}
 	})
 }
@@ -98,7 +92,7 @@ func (r *Reader) begin(ahead bool) {
 // read reads at a position. The first read verifies the runs of the former owner before: that
 // the log still has the records they stand for. Otherwise other records at the same offsets
 // would count as done.
-func (r *Reader) read(at wire.Position) (wire.Fetched, error) {
+func (r *reader) read(at wire.Position) (wire.Fetched, error) {
 	if r.formerEnd > 0 {
 		ahead := at
 		ahead.Offset = r.formerEnd
@@ -109,10 +103,10 @@ func (r *Reader) read(at wire.Position) (wire.Fetched, error) {
 	return r.source.Read(r.ctx, at)
 }
 
-// HandleFetched notes that the result of the fetch was received from C. The loop must call it
+// handleFetched notes that the result of the fetch was received. The loop must call it
 // for each result, and use the one that is returned. If a look-ahead finds a loss, it is a loss
 // for both positions.
-func (r *Reader) HandleFetched(f wire.Fetched) wire.Fetched {
+func (r *reader) handleFetched(f wire.Fetched) wire.Fetched {
 	r.busy, r.log, r.gen, r.formerEnd = false, f.Log, f.Generation, 0
 	if f.Ahead && f.Lost != nil {
 		f.Ahead = false
@@ -127,11 +121,11 @@ func (r *Reader) HandleFetched(f wire.Fetched) wire.Fetched {
 	return f
 }
 
-// Restart makes the next fetch start at an offset of a log that was replaced.
-func (r *Reader) Restart(offset int64) { r.next, r.ahead = offset, offset }
+// restart makes the next fetch start at an offset of a log that was replaced.
+func (r *reader) restart(offset int64) { r.next, r.ahead = offset, offset }
 
 // withGeneration sets the generation of the result and of its records.
-func (r *Reader) withGeneration(f wire.Fetched) wire.Fetched {
+func (r *reader) withGeneration(f wire.Fetched) wire.Fetched {
 	f.Generation = r.gen
 	if f.Replaced {
 		f.Generation++
@@ -142,50 +136,29 @@ func (r *Reader) withGeneration(f wire.Fetched) wire.Fetched {
 	return f
 }
 
-// Rewind makes Start read again from an offset on, unless it would do so anyway. No fetch may
-// be in flight.
-func (r *Reader) Rewind(offset int64) { r.next = min(r.next, offset) }
-
-// Busy reports whether a fetch is in flight.
-func (r *Reader) Busy() bool { return r.busy }
-
-// Next returns the offset of the next fetch of Start.
-func (r *Reader) Next() int64 { return r.next }
-
-// Wait waits for the fetch in flight, which is the last one. Its result stays in C,
+// wait waits for the fetch in flight, which is the last one. Its result stays in fetched,
 // unread.
-func (r *Reader) Wait() {
+func (r *reader) wait() {
 	r.wg.Wait()
 	r.m.FetchEnded(r.stage, r.claim.Topic, r.claim.Partition)
 }
 
 // fetch retries until it has a result, or returns false when ctx ends.
-func (r *Reader) fetch(at wire.Position) (wire.Fetched, bool) {
-	pauses := retry.NewBackOff()
+func (r *reader) fetch(at wire.Position) (f wire.Fetched, ok bool) {
 	failing := false
-	for {
-		f, err := r.read(at)
-		if r.ctx.Err() != nil {
-			return f, false
-		}
-		if failed := err != nil; failed != failing {
+	ok = retry.Do(r.ctx, r.logger.With("offset", at.Offset), "fetch", func(context.Context) (err error) {
+		f, err = r.read(at)
+		if failed := err != nil; failed != failing && r.ctx.Err() == nil {
 			failing = failed
 			r.failing(failed)
 		}
-		if err == nil {
-			return f, true
-		}
-		if pauses.ShouldLog() {
-			r.logger.Warn("fetch failed, will retry", "offset", at.Offset, "err", err)
-		}
-		if !retry.Sleep(r.ctx, pauses.NextBackOff()) {
-			return wire.Fetched{}, false
-		}
-	}
+		return err
+	})
+	return f, ok
 }
 
 // failing reports to the metrics that fetches begin to fail now, or succeed again.
-func (r *Reader) failing(failing bool) {
+func (r *reader) failing(failing bool) {
 	var since time.Time
 	if failing {
 		since = time.Now()

@@ -15,15 +15,15 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-func newReader(ctx context.Context, log source) *Reader {
-	return newReaderWith(ctx, log, &metricsState{})
+func testReader(ctx context.Context, log source) *reader {
+	return testReaderWith(ctx, log, &metricsState{})
 }
 
-func newReaderWith(ctx context.Context, log source, m ReaderMetrics) *Reader {
-	return NewReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
+func testReaderWith(ctx context.Context, log source, m readerMetrics) *reader {
+	return newReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
 }
 
-// metricsState is what a Reader last reported to its metrics.
+// metricsState is what a reader last reported to its metrics.
 type metricsState struct {
 	mu      sync.Mutex
 	failing time.Time
@@ -49,18 +49,18 @@ func (m *metricsState) last() (time.Time, int) {
 func TestReader_RetriesAFetchThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			if tries++; tries < 4 {
 				return wire.Fetched{}, errDown
 			}
 			return wire.Fetched{Next: offset + 1}, nil
 		}})
-		r.Start()
-		r.Start() // has no effect: a fetch is in flight
-		f := <-r.C
-		r.HandleFetched(f)
-		if tries != 4 || r.Next() != 8 || r.Busy() {
-			t.Errorf("%d tries, next %d, busy %v; want 4, 8, false", tries, r.Next(), r.Busy())
+		r.start(false)
+		r.start(false) // has no effect: a fetch is in flight
+		f := <-r.fetched
+		r.handleFetched(f)
+		if tries != 4 || r.next != 8 || r.busy {
+			t.Errorf("%d tries, next %d, busy %v; want 4, 8, false", tries, r.next, r.busy)
 		}
 	})
 }
@@ -71,32 +71,32 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var away atomic.Bool
 		m := &metricsState{}
-		r := newReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
 				return wire.Fetched{}, errDown
 			}
 			return wire.Fetched{Next: offset}, nil
 		}}, m)
-		r.Start()
-		r.HandleFetched(<-r.C)
+		r.start(false)
+		r.handleFetched(<-r.fetched)
 		if since, n := m.last(); !since.IsZero() || n != 1 {
 			t.Errorf("fails since %v, reported %d times, while fetches succeed", since, n)
 		}
 		away.Store(true)
 		began := time.Now()
-		r.Start()
+		r.start(false)
 		time.Sleep(5 * time.Minute)
 		if since, n := m.last(); since.Sub(began) != time.Second || n != 2 {
 			t.Errorf("fails since %v after the first fetch began, reported %d times; want 1s, once", since.Sub(began), n-1)
 		}
 		away.Store(false)
-		r.HandleFetched(<-r.C)
+		r.handleFetched(<-r.fetched)
 		if since, _ := m.last(); !since.IsZero() {
 			t.Errorf("fails since %v, and the fetch succeeded", since)
 		}
 		cancel()
-		r.Wait()
+		r.wait()
 		if !m.ended {
 			t.Error("FetchEnded was not called")
 		}
@@ -106,12 +106,12 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := newReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
-		r.Start()
+		r := testReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
+		r.start(false)
 		cancel()
-		r.Wait()
+		r.wait()
 		select {
-		case f := <-r.C:
+		case f := <-r.fetched:
 			t.Errorf("handed over %+v", f)
 		default:
 		}
@@ -123,13 +123,13 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 func TestReader_LooksAheadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []int64
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			asked = append(asked, offset)
 			return wire.Fetched{Next: offset + 10}, nil
 		}})
-		for _, start := range []func(){r.Start, r.LookAhead, r.LookAhead, r.Start, r.Start, r.Start, r.LookAhead} {
-			start()
-			r.HandleFetched(<-r.C)
+		for _, ahead := range []bool{false, true, true, false, false, false, true} {
+			r.start(ahead)
+			r.handleFetched(<-r.fetched)
 		}
 		if diff := cmp.Diff([]int64{7, 17, 27, 17, 27, 37, 47}, asked); diff != "" {
 			t.Errorf("fetched at (-want +got):\n%s", diff)
@@ -142,22 +142,22 @@ func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, replaced := range []bool{false, true} {
 			n := 0
-			r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+			r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 				if n++; n == 2 {
 					return wire.Fetched{Next: 90, Lost: &wire.Range{First: offset, Last: 89, Err: errDown}, Replaced: replaced}, nil
 				}
 				return wire.Fetched{Next: 50}, nil
 			}})
-			r.LookAhead()
-			r.HandleFetched(<-r.C)
-			r.LookAhead()
-			f := r.HandleFetched(<-r.C)
+			r.start(true)
+			r.handleFetched(<-r.fetched)
+			r.start(true)
+			f := r.handleFetched(<-r.fetched)
 			first := int64(7)
 			if replaced {
 				first = 50
 			}
-			if f.Ahead || f.Lost.First != first || r.Next() != 90 {
-				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.Next(), first)
+			if f.Ahead || f.Lost.First != first || r.next != 90 {
+				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
 			}
 		}
 	})
@@ -181,9 +181,9 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 			},
 		}
 		for _, replaced = range []bool{false, true} {
-			r := NewReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
-			r.Start()
-			if f := <-r.C; f.Replaced != replaced || !replaced && f.Next != 11 {
+			r := newReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
+			r.start(false)
+			if f := <-r.fetched; f.Replaced != replaced || !replaced && f.Next != 11 {
 				t.Errorf("%+v, want replaced: %v", f, replaced)
 			}
 		}

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// StuckAfter is how long a loop may show no sign of life. A loop shows one before each
+	// stuckAfter is how long a loop may show no sign of life. A loop shows one before each
 	// attempt. Each request ends within 5 s, and an attempt makes at most two requests. So a
 	// silent loop does not wait for an unavailable server: it hangs.
-	StuckAfter = 30 * time.Second
+	stuckAfter = 30 * time.Second
 	// stopTimeout is how long a loop, or a call in code of the user, may take to stop before the
 	// process is better restarted.
 	stopTimeout = 10 * time.Second
@@ -33,9 +33,9 @@ func (p *Pulse) Beat() { p.last.Store(int64(time.Since(start))) }
 // Silent returns the time since the last Beat.
 func (p *Pulse) Silent() time.Duration { return time.Since(start) - time.Duration(p.last.Load()) }
 
-// Watchdog runs the loops of claims and restarts a loop that hangs. All fields are
+// watchdog runs the loops of claims and restarts a loop that hangs. All fields are
 // required. It is safe for concurrent use.
-type Watchdog struct {
+type watchdog struct {
 	Stage  string
 	Stuck  func(stage, topic string, partition int) // counts a loop that hung
 	OnHang func(why string)                         // ends the process, because a loop does not stop
@@ -46,7 +46,7 @@ type Watchdog struct {
 // restarted from its last committed position, within the same generation of the group, so
 // that no other partition moves. If the loop does not stop, Serve calls OnHang. The loop
 // must call Beat in each iteration.
-func (w *Watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
+func (w *watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
 	done := claim.Done
 	for ctx.Err() == nil {
 		next := claim
@@ -67,7 +67,7 @@ func (w *Watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx con
 		if !stuck {
 			return
 		}
-		w.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", StuckAfter)
+		w.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
 		w.Stuck(w.Stage, claim.Topic, claim.Partition)
 		select {
 		case <-ended:
@@ -83,7 +83,7 @@ func (w *Watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx con
 // a row. One is not enough: when a stopped process continues, every loop looks silent for
 // a moment.
 func watch(p *Pulse, ended <-chan struct{}) (stuck bool) {
-	tick := time.NewTicker(StuckAfter / 6)
+	tick := time.NewTicker(stuckAfter / 6)
 	defer tick.Stop()
 	for silent := 0; silent < 2; {
 		select {
@@ -91,7 +91,7 @@ func watch(p *Pulse, ended <-chan struct{}) (stuck bool) {
 			return false
 		case <-tick.C:
 			silent++
-			if p.Silent() <= StuckAfter {
+			if p.Silent() <= stuckAfter {
 				silent = 0
 			}
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// watched serves a claim by run under a Watchdog. It returns the claims that run got, and
+// watched serves a claim by run under a watchdog. It returns the claims that run got, and
 // how often a loop counted as stuck.
 func watched(t *testing.T, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) (claims []wire.Claim, stuck int) {
 	t.Helper()
-	w := Watchdog{
+	w := watchdog{
 		Stage: "test", Logger: slog.New(slog.DiscardHandler),
 		Stuck:  func(string, string, int) { stuck++ },
 		OnHang: func(why string) { t.Errorf("abandoned: %s", why) },
@@ -43,7 +43,7 @@ func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 		if c := claims[1]; c.Offset != 5 || c.Acked != "runs" || c.NoCommit {
 			t.Errorf("started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.NoCommit)
 		}
-		if took := time.Since(begin); took > StuckAfter+15*time.Second {
+		if took := time.Since(begin); took > stuckAfter+15*time.Second {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -53,7 +53,7 @@ func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 func TestWatchdog_AStoppedProcessIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claims, stuck := watched(t, func(_ context.Context, _ wire.Claim, pulse *Pulse) {
-			time.Sleep(StuckAfter/6 - time.Second)
+			time.Sleep(stuckAfter/6 - time.Second)
 			pulse.Beat()
 			pulse.last.Add(-int64(time.Hour))
 			for range 60 {

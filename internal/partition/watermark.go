@@ -7,11 +7,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Watermark tracks up to which offset a partition is done when its records are done in
+// watermark tracks up to which offset a partition is done when its records are done in
 // another order than they were read. Offsets are added in the order of reading. Take adds an
 // offset that is not its turn yet. The low watermark is the first offset that is not done. It
 // belongs to one goroutine.
-type Watermark struct {
+type watermark struct {
 	open      []openOffset // the offsets from the watermark on that were read, in order
 	memory    []openOffset // the memory of open, with what is free in front of it
 	next      int64        // everything below was read
@@ -40,13 +40,13 @@ const (
 	done
 )
 
-// NewWatermark returns a Watermark of a partition that is read from the offset on.
-func NewWatermark(offset int64) *Watermark { return &Watermark{next: offset} }
+// newWatermark returns a watermark of a partition that is read from the offset on.
+func newWatermark(offset int64) *watermark { return &watermark{next: offset} }
 
 // Add notes that the record at offset was read. It reports whether to process the record. It
 // returns false if a former owner has done the record, or if the record was read before and
 // was not dropped since.
-func (w *Watermark) Add(offset int64) (fresh bool) {
+func (w *watermark) Add(offset int64) (fresh bool) {
 	if offset < w.next {
 		o := w.find(offset)
 		fresh = o != nil && o.state == dropped
@@ -80,7 +80,7 @@ func (w *Watermark) Add(offset int64) (fresh bool) {
 // Take notes that the record at offset was read ahead of its turn, and is processed now. It
 // reports whether to process the record, as Add does. Add returns false for the record later,
 // unless it was dropped since.
-func (w *Watermark) Take(offset int64) (fresh bool) {
+func (w *watermark) Take(offset int64) (fresh bool) {
 	if offset < w.next {
 		return w.Add(offset)
 	}
@@ -95,12 +95,12 @@ func (w *Watermark) Take(offset int64) (fresh bool) {
 }
 
 // runFrom returns the index of the first run in doneAhead that ends above the offset.
-func (w *Watermark) runFrom(offset int64) int {
+func (w *watermark) runFrom(offset int64) int {
 	return sort.Search(len(w.doneAhead), func(i int) bool { return w.doneAhead[i].End > offset })
 }
 
 // untake removes an offset from taken. It reports whether the offset was there.
-func (w *Watermark) untake(offset int64) bool {
+func (w *watermark) untake(offset int64) bool {
 	at, isTaken := slices.BinarySearch(w.taken, offset)
 	if isTaken {
 		w.taken = slices.Delete(w.taken, at, at+1)
@@ -110,7 +110,7 @@ func (w *Watermark) untake(offset int64) bool {
 
 // push adds an entry to open. It moves open to the start of its memory if at least half is free: new
 // memory for the offsets of each fetch would be up to a sixth of a relay's CPU time.
-func (w *Watermark) push(o openOffset) {
+func (w *watermark) push(o openOffset) {
 	full := len(w.open) == cap(w.open)
 	if full && cap(w.memory) > 2*len(w.open) {
 		w.open, full = append(w.memory[:0], w.open...), false
@@ -122,13 +122,13 @@ func (w *Watermark) push(o openOffset) {
 }
 
 // Read notes that everything below next was read, gaps included.
-func (w *Watermark) Read(next int64) { w.next = max(w.next, next) }
+func (w *watermark) Read(next int64) { w.next = max(w.next, next) }
 
 // Reset forgets everything: the log was replaced and is read from next on.
-func (w *Watermark) Reset(next int64) { *w = *NewWatermark(next) }
+func (w *watermark) Reset(next int64) { *w = *newWatermark(next) }
 
 // Drop notes that the record at offset is not processed any more and will be read again.
-func (w *Watermark) Drop(offset int64) {
+func (w *watermark) Drop(offset int64) {
 	if offset >= w.next {
 		w.untake(offset)
 		return
@@ -139,7 +139,7 @@ func (w *Watermark) Drop(offset int64) {
 }
 
 // Lose marks the dropped offsets below the given one as done: the log has lost them.
-func (w *Watermark) Lose(below int64) {
+func (w *watermark) Lose(below int64) {
 	for i := range w.open {
 		if o := &w.open[i]; o.offset < below && o.state == dropped {
 			o.state = done
@@ -151,7 +151,7 @@ func (w *Watermark) Lose(below int64) {
 
 // Done marks an offset as done. It ignores an offset that was never added or is done
 // already.
-func (w *Watermark) Done(offset int64) {
+func (w *watermark) Done(offset int64) {
 	if offset >= w.next {
 		if w.untake(offset) {
 			w.addAhead(offset)
@@ -170,7 +170,7 @@ func (w *Watermark) Done(offset int64) {
 
 // addAhead adds an offset to doneAhead. It joins runs that touch, so that thousands of records which are
 // done ahead take the memory of the gaps between them.
-func (w *Watermark) addAhead(offset int64) {
+func (w *watermark) addAhead(offset int64) {
 	at, run := w.runFrom(offset), wire.Run{First: offset, End: offset + 1}
 	from, to := at, at
 	if at > 0 && w.doneAhead[at-1].End == offset {
@@ -185,7 +185,7 @@ func (w *Watermark) addAhead(offset int64) {
 // compact joins done offsets into runs, so that one record that stays open for hours
 // costs no memory for the records that are done meanwhile. It runs again when open has
 // doubled.
-func (w *Watermark) compact() {
+func (w *watermark) compact() {
 	var all []openOffset
 	for _, o := range w.open {
 		if last := len(all) - 1; last >= 0 && o.state == done && all[last].state == done {
@@ -198,7 +198,7 @@ func (w *Watermark) compact() {
 }
 
 // advance removes the done offsets at the watermark.
-func (w *Watermark) advance() {
+func (w *watermark) advance() {
 	n := 0
 	for n < len(w.open) && w.open[n].state == done {
 		n++
@@ -212,7 +212,7 @@ func (w *Watermark) advance() {
 
 // find returns the entry of an offset, or nil if the offset is not in open. Records are mostly done
 // in the order of their offsets, so it looks first behind the offset that it found last.
-func (w *Watermark) find(offset int64) *openOffset {
+func (w *watermark) find(offset int64) *openOffset {
 	i := w.found + 1
 	if i >= len(w.open) || w.open[i].offset != offset {
 		i = sort.Search(len(w.open), func(i int) bool { return w.open[i].last >= offset })
@@ -225,7 +225,7 @@ func (w *Watermark) find(offset int64) *openOffset {
 }
 
 // Low returns the low watermark: everything below it is done.
-func (w *Watermark) Low() int64 {
+func (w *watermark) Low() int64 {
 	if len(w.open) > 0 {
 		return w.open[0].offset
 	}
@@ -240,7 +240,7 @@ func (w *Watermark) Low() int64 {
 
 // Runs lists the done offsets above the watermark, in order, including those that were not read
 // in their turn yet.
-func (w *Watermark) Runs() []wire.Run {
+func (w *watermark) Runs() []wire.Run {
 	var runs []wire.Run
 	for i := 0; i < len(w.open); i++ {
 		if w.open[i].state != done {

@@ -14,7 +14,7 @@ import (
 func TestWatermark_NeverPassesAnOpenOffset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		next := rapid.Int64Range(0, 100).Draw(t, "start")
-		w := NewWatermark(next)
+		w := newWatermark(next)
 		open := map[int64]bool{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 2).Draw(t, "step") {
@@ -47,7 +47,7 @@ func TestWatermark_NeverPassesAnOpenOffset(t *testing.T) {
 // An offset may stay open for hours: its row is locked, or its dead letter is not
 // accepted.
 func TestWatermark_AnOpenOffsetCostsNoMemoryForLaterOnes(t *testing.T) {
-	w := NewWatermark(0)
+	w := newWatermark(0)
 	w.Add(0)
 	for first := int64(1); first < 1_000_000; first += 100 {
 		for offset := first; offset < first+100; offset++ {
@@ -74,7 +74,7 @@ func TestWatermark_AnOpenOffsetCostsNoMemoryForLaterOnes(t *testing.T) {
 }
 
 func TestWatermark_ResetForgetsOpenOffsets(t *testing.T) {
-	w := NewWatermark(50)
+	w := newWatermark(50)
 	w.Add(50)
 	w.Add(51)
 	w.Reset(0)
@@ -84,7 +84,7 @@ func TestWatermark_ResetForgetsOpenOffsets(t *testing.T) {
 }
 
 func TestWatermark_ADroppedOffsetIsProcessedWhenReadAgain(t *testing.T) {
-	w := NewWatermark(0)
+	w := newWatermark(0)
 	for offset := range int64(6) {
 		w.Add(offset)
 	}
@@ -116,7 +116,7 @@ func TestWatermark_ADroppedOffsetIsProcessedWhenReadAgain(t *testing.T) {
 func TestWatermark_WhatIsTakenAheadIsProcessedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const end = 40
-		w := NewWatermark(0)
+		w := newWatermark(0)
 		processing, done := map[int64]bool{}, map[int64]bool{}
 		next := int64(0)
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
@@ -184,7 +184,7 @@ func TestWatermark_WhatIsTakenAheadIsProcessedOnce(t *testing.T) {
 
 // Each second record is done when it is taken, and then the others.
 func TestWatermark_RunsThatAreDoneAheadAreJoined(t *testing.T) {
-	w := NewWatermark(0)
+	w := newWatermark(0)
 	for _, first := range []int64{1, 2} {
 		for o := first; o < 1000; o += 2 {
 			w.Take(o)

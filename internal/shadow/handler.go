@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -30,7 +31,7 @@ const (
 // partition's loop.
 type handler struct {
 	*Shadow
-	*partition.Loop
+	loop    *partition.Loop
 	queue   []*entry       // to be asked about now, in log order
 	parked  byUntil        // not due yet
 	asking  bool           // a question is in flight
@@ -52,7 +53,7 @@ type entry struct {
 
 func (s *Shadow) newHandler(l *partition.Loop) partition.Handler {
 	l.SetLookBack(lookBack)
-	return &handler{Shadow: s, Loop: l}
+	return &handler{Shadow: s, loop: l}
 }
 
 // Turn implements partition.Handler.
@@ -64,11 +65,12 @@ func (h *handler) Turn() {
 	h.send()
 }
 
-// Fetch implements partition.Handler. It fetches when each order was asked about.
-func (h *handler) Fetch() {
-	if len(h.queue) == 0 && h.unacked < maxUnacked && !h.DeadLettersFull() {
-		h.FetchMore()
+// Room implements partition.Handler. There is room when each order was asked about.
+func (h *handler) Room() (partition.Room, time.Duration) {
+	if len(h.queue) == 0 && h.unacked < maxUnacked {
+		return partition.Next, 0
 	}
+	return partition.Nothing, 0
 }
 
 // Handle implements partition.Handler. It queues the records.
@@ -80,7 +82,7 @@ func (h *handler) Handle(f wire.Fetched) {
 			record, err = m.DecodeWithoutAttributes()
 		}
 		if err != nil {
-			h.DeadLetterUnreadable(r, err)
+			h.loop.DeadLetterUnreadable(r, err)
 			continue
 		}
 		o := record.Order
@@ -111,7 +113,7 @@ func (h *handler) ask() {
 	var outcomes []orderclose.Outcome
 	var err error
 	h.asking = true
-	h.Go(func(ctx context.Context) { outcomes, err = h.preview(ctx, batch) }, func() {
+	h.loop.Go(func(ctx context.Context) { outcomes, err = h.preview(ctx, batch) }, func() {
 		h.asking = false
 		h.apply(batch, outcomes, err)
 	})
@@ -120,7 +122,7 @@ func (h *handler) ask() {
 // apply makes a verdict of each outcome, or parks the order until it is due. After an error the
 // batch is asked about again. After a revocation the next owner reads the batch again.
 func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error) {
-	if h.Ctx.Err() != nil {
+	if h.loop.Ctx.Err() != nil {
 		return
 	}
 	if err != nil {
@@ -128,7 +130,7 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 			h.backoff = retry.NewBackOff()
 		}
 		if h.backoff.ShouldLog() {
-			h.Logger.Warn("the database does not say what a close would do, will retry", "err", err)
+			h.loop.Logger.Warn("the database does not say what a close would do, will retry", "err", err)
 		}
 		h.queue, h.askAt = slices.Concat(batch, h.queue), time.Now().Add(h.backoff.NextBackOff())
 		return
@@ -138,7 +140,7 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 	for i, o := range outcomes {
 		e := batch[i]
 		switch {
-		case !h.Current(e.generation): // its offset belongs to another record now
+		case !h.loop.Current(e.generation): // its offset belongs to another record now
 		case o.Verdict == orderclose.NotDue && len(h.parked) < maxParked:
 			e.until = now.Add(o.Remaining())
 			heap.Push(&h.parked, e)
@@ -160,22 +162,18 @@ func (h *handler) add(e *entry, o orderclose.Outcome) {
 
 // send starts to append the waiting verdicts, unless an append is in flight.
 func (h *handler) send() {
-	if len(h.verdicts) == 0 || h.Ctx.Err() != nil {
+	if len(h.verdicts) == 0 || h.loop.Ctx.Err() != nil || time.Now().Before(h.sendAt) {
 		return
 	}
-	n := len(h.verdicts)
-	wait, ok := h.Send(h.o.Topic, h.verdicts, func(sent partition.SendResult) {
+	verdicts := h.verdicts
+	h.verdicts = nil
+	h.loop.Send(h.o.Topic, verdicts, func(sent send.Result) {
 		for _, acked := range sent.Acked {
-			h.DoneAll(acked.Records)
+			h.unacked -= len(acked.Records)
 		}
-		h.unacked -= n - len(sent.Left)
+		h.unacked -= len(sent.Refused)
 		h.verdicts, h.sendAt = slices.Concat(sent.Left, h.verdicts), time.Now().Add(sent.Pause)
 	})
-	if ok {
-		h.verdicts = nil
-	} else {
-		h.sendAt = time.Now().Add(wait)
-	}
 }
 
 // Sleep implements partition.Handler.

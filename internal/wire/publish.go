@@ -29,9 +29,6 @@ type Publisher struct {
 	// Topic returns the topic for a record with this due time now. It is called for
 	// each attempt.
 	Topic func(due time.Time) string
-	// Failed is called after each attempt that did not succeed, unless the record was
-	// refused. May be nil.
-	Failed func(topic string)
 }
 
 // Publish appends the order's record and returns when all in-sync replicas have it.
@@ -55,9 +52,6 @@ func (p Publisher) Publish(ctx context.Context, o orderclose.Order) error {
 		}
 		if errors.Is(err, ErrRefused) {
 			return fmt.Errorf("schedule order %q: %w", o.ID, err)
-		}
-		if p.Failed != nil {
-			p.Failed(topic)
 		}
 		if !retry.Sleep(ctx, pauses.NextBackOff()) {
 			return fmt.Errorf("schedule order %q: %w; last attempt: %w", o.ID, context.Cause(ctx), err)

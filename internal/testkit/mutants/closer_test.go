@@ -4,7 +4,7 @@ package mutants
 var closerMutants = []mutant{
 	{
 		name:  "the closer commits before the close",
-		edits: []edit{{"closer/handler.go", "	for len(requests) > 0 && h.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.Done(e.message.Generation, e.message.Offset)\n	}\n	h.Commit()\n	for len(requests) > 0 && h.Ctx.Err() == nil {\n"}},
+		edits: []edit{{"closer/handler.go", "	for len(requests) > 0 && h.loop.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.loop.Done(e.message.Generation, e.message.Offset)\n	}\n	h.loop.Commit()\n	for len(requests) > 0 && h.loop.Ctx.Err() == nil {\n"}},
 		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
 	},
 	{
@@ -54,7 +54,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a closer with too many pending dead letters reads on",
-		edits: []edit{{"closer/handler.go", "h.memory.Share()/2) && !h.DeadLettersFull() &&", "h.memory.Share()/2) &&"}},
+		edits: []edit{{"internal/partition/loop.go", "	if l.reader.busy || l.dead.full() {\n", "	if l.reader.busy {\n"}},
 		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
@@ -84,7 +84,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "the orders of a category wait on when its pause has ended",
-		edits: []edit{{"closer/paused.go", "		h.wakePaused(category, now)\n", ""}},
+		edits: []edit{{"closer/paused.go", "		h.buffer.wakePaused(category, now)\n", ""}},
 		pkg:   "closer", run: "PausedOrdersDoNotLoad", says: "after the pause of a category",
 	},
 	{
@@ -99,12 +99,12 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a closer waits for the bucket that its retries go to",
-		edits: []edit{{"closer/retries.go", "		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })\n", "		h.handleSent(records, h.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
-		pkg:   "closer", run: "FailingBucketsDelay", says: "in delay_10s (-want +got)",
+		edits: []edit{{"closer/retries.go", "		h.loop.Send(topic, records, h.handleSent)\n", "		h.loop.SendNow(topic, records, h.handleSent)\n"}},
+		pkg:   "closer", run: "FailingBucketsDelay", says: "after it was due",
 	},
 	{
 		name:  "a slow store is taken for one that hangs",
-		edits: []edit{{"closer/handler.go", "h.replay, h.Beat)", "h.replay, func() {})"}},
+		edits: []edit{{"closer/handler.go", "h.replay, h.loop.Beat)", "h.replay, func() {})"}},
 		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "partition loop hangs",
 	},
 	{

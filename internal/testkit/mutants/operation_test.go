@@ -109,7 +109,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a shadow run commits records before their verdicts are acked",
-		edits: []edit{{"internal/shadow/handler.go", "	h.unacked++\n", "	h.unacked++\n	h.Done(e.generation, e.offset)\n"}},
+		edits: []edit{{"internal/shadow/handler.go", "	h.unacked++\n", "	h.unacked++\n	h.loop.Done(e.generation, e.offset)\n"}},
 		pkg:   "internal/shadow", run: "TestShadow_AnswersAreBounded", says: "done below",
 	},
 	{

@@ -14,7 +14,7 @@ var outboxMutants = []mutant{
 	},
 	{
 		name:  "a partition without a leader is tried in each batch",
-		edits: []edit{{"outbox/unavailable.go", "	case !canProbe, time.Now().Before(o.until):\n", "	case !canProbe:\n"}},
+		edits: []edit{{"internal/send/health.go", "	wait = max(time.Until(f.until), 0)\n", ""}},
 		pkg:   "outbox", run: "TestDispatcher_APartition", says: "left (-want +got)",
 	},
 	{
@@ -24,12 +24,12 @@ var outboxMutants = []mutant{
 	},
 	{
 		name:  "a row that Kafka rejects is deleted without a dead letter",
-		edits: []edit{{"outbox/publish.go", "			b.refuse(m, partition.CauseRefused, errors.Join(err, err2))\n", "			_, _ = m, errors.Join(err, err2)\n			b.ack([]wire.RawRecord{r})\n"}},
+		edits: []edit{{"outbox/publish.go", "			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n", "			_, _ = m, errors.Join(r.Err, err)\n			b.ack([]wire.RawRecord{r.Record})\n"}},
 		pkg:   "outbox", run: "TestDispatcher_ARejectedRow", says: "dead letters []",
 	},
 	{
 		name:  "one rejected row makes dead letters of all rows of its request",
-		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		onRefused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			onRefused(r, err)\n		}\n		return len(records), nil\n"}},
+		edits: []edit{{"internal/send/sender.go", "	case len(records) == 1:\n		r.Refused = append(r.Refused, Refusal{records[0], err})\n		return 1, nil\n", "	case len(records) > 0:\n		for _, one := range records {\n			r.Refused = append(r.Refused, Refusal{one, err})\n		}\n		return len(records), nil\n"}},
 		pkg:   "outbox", run: "TestDispatcher_ARejectedRow", says: "published (-want +got)",
 	},
 	{

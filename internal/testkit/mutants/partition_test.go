@@ -20,7 +20,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "pending dead letters are bounded in bytes only",
-		edits: []edit{{"internal/partition/deadletters.go", "len(d.waiting)+len(d.inFlight) >= maxPending || d.bytes >= maxPendingBytes", "d.bytes >= maxPendingBytes"}},
+		edits: []edit{{"internal/partition/deadletters.go", "d.records >= maxPending || d.bytes >= maxPendingBytes", "d.bytes >= maxPendingBytes"}},
 		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "small: full with",
 	},
 	{
@@ -30,8 +30,8 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "dead letters of one partition that fails are forgotten",
-		edits: []edit{{"internal/partition/append.go", "left, err = append(left, part...), failed", "err = failed"}},
-		pkg:   "internal/partition", run: "TestDeadLetters_|TestOut_", says: "want each once",
+		edits: []edit{{"internal/partition/deadletters.go", "append(d.waiting, r.Left...), time.Now()", "d.waiting, time.Now()"}},
+		pkg:   "internal/partition", run: "TestSend_RecordsOfAMissing", says: "want each once",
 	},
 	{
 		name:  "an answer about a record of a recreated log marks an offset of the new one",
@@ -55,37 +55,37 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "an append in a loop has no time limit",
-		edits: []edit{{"internal/partition/senders.go", "	ctx, cancel := context.WithTimeout(claimCtx, SendTime)\n", "	ctx, cancel := context.WithCancel(claimCtx)\n"}},
-		pkg:   "internal/partition", run: "TestSenders_APartition", says: "after 1h0m0s",
+		edits: []edit{{"internal/partition/appends.go", "	if f.sender == l.patient {\n", "	if f.sender != nil {\n"}},
+		pkg:   "internal/partition", run: "TestSend_APartition", says: "after 1h0m0s",
 	},
 	{
 		name:  "another append is begun after the partition was revoked",
-		edits: []edit{{"internal/partition/appender.go", "		if ctx.Err() != nil {\n			return ctx.Err()\n		}\n		lingering", "		lingering"}},
-		pkg:   "internal/partition", run: "TestOut_", says: "want the one that was in flight",
+		edits: []edit{{"internal/send/sender.go", "		if ctx.Err() != nil {\n			return ctx.Err()\n		}\n		at,", "		at,"}},
+		pkg:   "internal/send", run: "TestAppend_StartsNothing", says: "want the one that was in flight",
 	},
 	{
 		name:  "all records of a refused request become dead letters",
-		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		onRefused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			onRefused(r, err)\n		}\n		return len(records), nil\n"}},
-		pkg:   "internal/partition", run: "TestOut_OnlyRefusedRecords", says: "0 acked",
+		edits: []edit{{"internal/send/sender.go", "	case len(records) == 1:\n		r.Refused = append(r.Refused, Refusal{records[0], err})\n		return 1, nil\n", "	case len(records) > 0:\n		for _, one := range records {\n			r.Refused = append(r.Refused, Refusal{one, err})\n		}\n		return len(records), nil\n"}},
+		pkg:   "internal/partition", run: "TestSend_OnlyRefusedRecords", says: "appended (-want +got)",
 	},
 	{
 		name:  "a partition without a leader holds up the others of its topic",
-		edits: []edit{{"internal/partition/appender.go", "		parts.Go(func() {\n", "		func(do func()) { do() }(func() {\n"}},
-		pkg:   "internal/partition", run: "TestSenders_APartition", says: "acked, left",
+		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			l.sendPart(flight{s, began}, send.Destination{Topic: topic, Partition: p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, began})\n			then(s.Append(ctx, send.Destination{Topic: topic, Partition: p}, part))\n			cancel()\n		}\n"}},
+		pkg:   "internal/partition", run: "TestSend_APartition", says: "Send: after 5s",
 	},
 	{
 		name:  "a topic that accepts no records is tried in each turn",
-		edits: []edit{{"internal/partition/senders.go", "	t.retryAt = time.Now().Add(t.pause)\n", ""}},
-		pkg:   "internal/partition", run: "TestSenders_ATopic", says: "tries, want",
+		edits: []edit{{"internal/send/health.go", "f.busy, f.until, r.Pause = false, now.Add(f.rest), f.rest", "f.busy, f.until, r.Pause = false, now, f.rest"}},
+		pkg:   "internal/send", run: "TestAppend_AfterAFailure", says: "while the partition rests",
 	},
 	{
 		name:  "a position is committed before its loss is published",
-		edits: []edit{{"internal/partition/losses.go", "	c.Hold()\n", ""}},
+		edits: []edit{{"internal/partition/losses.go", "	l.committer.Hold()\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_ContinuesAtTheLogStart|TestRelay_AFailingControlTopic", says: "before the notice of the loss was appended",
 	},
 	{
 		name:  "a loop that hangs is not noticed",
-		edits: []edit{{"internal/partition/watchdog.go", "			if p.Silent() <= StuckAfter {\n", "			if p.Silent() <= 1000*StuckAfter {\n"}},
+		edits: []edit{{"internal/partition/watchdog.go", "			if p.Silent() <= stuckAfter {\n", "			if p.Silent() <= 1000*stuckAfter {\n"}},
 		pkg:   "internal/partition", run: "TestWatchdog_", says: "stuck 0 times",
 	},
 	{
@@ -100,7 +100,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "an owner that was stopped for long does not confirm its claim",
-		edits: []edit{{"internal/partition/out.go", "	return !late || o.opts.Claim.Confirm == nil ||", "	return late || !late || o.opts.Claim.Confirm == nil ||"}},
+		edits: []edit{{"internal/partition/loop.go", "	return !late || l.Claim.Confirm == nil ||", "	return late || !late || l.Claim.Confirm == nil ||"}},
 		pkg:   "delayrelay", run: "AfterAPause", says: "record moved: true",
 	},
 }

@@ -5,22 +5,22 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "a partition of the close topic without a leader delays the others",
-		edits: []edit{{"delayrelay/forward.go", "	if h.SendParts(h.o.CloseTopic, records, h.handleForwarded) {\n", "	if len(records) == 0 {\n"}},
+		edits: []edit{{"internal/partition/appends.go", "	if len(own) == len(records) && !l.split[topic] {\n", "	if parts != nil {\n		own = records\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AClosePartition", says: "of the healthy partition were appended, the latest",
 	},
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/forward.go", "	sent := h.SendNow(h.o.CloseTopic, records)\n", "	h.DoneAll(records)\n	h.Commit()\n	sent := h.SendNow(h.o.CloseTopic, records)\n"}},
+		edits: []edit{{"delayrelay/forward.go", "		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		for _, r := range records {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
 		name:  "the relay frees the memory of a fetch before its records are appended",
-		edits: []edit{{"delayrelay/handler.go", "	h.Fetch() // runs while due records are appended\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.Fetch()\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	h.releaseDue()\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.releaseDue()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the close topic (-want +got)",
 	},
 	{
 		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"internal/partition/loop.go", "	l.out.Wait(l.committer.DoneAll)\n	l.committer.Commit(time.Now(), true)\n", "	l.out.Wait(l.committer.DoneAll)\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	l.committer.Commit(time.Now(), true)\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_AStopCommits", says: "after the stop, want 2",
 	},
 	{
@@ -35,7 +35,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/handler.go", "		h.DeadLetterUnreadable(*r, err)", "		h.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/handler.go", "		h.loop.DeadLetterUnreadable(*r, err)", "		h.loop.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
 	},
 	{
@@ -55,7 +55,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a full window forgets urgent records that it has not read again yet",
-		edits: []edit{{"delayrelay/handler.go", "h.dropped.any && h.NextOffset() >= h.readTo && ", "h.dropped.any && "}},
+		edits: []edit{{"delayrelay/handler.go", "h.dropped.any && h.loop.NextOffset() >= h.readTo && ", "h.dropped.any && "}},
 		pkg:   "delayrelay", run: "TestRelay_AFullWindowReadsAll", says: "the last urgent record was",
 	},
 	{
@@ -75,17 +75,17 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the close topic is waited for without a limit, and hops with it",
-		edits: []edit{{"internal/partition/senders.go", "	t.records = records\n	t.begin()\n	t.append(s.ctx)\n", "	t.records = records\n	t.begin()\n	t.try(s.ctx, topic, records, &t.sent)\n"}},
+		edits: []edit{{"internal/partition/appends.go", "		r = l.sender.Append(ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own)\n", "		r = l.sender.Append(l.Ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own)\n"}},
 		pkg:   "delayrelay", run: "AFailingCloseTopicDelays", says: "while the close topic accepts nothing",
 	},
 	{
 		name:  "a hop that is nearly due is sent to a topic that fails",
-		edits: []edit{{"delayrelay/hops.go", "	if h.Failing(topic) {\n", "	if h.Failing(topic) && len(records) == 0 {\n"}},
+		edits: []edit{{"delayrelay/hops.go", "	if h.loop.Failing(topic) {\n", "	if h.loop.Failing(topic) && len(records) == 0 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDelayTopic", says: "late",
 	},
 	{
 		name:  "an append beside the loop that hangs is not noticed",
-		edits: []edit{{"internal/partition/loop.go", "		if !l.out.Hangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
+		edits: []edit{{"internal/partition/loop.go", "		if !l.appendHangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AbandonsTheProcessWhenAHopHangs", says: "OnHang was not called",
 	},
 	{
@@ -110,7 +110,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a relay with too many pending dead letters reads on",
-		edits: []edit{{"delayrelay/handler.go", "	if h.DeadLettersFull() || h.Fetching() {\n", "	if h.Fetching() {\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	if l.reader.busy || l.dead.full() {\n", "	if l.reader.busy {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{

@@ -1,0 +1,310 @@
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// sendAll sends records until all are acked or refused, or returns false if the claim
+// ends first.
+func sendAll(l *Loop, topic string, records []wire.RawRecord, acked func(records []wire.RawRecord)) bool {
+	left := len(records)
+	var then func(send.Result)
+	then = func(r send.Result) {
+		for _, a := range r.Acked {
+			acked(a.Records)
+			left -= len(a.Records)
+		}
+		left -= len(r.Refused)
+		if len(r.Left) > 0 {
+			l.Go(func(context.Context) { retry.Sleep(l.Ctx, r.Pause) }, func() {
+				if l.Ctx.Err() == nil {
+					l.Send(topic, r.Left, then)
+				}
+			})
+		}
+	}
+	l.Send(topic, records, then)
+	l.play(func() bool { return left == 0 })
+	return left == 0
+}
+
+func TestSend_RetriesUntilAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		log := &fakeLog{append: func(string, []wire.RawRecord) error {
+			if tries++; tries < 5 {
+				return errDown
+			}
+			return nil
+		}}
+		var acked []string
+		ok := sendAll(newTestLoop(t.Context(), log), "target", records("a", "b"), func(records []wire.RawRecord) {
+			for _, r := range records {
+				acked = append(acked, string(r.Key()))
+			}
+		})
+		if diff := cmp.Diff([]string{"a", "b"}, acked); !ok || diff != "" {
+			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
+		}
+	})
+}
+
+func TestSend_ReturnsSoonAfterARevocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		log := &fakeLog{append: func(string, []wire.RawRecord) error { return errDown }}
+		begin := time.Now()
+		ok := sendAll(newTestLoop(ctx, log), "target", records("a"), func([]wire.RawRecord) { t.Error("acked") })
+		if ok {
+			t.Error("reported success after the claim has ended")
+		}
+		if took := time.Since(begin); took > time.Minute+retry.LingerTime+time.Second {
+			t.Errorf("returned %v after the claim began", took)
+		}
+	})
+}
+
+func TestSend_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	log := &fakeLog{append: func(string, []wire.RawRecord) error { t.Error("appended"); return nil }}
+	l := newTestLoop(ctx, log)
+	if sendAll(l, "target", records("a"), nil) {
+		t.Error("reported success")
+	}
+	l.Claim.Confirm = func(context.Context) error { t.Error("confirmed"); return nil }
+	l.wake = time.Time{}
+	if l.StillAssigned() {
+		t.Error("a claim that has ended is still assigned")
+	}
+}
+
+func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{append: func(topic string, records []wire.RawRecord) error {
+			if topic == "target" && slices.ContainsFunc(records, func(r wire.RawRecord) bool { return string(r.Key()) == "huge" }) {
+				return wire.ErrRefused
+			}
+			return nil
+		}}
+		l := newTestLoop(t.Context(), log)
+		for offset := range int64(4) {
+			l.committer.Add(offset)
+		}
+		ok := sendAll(l, "target", records("a", "b", "huge", "c"), func([]wire.RawRecord) {})
+		l.play(func() bool { return l.committer.Low() == 4 })
+		want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
+		if diff := cmp.Diff(want, log.appended); !ok || diff != "" {
+			t.Errorf("ok %v, appended (-want +got):\n%s", ok, diff)
+		}
+	})
+}
+
+// The topic was recreated with fewer partitions between GroupForClaim and the append. The same
+// holds for the dead-letter topic.
+func TestSend_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64 // appends to several partitions run at once
+		log := &fakeLog{}
+		shrink := func() {
+			asked.Store(0)
+			log.counts = func() int {
+				if asked.Add(1) == 1 {
+					return 4
+				}
+				return 2
+			}
+		}
+		l := newTestLoop(t.Context(), log)
+		shrink()
+		var acked []string
+		ok := sendAll(l, "target", records("a", "b", "c", "d", "e"), func(records []wire.RawRecord) {
+			for _, r := range records {
+				acked = append(acked, string(r.Key()))
+			}
+		})
+		slices.Sort(acked)
+		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, acked); !ok || diff != "" {
+			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
+		}
+		shrink()
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			l.DeadLetter(wire.Message{Key: []byte(key)}, "bad_due", "")
+		}
+		l.play(func() bool { return l.dead.records == 0 })
+		if len(log.appended["dead"]) != 5 {
+			t.Errorf("dead letters %v, want each once", log.appended["dead"])
+		}
+	})
+}
+
+// The other partitions are of the same topic. The partitions are appended to in random order, so
+// one round proves little.
+func TestSend_APartitionThatFailsDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			begin := time.Now()
+			log := &fakeLog{counts: func() int { return 3 }, append: func(_ string, records []wire.RawRecord) error {
+				if string(records[0].Key()) == "b" && time.Since(begin) < time.Hour {
+					return errDown
+				}
+				return nil
+			}}
+			l := newTestLoop(t.Context(), log)
+			for name, do := range map[string]func(string, []wire.RawRecord, func(send.Result)){"Send": l.Send, "SendNow": l.SendNow} {
+				began := time.Now()
+				results, acked, left := 0, 0, ""
+				do(name, records("a", "b", "c"), func(r send.Result) {
+					results++
+					for _, a := range r.Acked {
+						if acked += len(a.Records); time.Since(began) > 0 {
+							t.Errorf("%s: acked after %v", name, time.Since(began))
+						}
+					}
+					for _, r := range r.Left {
+						left += string(r.Key())
+					}
+				})
+				l.play(func() bool { return results == 3 })
+				if left != "b" || acked != 2 || time.Since(began) > send.MaxTime {
+					t.Errorf("%s: after %v %d acked, left %q", name, time.Since(began), acked, left)
+				}
+			}
+		}
+	})
+}
+
+// Each rest is longer, and the topic is used again once it works.
+func TestSend_ATopicThatFailsRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, tries := time.Now(), 0
+		log := &fakeLog{append: func(string, []wire.RawRecord) error {
+			if time.Since(begin) < time.Hour {
+				return errDown
+			}
+			return nil
+		}}
+		l, acked := newTestLoop(t.Context(), log), 0
+		var then func(send.Result)
+		then = func(r send.Result) {
+			for _, a := range r.Acked {
+				acked += len(a.Records)
+			}
+			if tries++; len(r.Left) > 0 {
+				time.Sleep(r.Pause)
+				l.Send("target", r.Left, then)
+			}
+		}
+		l.Send("target", records("a"), then)
+		l.play(func() bool {
+			if l.appendHangs() {
+				t.Fatal("the append counts as hanging")
+			}
+			return acked > 0
+		})
+		if most := int(time.Hour/(send.MaxTime+send.MaxRest)) + 10; tries > most || time.Since(begin) > time.Hour+10*time.Second {
+			t.Errorf("%d tries, want %d at most; acked after %v", tries, most, time.Since(begin))
+		}
+		if l.Failing("target") || !l.FailingSince().IsZero() {
+			t.Error("the topic still counts as failing")
+		}
+	})
+}
+
+// A notice of a loss stands for no record of the claim.
+func TestLosses_ARefusedLossIsNoDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
+			if topic == "control" {
+				return wire.ErrRefused
+			}
+			return nil
+		}}
+		var logged strings.Builder
+		l := newTestLoop(t.Context(), log)
+		l.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		var committed []int64
+		l.committer = newCommitter(wire.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
+		l.Claim.NoCommit = true
+		l.reportMissingCommit()
+		l.committer.Add(0)
+		l.play(func() bool { return len(committed) > 0 })
+		if diff := cmp.Diff([]int64{0}, committed); diff != "" || l.committer.Low() != 0 || len(log.appended) != 0 || l.dead.records != 0 {
+			t.Errorf("done below %d, appended %v, committed (-want +got):\n%s", l.committer.Low(), log.appended, diff)
+		}
+		if !strings.Contains(logged.String(), "orderclose topics check") {
+			t.Errorf("the log does not say what to do: %s", logged.String())
+		}
+	})
+}
+
+// While the control topic accepts nothing, the loop is not busy with it.
+func TestLosses_AFailingControlTopicIsTriedWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, begin := 0, time.Now()
+		log := &fakeLog{counts: func() int { // partitions of the topic
+			if tries++; time.Since(begin) < time.Hour {
+				return 0
+			}
+			return 1
+		}}
+		l := newTestLoop(t.Context(), log)
+		l.publishLoss(wire.Range{First: 1, Last: 2}, "gone")
+		l.play(func() bool { return l.committer.holds == 0 })
+		if took := time.Since(begin); tries > int(time.Hour/send.MaxRest)+10 || took > time.Hour+send.MaxRest+2*time.Second {
+			t.Errorf("%d tries, appended after %v", tries, took)
+		}
+	})
+}
+
+func TestDeadLetters_ARefusingTopicDelaysNoAppend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, tries := time.Now(), 0
+		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
+			if topic != "dead" {
+				return nil
+			}
+			if tries++; time.Since(begin) < time.Hour {
+				return wire.ErrRefused
+			}
+			return nil
+		}}
+		l := newTestLoop(t.Context(), log)
+		l.DeadLetter(wire.Message{Key: []byte("poison")}, "bad_due", "")
+		if !sendAll(l, "target", records("well"), func([]wire.RawRecord) {}) || time.Since(begin) > time.Second {
+			t.Error("append failed")
+		}
+		l.play(func() bool { return l.dead.records == 0 })
+		if took := time.Since(begin); took < time.Hour || took > time.Hour+10*time.Second || tries > int(time.Hour/deadLetterRetryPause)+10 {
+			t.Errorf("appended after %v and %d tries", took, tries)
+		}
+	})
+}
+
+// Only the append that is in flight is waited for.
+func TestDeadLetters_AreNotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		appends := 0
+		log := &fakeLog{append: func(string, []wire.RawRecord) error { appends++; time.Sleep(time.Hour); return nil }}
+		l := newTestLoop(t.Context(), log)
+		l.DeadLetter(wire.Message{Key: []byte("poison")}, "bad_due", "")
+		l.play(func() bool { return l.dead.records == 0 })
+		if appends != 1 {
+			t.Errorf("%d appends: an answer that takes long leaves duplicates", appends)
+		}
+	})
+}
