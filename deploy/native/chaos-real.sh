@@ -51,7 +51,7 @@ go build -o "$dir/orderclose" ./cmd/orderclose
 go build -o "$dir/chaosreal" ./internal/testkit/chaosreal
 mkdir "$dir/servers"
 
-"$dir/chaosreal" "$dir/servers" "$native" "$dir/orderclose" "$report" </dev/null &
+"$dir/chaosreal" "$dir/servers" "$dir/orderclose" "$report" </dev/null &
 program=$!
 code=0
 wait "$program" || code=$?

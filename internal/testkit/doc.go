@@ -11,7 +11,7 @@
 //	link.go            one connection through the proxy, and its two directions
 //
 // Its subfolders have what judges a run of the whole pipeline (checker), the suite that each kind of
-// database must pass (storetest), a checkout that makes orders (scenario), a reader of the runbook
-// (runbook), and the tests of the whole pipeline: in virtual time (simulation), on real servers
+// database must pass (storetest), a checkout that makes orders (scenario), real servers (servers) and
+// processes (process), a reader of the runbook (runbook), and the tests of the whole pipeline: in virtual time (simulation), on real servers
 // (realtest), and with code that is broken on purpose (mutants).
 package testkit

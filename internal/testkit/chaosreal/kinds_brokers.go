@@ -12,15 +12,17 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // brokerKinds disturb the brokers, and the network to them.
 var brokerKinds = []kind{
 	{name: "kill-broker", does: "one broker by SIGKILL, started again", least: 2 * time.Second, most: 6 * time.Second, on: onBrokers,
-		play: func(w *world, e event) error { return w.withoutBroker(e, syscall.SIGKILL) }},
+		play: func(w *world, e event) error { return w.killed(e, w.cluster.brokers[e.N%3]) }},
 	{name: "stop-broker", does: "one broker by SIGTERM, so that it hands its leaders over, started again", least: 2 * time.Second, most: 5 * time.Second, on: onBrokers,
-		play: func(w *world, e event) error { return w.withoutBroker(e, syscall.SIGTERM) }},
-	{name: "freeze-broker", does: "one broker by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onBrokers, play: (*world).freezeBroker},
+		play: (*world).withoutBroker},
+	{name: "freeze-broker", does: "one broker by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onBrokers,
+		play: func(w *world, e event) error { return w.frozen(e, w.cluster.brokers[e.N%3]) }},
 	{name: "no-quorum", does: "two brokers by SIGKILL, started again", least: time.Second, most: 4 * time.Second, on: onBrokers, play: (*world).noQuorum},
 	{name: "refused-appends", does: "min.insync.replicas is 3 and one broker is stopped, so that every append is refused; both undone", least: 2 * time.Second, most: 5 * time.Second, on: onBrokers, play: (*world).refusedAppends},
 	{name: "full-disk-broker", does: "the disk of one broker is filled until it stops; then the space is freed and it is started again", least: 3 * time.Second, most: 6 * time.Second, on: onBrokers, needs: needsDisk, play: (*world).fullBroker},
@@ -69,46 +71,43 @@ func (w *world) links(e event, do func(*testkit.Proxy)) error {
 	return nil
 }
 
-func (w *world) withoutBroker(e event, sig syscall.Signal) error {
+// killed kills a server and starts it again.
+func (w *world) killed(e event, s *servers.Server) error {
+	if err := s.Kill(); err != nil {
+		return err
+	}
+	w.hold(e)
+	return w.restart(s)
+}
+
+// frozen stops a server by SIGSTOP for a while.
+func (w *world) frozen(e event, s *servers.Server) error {
+	if err := s.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	w.hold(e)
+	return s.Signal(syscall.SIGCONT)
+}
+
+// withoutBroker stops a broker in order and starts it again.
+func (w *world) withoutBroker(e event) error {
 	b := w.cluster.brokers[e.N%3]
-	if err := w.endServer(b, sig); err != nil {
+	if err := b.Stop(w.ctx); err != nil {
 		return err
 	}
 	w.hold(e)
 	return w.restart(b)
 }
 
-// endServer ends a server, by SIGTERM or SIGKILL.
-func (w *world) endServer(s *server, sig syscall.Signal) error {
-	if sig == syscall.SIGTERM {
-		return s.stopInOrder(w.ctx)
-	}
-	return s.signal(sig)
-}
-
 // restart starts a server that was ended. The start may fail, as when a broker dies again because
 // it does not know yet that its disk has room.
-func (w *world) restart(s *server) error {
-	return w.eventually(func() error {
-		if s.pid() != 0 {
-			return nil
-		}
-		return s.start(w.ctx)
-	})
-}
-
-func (w *world) freezeBroker(e event) error {
-	b := w.cluster.brokers[e.N%3]
-	if err := b.signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	w.hold(e)
-	return b.signal(syscall.SIGCONT)
+func (w *world) restart(s *servers.Server) error {
+	return w.eventually(func() error { return s.Restart(w.ctx) })
 }
 
 func (w *world) noQuorum(e event) error {
 	first, second := w.cluster.brokers[e.N%3], w.cluster.brokers[(e.N+1)%3]
-	err := errors.Join(first.signal(syscall.SIGKILL), second.signal(syscall.SIGKILL))
+	err := servers.KillAll(first, second)
 	w.hold(e)
 	// Together: alone, the first finds no majority and does not come up.
 	up := make(chan error, 1)
@@ -120,7 +119,7 @@ func (w *world) refusedAppends(e event) error {
 	if err := w.configureTopics("min.insync.replicas", "3"); err != nil {
 		return err
 	}
-	err := w.withoutBroker(e, syscall.SIGTERM)
+	err := w.withoutBroker(e)
 	return errors.Join(err, w.configureTopics("min.insync.replicas", "2"))
 }
 
@@ -155,7 +154,7 @@ func fill(folder string) (free func() error, err error) {
 
 func (w *world) fullBroker(e event) error {
 	b := w.cluster.brokers[e.N%3]
-	free, err := fill(filepath.Join(b.dir, "data"))
+	free, err := fill(filepath.Join(b.Dir, "data"))
 	if err != nil {
 		return err
 	}
@@ -165,21 +164,19 @@ func (w *world) fullBroker(e event) error {
 	}
 	// A broker whose only disk has failed stops by itself. One that is still stopping, or had
 	// nothing to write, is ended as an operator would.
-	if b.pid() != 0 {
-		if err := b.signal(syscall.SIGKILL); err != nil && b.pid() != 0 {
-			return fmt.Errorf("after a full disk: %w", err)
-		}
+	if err := b.Kill(); err != nil {
+		return fmt.Errorf("after a full disk: %w", err)
 	}
 	return w.restart(b)
 }
 
-// stepped sets the clock of a server off for a while.
-func (w *world) stepped(e event, s *server, by time.Duration) error {
-	if err := s.step(by); err != nil {
+// stepped sets the clock of the database off for a while.
+func (w *world) stepped(e event, by time.Duration) error {
+	if err := w.cluster.step(by); err != nil {
 		return err
 	}
 	w.hold(e)
-	err := s.step(0)
+	err := w.cluster.step(0)
 	w.wait(1500 * time.Millisecond) // the server reads its clock's file once a second
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -24,24 +23,12 @@ const (
 // databaseKinds disturb the database, and the network between it and the pipeline.
 var databaseKinds = []kind{
 	{name: "kill-database", does: "the database by SIGKILL, started again", least: 500 * time.Millisecond, most: 3 * time.Second, on: onDatabase, forgets: true,
-		play: func(w *world, e event) error {
-			if err := w.cluster.database.signal(syscall.SIGKILL); err != nil {
-				return err
-			}
-			w.hold(e)
-			return w.restart(w.cluster.database)
-		}},
+		play: func(w *world, e event) error { return w.killed(e, w.cluster.database) }},
 	{name: "freeze-database", does: "the database by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onDatabase,
-		play: func(w *world, e event) error {
-			if err := w.cluster.database.signal(syscall.SIGSTOP); err != nil {
-				return err
-			}
-			w.hold(e)
-			return w.cluster.database.signal(syscall.SIGCONT)
-		}},
+		play: func(w *world, e event) error { return w.frozen(e, w.cluster.database) }},
 	{name: "full-disk-database", does: "the disk of the database is filled, then the space is freed", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase, needs: needsDisk, forgets: true,
 		play: func(w *world, e event) error {
-			free, err := fill(w.cluster.database.dir)
+			free, err := fill(w.cluster.database.Dir)
 			if err != nil {
 				return err
 			}
@@ -76,12 +63,12 @@ var databaseKinds = []kind{
 	{name: "database-clock-ahead", does: "the clock of the database is set ahead by half a minute, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: ahead,
 		play: func(w *world, e event) error {
 			defer w.witness.Blind(ahead + 10*time.Second)()
-			return w.stepped(e, w.cluster.database, ahead)
+			return w.stepped(e, ahead)
 		}},
 	{name: "database-clock-behind", does: "the clock of the database is set back by 10 s, then right again", least: 3 * time.Second, most: 6 * time.Second, on: onDatabase, needs: needsClock, step: behind,
 		play: func(w *world, e event) error {
 			defer w.witness.Blind(5 * time.Second)()
-			return w.stepped(e, w.cluster.database, behind)
+			return w.stepped(e, behind)
 		}},
 	{name: "database-cut", does: "all connections to the database are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
@@ -146,7 +133,7 @@ func (w *world) rootExec(query string) error {
 // session opens a session, executes statements in it, waits, and ends it, which undoes them.
 func (w *world) session(e event, queries ...string) error {
 	return w.eventually(func() error {
-		db, err := sql.Open("mysql", w.cluster.dsn("root", w.cluster.databaseAddr, strings.TrimSuffix(w.prefix, "_")))
+		db, err := sql.Open("mysql", w.cluster.dsn("root", strings.TrimSuffix(w.prefix, "_")))
 		if err != nil {
 			return err
 		}
@@ -192,7 +179,7 @@ func (w *world) tooMany(e event) error {
 	}
 	var hold sync.WaitGroup
 	hold.Go(func() {
-		db, err := sql.Open("mysql", w.cluster.dsn("pipeline", w.cluster.databaseAddr, strings.TrimSuffix(w.prefix, "_")))
+		db, err := sql.Open("mysql", w.cluster.dsn("pipeline", strings.TrimSuffix(w.prefix, "_")))
 		if err != nil {
 			return
 		}

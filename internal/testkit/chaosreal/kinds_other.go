@@ -17,21 +17,9 @@ import (
 // redisKinds disturb Redis, and the network to it.
 var redisKinds = []kind{
 	{name: "kill-redis", does: "Redis by SIGKILL, started again empty", least: time.Second, most: 5 * time.Second, on: onRedis,
-		play: func(w *world, e event) error {
-			if err := w.cluster.redis.signal(syscall.SIGKILL); err != nil {
-				return err
-			}
-			w.hold(e)
-			return w.restart(w.cluster.redis)
-		}},
+		play: func(w *world, e event) error { return w.killed(e, w.cluster.redis) }},
 	{name: "freeze-redis", does: "Redis by SIGSTOP, then SIGCONT", least: 2 * time.Second, most: 6 * time.Second, on: onRedis,
-		play: func(w *world, e event) error {
-			if err := w.cluster.redis.signal(syscall.SIGSTOP); err != nil {
-				return err
-			}
-			w.hold(e)
-			return w.cluster.redis.signal(syscall.SIGCONT)
-		}},
+		play: func(w *world, e event) error { return w.frozen(e, w.cluster.redis) }},
 	{name: "flush-redis", does: "FLUSHALL, three times: a sweep loses its lock", least: time.Second, most: 3 * time.Second, on: onRedis,
 		play: func(w *world, e event) error {
 			var errs []error
@@ -114,7 +102,7 @@ var otherKinds = []kind{
 			w.locks["closer"].Lock()
 			defer w.locks["closer"].Unlock()
 			p := w.parts["closer"][e.N%perRole]
-			return w.withConfigDo(e, func(text string) string { return "bucket: 7\n" + text }, func() { p.end(syscall.SIGTERM); p.start() })
+			return w.withConfigDo(e, func(text string) string { return "bucket: 7\n" + text }, func() { _ = p.End(syscall.SIGTERM, 0); _ = p.Start() })
 		}},
 	{name: "stock-service-hangs", does: "the stock service accepts requests and does not answer", least: 2 * time.Second, most: 6 * time.Second, on: onService,
 		play: func(w *world, e event) error { return w.serviceMode(e, serviceHangs) }},
@@ -157,7 +145,7 @@ func (w *world) withConfigDo(e event, change func(string) string, do func()) err
 func (w *world) hangup() {
 	for _, all := range w.parts {
 		for _, p := range all {
-			p.signal(syscall.SIGHUP)
+			_ = p.Signal(syscall.SIGHUP) // it may just have been killed
 		}
 	}
 }

@@ -4,8 +4,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -16,9 +16,9 @@ var processKinds = slices.Concat(
 	perRoleKinds("freeze", "one process by SIGSTOP, for longer than its session may be silent, then SIGCONT", 7*time.Second, 9*time.Second, (*world).freezeOne),
 	[]kind{
 		{name: "kill-both-relays", does: "both relays by SIGKILL, started again", least: time.Second, most: 3 * time.Second, on: "relay",
-			play: func(w *world, e event) error { return w.endBoth(e, "relay", syscall.SIGKILL) }},
+			play: func(w *world, e event) error { return w.killBoth(e, "relay") }},
 		{name: "kill-both-closers", does: "both closers by SIGKILL, started again", least: time.Second, most: 3 * time.Second, on: "closer",
-			play: func(w *world, e event) error { return w.endBoth(e, "closer", syscall.SIGKILL) }},
+			play: func(w *world, e event) error { return w.killBoth(e, "closer") }},
 		{name: "restart-all", does: "every process by SIGTERM one after another, each started again at once", on: "relay", least: time.Second, most: time.Second,
 			play: (*world).restartAll},
 	},
@@ -35,33 +35,34 @@ func perRoleKinds(name, does string, least, most time.Duration, play func(w *wor
 
 func (w *world) killOne(e event, role string) error {
 	p := w.parts[role][e.N%perRole]
-	p.end(syscall.SIGKILL)
+	p.Kill()
 	w.hold(e)
-	p.start()
-	return nil
+	return p.Start()
 }
 
 func (w *world) freezeOne(e event, role string) error {
 	p := w.parts[role][e.N%perRole]
-	p.signal(syscall.SIGSTOP)
+	_ = p.Signal(syscall.SIGSTOP) // it may have ended by itself a moment ago
 	w.hold(e)
-	p.signal(syscall.SIGCONT)
+	_ = p.Signal(syscall.SIGCONT)
 	return nil
 }
 
-// endBoth ends both processes of a stage and starts them again.
-func (w *world) endBoth(e event, role string, sig syscall.Signal) error {
-	var ends sync.WaitGroup
+// killBoth kills both processes of a stage and starts them again.
+func (w *world) killBoth(e event, role string) error {
 	for _, p := range w.parts[role] {
-		ends.Go(func() { p.end(sig) })
+		p.Kill()
 	}
-	ends.Wait()
 	w.hold(e)
+	var errs []error
 	for _, p := range w.parts[role] {
-		p.start()
+		errs = append(errs, p.Start())
 	}
-	return nil
+	return errors.Join(errs...)
 }
+
+// stopLimit is how long a process may take to end in order.
+const stopLimit = 10 * time.Second
 
 // restartAll is a rolling restart. Other stages may be disturbed meanwhile, so it takes their
 // locks one after another.
@@ -72,8 +73,12 @@ func (w *world) restartAll(event) error {
 			w.locks[role].Lock()
 		}
 		for _, p := range w.parts[role] {
-			errs = append(errs, p.stopInOrder())
-			p.start()
+			stopped := time.Now()
+			_ = p.End(syscall.SIGTERM, 0) // a process that cannot connect may exit with an error
+			if took := time.Since(stopped); took > stopLimit+3*time.Second {
+				errs = append(errs, fmt.Errorf("%s took %v to stop", p.Name, took.Round(time.Millisecond)))
+			}
+			errs = append(errs, p.Start())
 		}
 		if role != "relay" {
 			w.locks[role].Unlock()

@@ -102,13 +102,13 @@ func (w *world) recreate(e event, topic string) error {
 func (w *world) withoutGroup(e event, role string, do func() error) error {
 	var errs []error
 	for _, p := range w.parts[role] {
-		p.end(syscall.SIGTERM)
+		_ = p.End(syscall.SIGTERM, 0)
 	}
 	// A process that could not say goodbye stays a member until its session ends.
 	errs = append(errs, w.eventually(do))
 	w.hold(e)
 	for _, p := range w.parts[role] {
-		p.start()
+		errs = append(errs, p.Start())
 	}
 	return errors.Join(errs...)
 }

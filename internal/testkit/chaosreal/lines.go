@@ -27,7 +27,7 @@ func (w *world) changeLines(e event) error {
 			continue
 		}
 		for _, id := range ids {
-			changes.Go(func() { w.shop.count("lines removed", w.shop.removeLine(w.ctx, id, rand.IntN(2) == 0)) })
+			changes.Go(func() { w.shop.Count("lines removed", w.shop.removeLine(w.ctx, id, rand.IntN(2) == 0)) })
 		}
 		w.wait(50 * time.Millisecond)
 	}
@@ -89,12 +89,14 @@ func (s *shop) removeLine(ctx context.Context, id string, orderFirst bool) error
 	return tx.Commit()
 }
 
+var errNotUnpaid = errors.New("not unpaid any more")
+
 // openOrder returns an error unless the order is unpaid.
 func openOrder(ctx context.Context, tx *sql.Tx, id, lock string) error {
 	var status int
 	err := tx.QueryRowContext(ctx, "SELECT status FROM orders WHERE id = ?"+lock, id).Scan(&status)
 	if err == nil && status != 0 {
-		return errNotMoved
+		return errNotUnpaid
 	}
 	return err
 }

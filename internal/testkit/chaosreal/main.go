@@ -16,8 +16,7 @@
 //	schedule.go   draws the faults of a round
 //	kinds*.go     the kinds of faults
 //	kafka.go      requests to Kafka that the faults need
-//	servers.go    brokers, database, Redis, and the proxies in front of them
-//	process.go    the processes of the pipeline
+//	cluster.go    brokers, database, Redis, and the proxies in front of them
 //	world.go      a round: its topics, its processes, plays the faults
 //	round.go      waits until all is done, and judges
 //	shop.go       creates, pays, cancels and moves orders
@@ -42,14 +41,14 @@ import (
 
 // settings are those of the environment.
 type settings struct {
-	dir, native, binary string        // folders of the servers and of the scripts, and orderclose
-	report              string        // path of the report
-	minutes             float64       // MINUTES: how long orders are created
-	seed                uint64        // SEED
-	perMinute           float64       // FAULTS: how many faults a minute
-	losses              bool          // LOSSES=0: no round deletes records
-	only                []string      // KINDS: only these kinds
-	round               time.Duration // the longest round
+	dir, binary string        // folder of the servers, and orderclose
+	report      string        // path of the report
+	minutes     float64       // MINUTES: how long orders are created
+	seed        uint64        // SEED
+	perMinute   float64       // FAULTS: how many faults a minute
+	losses      bool          // LOSSES=0: no round deletes records
+	only        []string      // KINDS: only these kinds
+	round       time.Duration // the longest round
 }
 
 // defaultPerMinute is the default of FAULTS: 75 faults in ten minutes.
@@ -70,10 +69,10 @@ func main() {
 
 // readSettings reads the arguments and the environment.
 func readSettings(args []string, env func(string) string) (s settings, err error) {
-	if len(args) != 4 {
-		return s, fmt.Errorf("usage: chaosreal DIR SCRIPTS ORDERCLOSE REPORT, as deploy/native/chaos-real.sh does")
+	if len(args) != 3 {
+		return s, fmt.Errorf("usage: chaosreal DIR ORDERCLOSE REPORT, as deploy/native/chaos-real.sh does")
 	}
-	s = settings{dir: args[0], native: args[1], binary: args[2], report: args[3], minutes: 10, seed: 1, perMinute: defaultPerMinute, losses: env("LOSSES") != "0", round: 10 * time.Minute}
+	s = settings{dir: args[0], binary: args[1], report: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute, losses: env("LOSSES") != "0", round: 10 * time.Minute}
 	number := func(name string, value *float64, least float64) {
 		if text := env(name); text != "" && err == nil {
 			if *value, err = strconv.ParseFloat(text, 64); err != nil || *value < least {
@@ -97,14 +96,14 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 // run plays all rounds, prints the summary, and writes the report. The error says that a promise
 // was broken, or that the run could not be made.
 func run(ctx context.Context, s settings) error {
-	c, err := startCluster(ctx, s.dir, s.native)
+	c, err := startCluster(ctx, s.dir)
 	if c != nil {
 		defer c.stop()
 	}
 	if err != nil {
 		return err
 	}
-	has := func(need string) bool { return need == needsDisk && c.disks || need == needsClock && c.clocks }
+	has := func(need string) bool { return need == needsDisk && c.disks || need == needsClock && c.clock != "" }
 	var rounds []*round
 	_, missing := kinds(true, has)
 	over := time.Duration(s.minutes * float64(time.Minute))

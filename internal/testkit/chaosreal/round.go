@@ -47,7 +47,7 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 	work.Go(func() { w.witness.Watch(watching) })
 	var load sync.WaitGroup
 	played := make(chan struct{})
-	load.Go(func() { w.shop.run(ctx, seed, played) })
+	load.Go(func() { w.shop.run(ctx, seed, w.prefix, played) })
 	w.playAll(schedule, all)
 	w.wait(max(time.Until(w.began.Add(over)), coolDown))
 	over = time.Since(w.began)
@@ -63,10 +63,11 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 	work.Wait()
 	w.stopParts()
 	w.findPanics()
-	r := &round{began: w.began, over: over, settled: settled, played: w.played, acts: w.shop.acts, failed: w.shop.failed}
+	r := &round{began: w.began, over: over, settled: settled, played: w.played}
+	r.acts, r.failed = w.shop.Acts()
 	for _, all := range w.parts {
 		for _, p := range all {
-			r.exits += int(p.exits.Load())
+			r.exits += p.Exits()
 		}
 	}
 	var err error
@@ -87,7 +88,7 @@ func (w *world) settle(all []kind) time.Duration {
 		limit = settleTimeForgotten
 	}
 	from := time.Now()
-	if last := time.UnixMilli(w.shop.last.Load()); last.After(from) {
+	if last := w.shop.LastDue(); last.After(from) {
 		from = last
 	}
 	var left []string
@@ -141,8 +142,10 @@ func (w *world) stopParts() {
 	for _, all := range w.parts {
 		for _, p := range all {
 			ends.Go(func() {
-				if took := p.end(syscall.SIGTERM); took > stopLimit {
-					w.violation("%s took %v to stop, and nothing was wrong", p.name, took)
+				began := time.Now()
+				_ = p.End(syscall.SIGTERM, 0)
+				if took := time.Since(began); took > stopLimit {
+					w.violation("%s took %v to stop, and nothing was wrong", p.Name, took)
 				}
 			})
 		}
@@ -154,12 +157,12 @@ func (w *world) stopParts() {
 func (w *world) findPanics() {
 	for _, all := range w.parts {
 		for _, p := range all {
-			text, err := os.ReadFile(w.logFile(p.name))
+			text, err := os.ReadFile(w.logFile(p.Name))
 			if err != nil {
-				w.violation("log of %s: %v", p.name, err)
+				w.violation("log of %s: %v", p.Name, err)
 			}
 			if found := crash.Find(text); found != nil {
-				w.violation("%s crashed: %s", p.name, found)
+				w.violation("%s crashed: %s", p.Name, found)
 			}
 		}
 	}
@@ -186,14 +189,14 @@ func (w *world) judge(all []kind) (*judge.Verdict, error) {
 		delays[b.Topic] = w.cfg.RelayGroup(b)
 	}
 	return judge.Judge(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, judge.History{
-		Created: w.shop.created, Paid: w.shop.paid, Releases: w.service.releases(),
+		Created: w.shop.Created(), Paid: w.shop.Paid(), Releases: w.service.releases(),
 		Expect: checker.Expect{
-			Stock: w.shop.stock(), OpenAfter: time.Now().Add(24 * time.Hour),
+			Stock: w.shop.StartStock(), OpenAfter: time.Now().Add(24 * time.Hour),
 			Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
 			ReplayTopic: w.cfg.Topics.Replay, ReplayGroup: w.cfg.ReplayGroup(),
 			DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
 			EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
-			Published: w.shop.published, Added: w.shop.added,
+			Published: w.shop.Published(), Added: w.shop.Added(),
 			RecordsDeleted:    w.did(all, func(k kind) bool { return k.loses }),
 			ClockSkew:         w.did(all, func(k kind) bool { return k.needs == needsClock }),
 			LostCommitAnswers: true,

@@ -114,7 +114,7 @@ func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
 }
 
 func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
-	args := []string{"dir", "native", "orderclose", "report"}
+	args := []string{"dir", "orderclose", "report"}
 	read := func(env map[string]string) (settings, error) {
 		return readSettings(args, func(name string) string { return env[name] })
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // world is one round: a pipeline with its own database and topics on the cluster, a shop, and the
@@ -32,7 +34,8 @@ type world struct {
 	service *stockService
 	shop    *shop
 	witness *judge.Witness
-	parts   map[string][]*process // by role
+	parts   map[string][]*process.Process // by role
+	logs    []*os.File                    // of the processes
 
 	locks  map[string]*sync.Mutex // by what a fault is on
 	began  time.Time
@@ -55,23 +58,12 @@ var roles = []string{"relay", "closer", "compensator", "outbox", "release"}
 // perRole is the number of processes of each stage.
 const perRole = 2
 
-// topicsFile configures the pipeline with seconds instead of minutes.
-const topicsFile = `topics: {prefix: %[1]s}
-partitions: 4
-replication: 3
-buckets: [1s, 2s, 5s]
-delays:
-  default: 8s
-  categories: {flash-sale: 2s, virtual: 5s, physical: 12s}
-compensator:
-  period: 5s
-  grace: 5s
-  lock: {key: "%[1]slock", expiry: 3s, extend: 1s}
-`
+// restartAfter is the pause before a process that has ended by itself is started again, as systemd does.
+const restartAfter = time.Second
 
 // newWorld creates topics and tables, and starts the processes.
 func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *world, err error) {
-	w = &world{ctx: ctx, cluster: c, binary: binary, dir: dir, prefix: prefix, parts: map[string][]*process{}, locks: map[string]*sync.Mutex{}}
+	w = &world{ctx: ctx, cluster: c, binary: binary, dir: dir, prefix: prefix, parts: map[string][]*process.Process{}, locks: map[string]*sync.Mutex{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -87,7 +79,7 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 			return nil, fmt.Errorf("%s: %w", query, err)
 		}
 	}
-	if err := w.writeConfig(fmt.Sprintf(topicsFile, prefix)); err != nil {
+	if err := w.writeConfig(scenario.Topics(prefix, len(c.brokers), 5*time.Second)); err != nil {
 		return nil, err
 	}
 	if w.cfg, err = config.Load(w.file()); err != nil {
@@ -114,13 +106,21 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 func (w *world) startParts() error {
 	for _, role := range roles {
 		for n := range perRole {
-			p := &process{role: role, name: fmt.Sprintf("%s-%d", role, n+1), command: func() *exec.Cmd { return w.command(false, "run", role) }}
-			var err error
-			if p.log, err = os.Create(w.logFile(p.name)); err != nil {
+			name := fmt.Sprintf("%s-%d", role, n+1)
+			log, err := os.Create(w.logFile(name))
+			if err != nil {
 				return err
 			}
+			w.logs = append(w.logs, log)
+			p := &process.Process{Name: name, Restart: restartAfter, Command: func() *exec.Cmd {
+				cmd := w.command(false, "run", role)
+				cmd.Stdout, cmd.Stderr = log, log
+				return cmd
+			}}
 			w.parts[role] = append(w.parts[role], p)
-			p.start()
+			if err := p.Start(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -144,7 +144,7 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.ctx, w.binary, append(args, "--config", w.file())...)
 	user, database, redis, brokers := "pipeline", w.cluster.databaseLink.Addr(), w.cluster.redisLink.Addr(), w.cluster.linked()
 	if admin {
-		user, database, redis, brokers = "root", w.cluster.databaseAddr, w.cluster.redisAdr, w.cluster.direct
+		user, database, redis, brokers = "root", w.cluster.database.Addr(), w.cluster.redis.Addr(), w.cluster.direct
 		if log, err := os.OpenFile(w.logFile("commands"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
 			cmd.Stdout, cmd.Stderr = log, log
 		}
@@ -245,9 +245,11 @@ func (w *world) play(e event, k kind) {
 func (w *world) close() {
 	for _, all := range w.parts {
 		for _, p := range all {
-			p.end(9)
-			_ = p.log.Close()
+			p.Kill()
 		}
+	}
+	for _, log := range w.logs {
+		_ = log.Close()
 	}
 	if w.shop != nil {
 		w.shop.close()

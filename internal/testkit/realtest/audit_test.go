@@ -24,7 +24,7 @@ import (
 // The audit finds nothing before that.
 func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	const orders, batch = 10_000, 500
 	r.overdue(orders)
 	// The audit checks events only of orders that were closed more than a minute ago.
@@ -111,7 +111,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 // The causes are those that can be caused without running a part.
 func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	file, err := os.ReadFile(r.file)
 	if err == nil {
 		err = os.WriteFile(r.file, bytes.Replace(file, []byte("[1s, 2s, 5s]"), []byte("[1s, 2s, 5s, 10m]"), 1), 0o600)

@@ -3,9 +3,6 @@ package realtest
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,49 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 )
-
-// cluster is three brokers, each a process that can be killed.
-type cluster struct {
-	t   *testing.T
-	dir string
-}
-
-// newCluster starts three brokers and stores their addresses in s.
-func newCluster(t *testing.T, s *config.Servers) *cluster {
-	t.Helper()
-	c := &cluster{t, filepath.Join(t.TempDir(), "cluster")}
-	if out, err := c.try("start"); err != nil {
-		if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
-			t.Skipf("no three brokers: %v\n%s", err, out)
-		}
-		t.Fatalf("three brokers: %v\n%s", err, out)
-	}
-	t.Cleanup(func() { c.run("stop") })
-	brokers, err := os.ReadFile(filepath.Join(c.dir, "brokers"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Brokers = strings.Split(strings.TrimSpace(string(brokers)), ",")
-	return c
-}
-
-func (c *cluster) run(verb string, brokers ...int32) {
-	c.t.Helper()
-	if out, err := c.try(verb, brokers...); err != nil {
-		c.t.Fatalf("kafka-cluster.sh %s %v: %v\n%s", verb, brokers, err, out)
-	}
-}
-
-func (c *cluster) try(verb string, brokers ...int32) (out []byte, err error) {
-	args := []string{verb, c.dir}
-	for _, n := range brokers {
-		args = append(args, strconv.Itoa(int(n)))
-	}
-	return exec.Command("../../../deploy/native/kafka-cluster.sh", args...).CombinedOutput()
-}
 
 // client returns a Kafka client that is independent of the product.
 func (r *rig) client() *kgo.Client {
@@ -132,7 +88,7 @@ func (r *rig) owned() error {
 
 func TestReal_OneBrokerOfThree(t *testing.T) {
 	t.Parallel()
-	s := servers(t)
+	s := realServers(t)
 	c := newCluster(t, &s)
 	t.Run("killed and back", func(t *testing.T) {
 		r := newRig(t, s)
@@ -144,9 +100,9 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		r.load(11, 300, 14*time.Second, func() {
 			<-time.After(3 * time.Second)
 			broker := r.coordinator(r.cfg.CloserGroup()) // it also leads a third of the partitions
-			c.run("kill", broker)
+			c.broker(broker).kill()
 			<-time.After(5 * time.Second)
-			c.run("start", broker)
+			c.broker(broker).start()
 		})
 		r.settle()
 		r.drain()
@@ -159,9 +115,9 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		r.load(12, 300, 14*time.Second, func() {
 			<-time.After(3 * time.Second)
 			broker := r.coordinator(r.cfg.RelayGroup(r.cfg.Buckets[1]))
-			c.run("stop", broker)
+			c.broker(broker).stop()
 			<-time.After(2 * time.Second)
-			c.run("start", broker)
+			c.broker(broker).start()
 			<-time.After(2 * time.Second) // its replicas catch up
 			r.electLeaders()
 		})
@@ -173,7 +129,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 // While leaders move, a status and a forecast ask the new leaders. Afterwards neither shows a problem.
 func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 	t.Parallel()
-	s := servers(t)
+	s := realServers(t)
 	c := newCluster(t, &s)
 	r := newRig(t, s)
 	r.start("relay-1", "closer-1")
@@ -192,9 +148,9 @@ func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 		return nil
 	}
 	r.eventually(ask)
-	c.run("stop", 1)
+	c.broker(1).stop()
 	<-time.After(2 * time.Second)
-	c.run("start", 1)
+	c.broker(1).start()
 	<-time.After(3 * time.Second) // its replicas catch up
 	moved := make(chan struct{})
 	go func() {
@@ -221,7 +177,7 @@ func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 
 func TestReal_FromOneRelayToFourAndBack(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay-1", "closer")
 	r.load(13, 300, 15*time.Second, func() {
 		for _, relay := range []string{"relay-2", "relay-3", "relay-4"} {
@@ -240,7 +196,7 @@ func TestReal_FromOneRelayToFourAndBack(t *testing.T) {
 
 func TestReal_ARollingRestart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay-1", "relay-2", "closer-1", "closer-2")
 	r.load(14, 300, 15*time.Second, func() {
 		for _, part := range []string{"relay-1", "closer-1", "relay-2", "closer-2"} {
@@ -260,7 +216,7 @@ const frozenFor = 9 * time.Second
 // meanwhile.
 func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay-1", "relay-2", "closer")
 	const orders, over = 400, 18 * time.Second
 	r.load(15, orders, over, func() {
@@ -275,7 +231,7 @@ func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 // to rebalance.
 func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay-1", "relay-2", "closer")
 	r.eventually(r.owned)
 	const orders, over = 400, 15 * time.Second
@@ -299,7 +255,7 @@ func (r *rig) checkAfterCrash(repeated, orders int, over time.Duration) {
 
 func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay-1", "relay-2", "closer-1", "closer-2")
 	r.load(16, 300, 16*time.Second, func() {
 		<-time.After(3 * time.Second)

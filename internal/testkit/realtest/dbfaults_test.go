@@ -4,10 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -125,7 +122,7 @@ func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 
 func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 	t.Helper()
-	all := servers(t)
+	all := realServers(t)
 	server := startDatabase(t, kind)
 	all.DSN = server.dsn()
 	s := &faultyPipeline{rig: newRig(t, all), server: server}
@@ -153,23 +150,15 @@ func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPipeline) func()) {
 	defer func(t *testing.T) { s.t = t }(s.t)
 	s.t = t
-	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: 40, Over: 2 * time.Second, SKUs: skus, Categories: []string{"flash-sale"}})
-	for i := range steps {
-		if steps[i].Fate == scenario.Unpublished {
-			steps[i].Fate = scenario.Unpaid
+	var healed time.Time
+	s.loadWith(scenario.Spec{Seed: seed, Orders: 40, Over: 2 * time.Second, Categories: []string{"flash-sale"}}, func() {
+		<-time.After(1500 * time.Millisecond) // the first orders are due in half a second
+		if end := begin(s); end != nil {
+			<-time.After(faultLasts)
+			end()
 		}
-	}
-	played := make(chan error, 1)
-	go func() { played <- s.shop.Run(t.Context(), time.Now(), steps) }()
-	<-time.After(1500 * time.Millisecond) // the first orders are due in half a second
-	if end := begin(s); end != nil {
-		<-time.After(faultLasts)
-		end()
-	}
-	healed := time.Now()
-	if err := <-played; err != nil {
-		t.Error(err)
-	}
+		healed = time.Now()
+	})
 	s.allClosed(seed, healed)
 }
 
@@ -238,23 +227,12 @@ func (s *faultyPipeline) loseCommits(how func(*testkit.Proxy, []byte) <-chan str
 // kill kills the server, as a power failure does, and starts it again. A server in a
 // container would lose its data; it is made unreachable instead.
 func (s *faultyPipeline) kill() (end func()) {
-	text, err := os.ReadFile(s.server.dir + "/pid")
-	if errors.Is(err, os.ErrNotExist) {
+	if s.server.PID() == 0 {
 		s.proxy.Refuse()
 		s.proxy.Cut()
 		return s.proxy.Heal
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err == nil {
-		err = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	if err != nil {
-		s.t.Error(err)
-		return nil
-	}
-	for syscall.Kill(pid, 0) == nil {
-		<-time.After(10 * time.Millisecond)
-	}
+	s.server.kill()
 	return s.server.start
 }
 

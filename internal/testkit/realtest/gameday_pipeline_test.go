@@ -68,11 +68,10 @@ var pipelineIncidents = []incident{
 				})
 			}
 			members("2 members")
-			process := g.processes["frozen"].Process
-			process.Signal(syscall.SIGSTOP)
+			g.send("frozen", syscall.SIGSTOP)
 			g.fires(g.alerts...)
 			members("1 member")
-			process.Signal(syscall.SIGCONT)
+			g.send("frozen", syscall.SIGCONT)
 			g.resolves(g.alerts...)
 			members("2 members")
 		},

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // faster is by how much a game day divides the durations of the rules: a minute becomes a second.
@@ -61,15 +62,17 @@ scrape_configs:
 	p.scrape("", "")
 	address := freeAddress(t)
 	p.url = "http://" + address
-	cmd := exec.Command(program, "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address="+address, "--log.level=warn")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, &p.logs, &p.logs
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	if err := cmd.Start(); err != nil {
+	server := &process.Process{Name: program, Command: func() *exec.Cmd {
+		cmd := exec.Command(program, "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address="+address, "--log.level=warn")
+		cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, &p.logs, &p.logs
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+		return cmd
+	}}
+	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		server.Kill()
 		if t.Failed() {
 			t.Logf("log of Prometheus:\n%s", p.logs.Tail(2000))
 		}

@@ -2,9 +2,6 @@ package realtest
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -193,11 +190,11 @@ var serverIncidents = []incident{
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
 			g.place("waiting", 5, 5*time.Second)
-			g.own.kafka("stop")
+			g.own.kafka.stop()
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.act("orderclose compensate --once", g.alerts...) // needs no Kafka
-			g.own.kafka("start")
+			g.own.kafka.start()
 			g.resolves(g.alerts...)
 			g.allClosed()
 		},
@@ -227,25 +224,11 @@ func ownDatabase(t *testing.T, s *config.Servers) ownServers {
 
 // ownKafka starts a broker that keeps its data when it is stopped.
 func ownKafka(t *testing.T, s *config.Servers) ownServers {
-	dir, port := filepath.Join(t.TempDir(), "kafka"), freePort(t)
-	control := func(verb string) {
-		args := []string{verb, dir}
-		if verb == "start" {
-			args = append(args, port)
-		}
-		cmd := exec.Command("../../../deploy/native/kafka.sh", args...)
-		cmd.Env = append(os.Environ(), "ORDERCLOSE_SERVERS=native", "KAFKA_HEAP_OPTS=-Xmx512m -XX:TieredStopAtLevel=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
-				t.Skipf("no broker that keeps its data: %v\n%s", err, out)
-			}
-			t.Fatalf("kafka.sh %s: %v\n%s", verb, err, out)
-		}
-	}
-	t.Cleanup(func() { control("stop") })
-	control("start")
-	s.Brokers = []string{"127.0.0.1:" + port}
-	return ownServers{prefix: newPrefix(), kafka: control}
+	b := newServer(t, "kafka")
+	b.Env = []string{smallBroker}
+	b.startNative()
+	s.Brokers = []string{b.Addr()}
+	return ownServers{prefix: newPrefix(), kafka: b}
 }
 
 // ownSecuredKafka starts a broker on which the relay is a user of its own, with the ACLs of the

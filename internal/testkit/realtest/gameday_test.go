@@ -40,10 +40,10 @@ type incident struct {
 
 // ownServers are the servers of one incident.
 type ownServers struct {
-	kafka   func(verb string) // stops and starts the broker
-	prefix  string            // of all names
-	secured *secured          // the users of the parts; nil: the broker has no access control
-	read    func(may bool)    // gives the relay the right to read, or takes it away
+	kafka   *ownServer     // the broker, if it can be stopped
+	prefix  string         // of all names
+	secured *secured       // the users of the parts; nil: the broker has no access control
+	read    func(may bool) // gives the relay the right to read, or takes it away
 }
 
 // TestGameDay plays each incident on real servers. Prometheus evaluates the rules on the metrics of
@@ -96,7 +96,7 @@ type game struct {
 
 func newGame(t *testing.T, i incident) *game {
 	t.Helper()
-	s := servers(t)
+	s := realServers(t)
 	own := ownServers{prefix: newPrefix()}
 	if i.own != nil {
 		own = i.own(t, &s)
@@ -152,13 +152,7 @@ func (g *game) launch(part, line string) {
 	if g.addresses[part] == "" {
 		g.addresses[part] = freeAddress(g.t)
 	}
-	cmd := g.shell(line, g.addresses[part])
-	if err := cmd.Start(); err != nil {
-		g.t.Fatal(err)
-	}
-	g.mu.Lock()
-	g.processes[part] = cmd
-	g.mu.Unlock()
+	g.run(part, func() *exec.Cmd { return g.shell(line, g.addresses[part]) })
 	g.prometheus.scrape(part, g.addresses[part])
 }
 

@@ -30,7 +30,7 @@ func (r *rig) put(b orderclose.Bucket, n int, due time.Time) {
 
 func TestReal_StatusExitsWith3UntilOverdueRecordsAreForwarded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	bucket := r.cfg.Buckets[1]
 	r.put(bucket, 1, time.Now().Add(-time.Minute))
 	var report ops.Status
@@ -75,7 +75,7 @@ func notOwned(s ops.Status) (partitions []string) {
 // minutes, and none at all while it does not run.
 func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	file, err := os.ReadFile(r.file)
 	if err == nil {
 		err = os.WriteFile(r.file, bytes.Replace(file, []byte("[1s, 2s, 5s]"), []byte("[1s, 2s, 5s, 10m]"), 1), 0o600)
@@ -115,7 +115,7 @@ func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
 
 func TestReal_ForecastCountsOnlyWaitingRecords(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	begin := time.Now()
 	r.put(r.cfg.Buckets[2], 10, begin.Add(5*time.Second))
 	put := time.Since(begin)
@@ -155,7 +155,7 @@ func waits(f ops.Forecast) error {
 
 func TestReal_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	type finding struct{ Topic, What string }
 	var plan struct {
 		Would []finding `json:"would_mend"`

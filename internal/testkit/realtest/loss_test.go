@@ -45,7 +45,7 @@ func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, servers(t))
+			r := newRig(t, realServers(t))
 			r.disturbed = true
 			bucket := r.cfg.Buckets[2]
 			r.start("relay", "closer", "compensator")

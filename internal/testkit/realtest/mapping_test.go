@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +12,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/testkit"
-	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,
@@ -37,34 +32,9 @@ func newOwnTables(t *testing.T, s config.Servers) *ownTables {
 // newShopTables is newOwnTables with no table but the shop's.
 func newShopTables(t *testing.T, s config.Servers) *ownTables {
 	t.Helper()
-	r := &rig{t: t, servers: s, prefix: newPrefix(), logs: &testkit.LogBuffer{}, processes: map[string]*exec.Cmd{}}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("logs of the processes:\n%s", r.logs.Tail(20_000))
-		}
-	})
-	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, strings.TrimSuffix(r.prefix, "_"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.clean(drop) })
-	r.servers.DSN = dsn
 	ddl, mapping := example(t)
-	r.file = filepath.Join(t.TempDir(), "topics.yaml")
-	file := fmt.Sprintf(topicsFile, r.prefix, min(len(s.Brokers), 3)) + mapping
-	if err := os.WriteFile(r.file, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if r.cfg, err = config.Load(r.file); err != nil {
-		t.Fatal(err)
-	}
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.kafka.Close)
-	t.Cleanup(func() { r.clean(r.dropTopics) })
-	t.Cleanup(r.killAll)
-	o := &ownTables{rig: r, db: plain(t, dsn)}
+	r := newBareRig(t, s, newPrefix(), mapping)
+	o := &ownTables{rig: r, db: plain(t, r.servers.DSN)}
 	for statement := range strings.SplitSeq(ddl, ";\n") {
 		if strings.TrimSpace(statement) != "" {
 			o.exec(statement)
@@ -158,7 +128,7 @@ func TestReal_AShopsOwnTables(t *testing.T) {
 	for _, d := range databases {
 		t.Run(d.kind, func(t *testing.T) {
 			t.Parallel()
-			s := servers(t)
+			s := realServers(t)
 			s.DSN = startDatabase(t, d.kind, "--default-time-zone=+08:00").dsn()
 			shopsOwnTables(newOwnTables(t, s))
 		})

@@ -144,7 +144,7 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 		seen[p.Key] = p
 	}))
 	defer service.Close()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.disturbed = true
 	r.env = []string{config.EnvReleaseURL + "=" + service.URL + "/release", config.EnvReleaseToken + "=of tokens"}
 	r.closeMany(600, 100)

@@ -22,7 +22,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 	for name, service := range map[string]bool{"database": false, "service": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, servers(t))
+			r := newRig(t, realServers(t))
 			r.disturbed = true
 			if service {
 				r.closeByService()

@@ -16,7 +16,7 @@ import (
 // machine.
 func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.useOutbox()
 	r.start("relay", "outbox")
 	plan := filepath.Join(t.TempDir(), "plan.jsonl")

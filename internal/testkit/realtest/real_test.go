@@ -74,7 +74,7 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}} {
 		t.Run(in.kind+in.zone, func(t *testing.T) {
 			t.Parallel()
-			s := servers(t)
+			s := realServers(t)
 			s.DSN = startDatabase(t, in.kind, "--default-time-zone="+in.zone).dsn()
 			r := newRig(t, s)
 			r.start("relay", "closer", "compensator")
@@ -122,7 +122,7 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 // A replay that is killed and run again repeats the records of about a second.
 func TestReal_AKilledReplayContinues(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	const records, rate = 40, 20
 	begin := time.Now()
 	for i := range records {
@@ -220,7 +220,7 @@ func (r *rig) decode(out string, into any) {
 
 func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
@@ -307,7 +307,7 @@ func aSweepOnDemand(t *testing.T, s config.Servers) {
 
 func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 // orderclose send produces the same records as checkout.
 func TestReal_SendPublishesTheRecordsOfCheckout(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.start("relay", "closer")
 	var sent struct {
 		ID  string    `json:"order_id"`

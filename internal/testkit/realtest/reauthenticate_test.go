@@ -15,7 +15,7 @@ import (
 // A broker that ends sessions after 5 s does not end the generation of a group.
 func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 	t.Parallel()
-	servers(t)
+	realServers(t)
 	b := newBrokerWith(t, []string{"connections.max.reauth.ms=5000"}, "member")
 	b.grant([]kafkago.ACLEntry{
 		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),

@@ -72,7 +72,7 @@ type sweeping struct {
 // the production client.
 func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	t.Helper()
-	all := servers(t)
+	all := realServers(t)
 	o, err := redis.ParseURL(all.RedisURL)
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func survives(t *testing.T, fail func(p *testkit.Proxy)) bool {
 
 func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {
 	t.Parallel()
-	all := servers(t)
+	all := realServers(t)
 	o, err := redis.ParseURL(all.RedisURL)
 	if err != nil {
 		t.Fatal(err)

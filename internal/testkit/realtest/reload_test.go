@@ -63,7 +63,7 @@ func request(t *testing.T, method, url string) (code int, body string) {
 }
 
 func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	listen := freeAddress(t)
 	r.extra = func(args []string) []string {
 		if slices.Contains(args, "relay") {
@@ -132,9 +132,7 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	if code, body := reload(); code != http.StatusOK || metric("config_last_reload_successful") != "1" {
 		t.Errorf("POST: %d %s", code, body)
 	}
-	r.mu.Lock()
-	r.processes["relay"].Process.Signal(syscall.SIGHUP)
-	r.mu.Unlock()
+	r.send("relay", syscall.SIGHUP)
 	r.until("SIGHUP is heard", func() bool { return strings.Contains(r.logs.Tail(1<<20), "asked to reload") })
 
 	// A bucket is added: the topic, the relay, the producer.

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -53,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// servers returns the servers that the environment names.
-func servers(t *testing.T) config.Servers {
+// realServers returns the servers that the environment names.
+func realServers(t *testing.T) config.Servers {
 	t.Helper()
 	s, err := config.FromEnviron(os.LookupEnv)
 	if err == nil {
@@ -88,22 +87,8 @@ type rig struct {
 	dispatching bool
 
 	mu        sync.Mutex
-	processes map[string]*exec.Cmd
+	processes map[string]*process.Process
 }
-
-// topicsFile configures the pipeline with seconds instead of minutes.
-const topicsFile = `topics: {prefix: %[1]s}
-partitions: 4
-replication: %[2]d
-buckets: [1s, 2s, 5s]
-delays:
-  default: 6s
-  categories: {flash-sale: 2s, virtual: 5s, physical: 8s}
-compensator:
-  period: 5s
-  grace: 10s
-  lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s, extend: 1s}
-`
 
 // newRig creates topics and a schema of its own on the servers, with the production
 // commands.
@@ -119,7 +104,23 @@ func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_"
 // s.Brokers and s.Kafka are then the access of its super user.
 func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
 	t.Helper()
-	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &testkit.LogBuffer{}, processes: map[string]*exec.Cmd{}}
+	r := newBareRig(t, s, prefix, "")
+	r.secured = secured
+	var err error
+	if r.store, err = store.Open(store.Options{DSN: r.servers.DSN}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.store.Close() })
+	r.must("topics", "apply")
+	r.must("migrate")
+	r.openShop()
+	return r
+}
+
+// newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
+func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
+	t.Helper()
+	r := &rig{t: t, servers: s, prefix: prefix, logs: &testkit.LogBuffer{}, processes: map[string]*process.Process{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of the logs of the processes:\n%s", r.logs.Tail(6_000))
@@ -132,7 +133,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 	t.Cleanup(func() { r.clean(drop) })
 	r.servers.DSN = dsn
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(r.file, fmt.Appendf(nil, topicsFile, r.prefix, min(len(s.Brokers), 3)), 0o600); err != nil {
+	if err := os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r.cfg, err = config.Load(r.file); err != nil {
@@ -143,14 +144,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 	}
 	t.Cleanup(r.kafka.Close)
 	t.Cleanup(func() { r.clean(r.dropTopics) })
-	if r.store, err = store.Open(store.Options{DSN: dsn}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.store.Close() })
 	t.Cleanup(r.killAll)
-	r.must("topics", "apply")
-	r.must("migrate")
-	r.openShop()
 	return r
 }
 
@@ -257,53 +251,65 @@ func (r *rig) start(parts ...string) {
 	r.t.Helper()
 	for _, part := range parts {
 		role, _, _ := strings.Cut(part, "-")
-		cmd := r.command("run", role)
-		if err := cmd.Start(); err != nil {
-			r.t.Fatal(err)
-		}
-		r.mu.Lock()
-		r.processes[part] = cmd
-		r.mu.Unlock()
+		r.run(part, func() *exec.Cmd { return r.command("run", role) })
 	}
+}
+
+// run starts a process under a name.
+func (r *rig) run(name string, command func() *exec.Cmd) {
+	r.t.Helper()
+	p := &process.Process{Name: name, Command: command}
+	if err := p.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.processes[name] = p
+}
+
+func (r *rig) process(name string) *process.Process {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.processes[name]
+	if p == nil {
+		r.t.Fatalf("no process %s was started", name)
+	}
+	return p
 }
 
 // freeze stops a part's process for a while, as swapping or the migration of a
 // machine does.
 func (r *rig) freeze(part string, d time.Duration) {
-	r.mu.Lock()
-	process := r.processes[part].Process
-	r.mu.Unlock()
-	process.Signal(syscall.SIGSTOP)
-	<-time.After(d)
-	process.Signal(syscall.SIGCONT)
-}
-
-// signal sends a signal to a part's process and waits for its end.
-func (r *rig) signal(part string, s syscall.Signal) {
-	r.mu.Lock()
-	cmd := r.processes[part]
-	delete(r.processes, part)
-	r.mu.Unlock()
-	if cmd != nil {
-		cmd.Process.Signal(s)
-		cmd.Wait()
+	r.t.Helper()
+	if err := r.process(part).Freeze(d); err != nil {
+		r.t.Error(err)
 	}
 }
 
+// send sends a signal to a part's process.
+func (r *rig) send(part string, s syscall.Signal) {
+	r.t.Helper()
+	if err := r.process(part).Signal(s); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// signal sends a signal to a part's process and waits for its end.
+func (r *rig) signal(part string, s syscall.Signal) { _ = r.process(part).End(s, 0) }
+
 func (r *rig) killAll() {
 	r.mu.Lock()
-	parts := slices.Collect(maps.Keys(r.processes))
-	r.mu.Unlock()
-	for _, part := range parts {
-		r.signal(part, syscall.SIGKILL)
+	defer r.mu.Unlock()
+	for _, p := range r.processes {
+		p.Kill()
 	}
 }
 
 // play runs the shop through a plan and reports its errors.
 func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	r.t.Helper()
-	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
-		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus, Categories: categories})
 	if err := r.shop.Run(r.t.Context(), time.Now(), steps); err != nil {
 		r.t.Error(err)
 	}
@@ -313,8 +319,16 @@ func (r *rig) play(seed uint64, orders int, over time.Duration) {
 // Without a compensator, each closed order came through the pipeline.
 func (r *rig) load(seed uint64, orders int, over time.Duration, meanwhile func()) {
 	r.t.Helper()
-	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
-		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
+	r.loadWith(scenario.Spec{Seed: seed, Orders: orders, Over: over, Categories: categories}, meanwhile)
+}
+
+// categories have the delays of scenario.Topics; the last has the default.
+var categories = []string{"flash-sale", "virtual", "physical", "unheard-of"}
+
+func (r *rig) loadWith(spec scenario.Spec, meanwhile func()) {
+	r.t.Helper()
+	spec.SKUs = skus
+	steps := scenario.Plan(spec)
 	for i := range steps {
 		if steps[i].Fate == scenario.Unpublished {
 			steps[i].Fate = scenario.Unpaid

@@ -15,7 +15,7 @@ import (
 // by the pipeline, since no sweep runs.
 func TestReal_KillingADispatcherLosesNoSchedule(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.disturbed = true
 	r.configure("outbox: {batch: 3, in_flight: 2}\n")
 	r.useOutbox()

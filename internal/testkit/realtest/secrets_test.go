@@ -97,7 +97,7 @@ type secretsRig struct {
 // noSecretIsShown runs all roles and commands with marked secrets, valid and broken, and searches for them
 // in all that they print, answer and write.
 func noSecretIsShown(t *testing.T, b *broker) {
-	servers := servers(t)
+	servers := realServers(t)
 	r := &secretsRig{marks: marks{pieces: map[string]string{}}, t: t, dir: t.TempDir()}
 	var err error
 	if r.path, err = binary(); err != nil {

@@ -16,7 +16,7 @@ import (
 // The broker requires authentication, and an ACL for every operation.
 func TestSecure(t *testing.T) {
 	t.Parallel()
-	servers := servers(t)
+	servers := realServers(t)
 	parts := []string{"producer", "relay", "closer", "outbox", "operator"}
 	var plain []string
 	for _, part := range parts {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -43,42 +44,26 @@ func newBroker(t *testing.T, plain ...string) *broker {
 // newBrokerWith is newBroker with lines of server.properties.
 func newBrokerWith(t *testing.T, settings []string, plain ...string) *broker {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "kafka")
-	b := &broker{t: t, dir: dir, sasl: freeAddress(t), mtls: freeAddress(t)}
+	mtls := freePort(t)
+	server := newServer(t, "kafka-secured", append([]string{mtls}, settings...)...)
+	server.Env = []string{smallBroker}
+	b := &broker{t: t, dir: server.Dir, sasl: server.Addr(), mtls: "127.0.0.1:" + mtls}
 	var users strings.Builder
 	for _, user := range plain {
 		fmt.Fprintf(&users, "%s=%s\n", user, password(user))
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, "plain-users"), []byte(users.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "plain-users"), []byte(users.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if out, err := b.script("stop", dir).CombinedOutput(); err != nil {
-			t.Errorf("stopping the broker: %v\n%s", err, out)
-		}
-	})
-	_, port, _ := strings.Cut(b.sasl, ":")
-	_, mtls, _ := strings.Cut(b.mtls, ":")
-	if out, err := b.script(append([]string{"start", dir, port, mtls}, settings...)...).CombinedOutput(); err != nil {
-		if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
-			t.Skipf("no secured broker: %v\n%s", err, out)
-		}
-		t.Fatalf("starting the broker: %v\n%s", err, out)
-	}
+	server.startNative()
 	_, security := b.mutual("admin")
 	b.admin = &kafkago.Client{Addr: kafkago.TCP(b.mtls), Timeout: 20 * time.Second, Transport: &kafkago.Transport{TLS: security.TLS}}
 	t.Cleanup(b.admin.Transport.(*kafkago.Transport).CloseIdleConnections)
 	return b
 }
 
-func (b *broker) script(args ...string) *exec.Cmd {
-	cmd := exec.Command("../../../deploy/native/kafka-secured.sh", args...)
-	cmd.Env = append(os.Environ(), "KAFKA_HEAP_OPTS=-Xmx512m -XX:TieredStopAtLevel=1")
-	return cmd
-}
+// smallBroker is a variable of the broker's script: many tests start brokers at once.
+const smallBroker = "KAFKA_HEAP_OPTS=-Xmx512m -XX:TieredStopAtLevel=1"
 
 func (b *broker) file(name string) string { return filepath.Join(b.dir, "tls", name) }
 
@@ -123,8 +108,8 @@ func (b *broker) mutual(user string) ([]string, kafka.Security) {
 // certified returns access by a client certificate, which it creates.
 func (b *broker) certified(user string) access {
 	b.t.Helper()
-	if out, err := b.script("cert", b.dir, user).CombinedOutput(); err != nil {
-		b.t.Fatalf("certificate of %s: %v\n%s", user, err, out)
+	if err := servers.Run(b.t.Context(), "kafka-secured.sh", nil, "cert", b.dir, user); err != nil {
+		b.t.Fatalf("certificate of %s: %v", user, err)
 	}
 	env, security := b.mutual(user)
 	return access{env, []string{b.mtls}, security}

@@ -22,7 +22,7 @@ import (
 // read the shop's tables, and the database has no other table. The report has each difference.
 func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 	t.Parallel()
-	o := newShopTables(t, servers(t))
+	o := newShopTables(t, realServers(t))
 	o.useZone("+08:00") // of the mapping
 	o.mayOnlyRead()
 	o.exec("INSERT INTO t_goods_stock VALUES (7, 1000, 0)")

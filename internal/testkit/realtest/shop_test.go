@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -32,7 +33,7 @@ import (
 type shopProcess struct {
 	*rig
 	path, listen string
-	cmd          *exec.Cmd
+	process      *process.Process
 }
 
 // openCheckout builds the shop and starts it.
@@ -43,25 +44,22 @@ func (r *rig) openCheckout() *shopProcess {
 		r.t.Fatalf("go build: %v\n%s", err, out)
 	}
 	s.listen = freeAddress(r.t)
+	s.process = &process.Process{Name: "checkout", Command: func() *exec.Cmd {
+		cmd := exec.Command(s.path, "--listen", s.listen, "--config", s.file)
+		cmd.Env, cmd.Stderr = s.environ(nil), s.logs
+		return cmd
+	}}
 	s.startShop()
 	r.t.Cleanup(s.dropViews)
-	r.t.Cleanup(func() { s.signalShop(syscall.SIGKILL) })
+	r.t.Cleanup(s.process.Kill)
 	return s
 }
 
 func (s *shopProcess) startShop() {
 	s.t.Helper()
-	s.cmd = exec.Command(s.path, "--listen", s.listen, "--config", s.file)
-	s.cmd.Env = s.environ(nil)
-	s.cmd.Stderr = s.logs
-	if err := s.cmd.Start(); err != nil {
+	if err := s.process.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-func (s *shopProcess) signalShop(signal syscall.Signal) {
-	s.cmd.Process.Signal(signal)
-	s.cmd.Wait()
 }
 
 // dropViews deletes the shop's data in Redis.
@@ -168,7 +166,7 @@ func theShop(t *testing.T, servers config.Servers) {
 	}
 	for range 2 {
 		<-time.After(2500 * time.Millisecond)
-		s.signalShop(syscall.SIGKILL)
+		s.process.Kill()
 		s.startShop()
 	}
 	wg.Wait()
@@ -192,8 +190,8 @@ func theShop(t *testing.T, servers config.Servers) {
 		t.Errorf("points are off of %v", few)
 	}
 	begin := time.Now()
-	if s.signalShop(syscall.SIGTERM); time.Since(begin) > stopWithin || s.cmd.ProcessState.ExitCode() != 0 {
-		t.Errorf("it took %v to stop and exited with %v", time.Since(begin), s.cmd.ProcessState)
+	if err := s.process.End(syscall.SIGTERM, 0); err != nil || time.Since(begin) > stopWithin {
+		t.Errorf("it took %v to stop: %v", time.Since(begin), err)
 	}
 	t.Logf("%d paid, closed %v, %d refunds", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM refund_intents")))
 }
@@ -254,7 +252,7 @@ func (r *rig) texts(query string, args ...any) []string {
 // answer.
 func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {

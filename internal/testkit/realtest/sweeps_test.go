@@ -51,7 +51,7 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, servers(t))
+			r := newRig(t, realServers(t))
 			r.disturbed = true
 			r.slowly()
 			r.missed(400)
@@ -75,7 +75,7 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 // Two sweeps run at the same time when Redis is unavailable.
 func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.disturbed = true
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	r.slowly()
@@ -93,7 +93,7 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 // are scheduled again and close on time.
 func TestReal_KafkaIsWiped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers(t))
+	r := newRig(t, realServers(t))
 	r.disturbed = true
 	r.start("relay", "closer", "compensator")
 	r.firstStart()

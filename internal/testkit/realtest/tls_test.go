@@ -94,17 +94,14 @@ func startTLSServers(t *testing.T) tlsServers {
 	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		t.Skip("the servers with TLS are native")
 	}
-	s := tlsServers{ca: newAuthority(t, "authority of the shop"), mariadb: freePort(t), redis: freePort(t)}
+	s := tlsServers{ca: newAuthority(t, "authority of the shop")}
 	crt, key := s.ca.issue(t, "server", "localhost")
 	s.crt, s.key = s.ca.issue(t, "shop")
-	for _, server := range []*ownServer{
-		{kind: "mariadb", port: s.mariadb, args: []string{"--require-secure-transport=ON", "--ssl-ca=" + s.ca.file, "--ssl-cert=" + crt, "--ssl-key=" + key}},
-		{kind: "redis", port: s.redis, args: []string{"--port", "0", "--tls-port", s.redis, "--tls-cert-file", crt, "--tls-key-file", key, "--tls-ca-cert-file", s.ca.file}},
-	} {
-		server.t, server.dir = t, filepath.Join(t.TempDir(), server.kind)
-		server.start()
-		t.Cleanup(server.stop)
-	}
+	s.mariadb = startDatabase(t, "mariadb", "--require-secure-transport=ON", "--ssl-ca="+s.ca.file, "--ssl-cert="+crt, "--ssl-key="+key).Port
+	redis := newServer(t, "redis")
+	redis.Args = []string{"--port", "0", "--tls-port", redis.Port, "--tls-cert-file", crt, "--tls-key-file", key, "--tls-ca-cert-file", s.ca.file}
+	redis.start()
+	s.redis = redis.Port
 	return s
 }
 
@@ -142,7 +139,7 @@ func (e tlsEnviron) connect(t *testing.T) pipeline.Connections {
 }
 
 func TestReal_TLSToDatabaseAndRedis(t *testing.T) {
-	plain := servers(t)
+	plain := realServers(t)
 	s := startTLSServers(t)
 	right := s.environ("root", "localhost")
 	root := right.connect(t)

@@ -7,6 +7,7 @@
 //	plan.go    what happens to each order: a pure function of a seed
 //	run.go     plays the steps against the orders of a shop and a producer
 //	persist.go orders of a shop that retries while its database fails
+//	topics.go  a topics.yaml with seconds in place of minutes
 package scenario
 
 import (
@@ -27,6 +28,8 @@ const (
 	Cancelled   Fate = "cancelled"   // published, cancelled in time
 	Unpublished Fate = "unpublished" // never published, never paid: only a sweep finds it
 	Twice       Fate = "twice"       // published twice, never paid
+	Later       Fate = "later"       // published, then due later; never paid. No plan has it
+	Earlier     Fate = "earlier"     // published, then due earlier, and published again; likewise
 )
 
 // Spec is the input of Plan.
@@ -52,8 +55,9 @@ type Step struct {
 	// RollBackFirst: before the order, another order is created and scheduled in a transaction that
 	// is rolled back.
 	RollBackFirst bool
-	// PayAfter is the share of the order's delay after which it is paid or cancelled.
+	// PayAfter is the share of the order's delay after which it is paid, cancelled or moved.
 	PayAfter float64
+	MoveBy   time.Duration // of Later and Earlier
 }
 
 // Plan returns the steps of a spec, in the order of At. The same spec gives the same plan. A

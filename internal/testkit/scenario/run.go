@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +40,13 @@ type Shop struct {
 	Outbox   *producer.Outbox // nil: all orders are published directly
 	// OnOrder, if set, is called after each creation of an order, by several goroutines.
 	OnOrder func(o orderclose.Order, f Fate)
+	// Careless: an order that could not be published is paid, cancelled or moved all the same.
+	Careless bool
 
 	mu        sync.Mutex
+	acts      map[string]int // that were acknowledged, by what was done
+	failed    map[string]int
+	created   []string
 	paid      []string
 	published []string
 	added     []string
@@ -70,14 +77,15 @@ func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 		if !sleepUntil(ctx, begin.Add(step.At)) {
 			break
 		}
-		plays.Go(func() { errs[i] = s.play(ctx, step) })
+		plays.Go(func() { errs[i] = s.Play(ctx, step, func() {}) })
 	}
 	plays.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// play plays one step.
-func (s *Shop) play(ctx context.Context, step Step) error {
+// Play plays one step now. It calls tried when the order exists or could not be created. Its errors
+// are those of Run.
+func (s *Shop) Play(ctx context.Context, step Step, tried func()) error {
 	created := time.Now().Truncate(time.Millisecond)
 	order := s.Producer.Order(step.ID, created, step.Categories...)
 	publications := map[Fate]int{Unpublished: 0, Twice: 2}
@@ -89,23 +97,60 @@ func (s *Shop) play(ctx context.Context, step Step) error {
 	if s.Outbox != nil && step.ByOutbox && n > 0 {
 		create, n = s.createAndAdd, n-1
 	}
-	if err := create(ctx, order, step); err != nil {
+	s.due(order.Due) // the order may exist, whatever the answer is
+	err := s.act("created", create(ctx, order, step))
+	tried()
+	if err != nil {
 		return err
 	}
-	s.created(order, step.Fate)
+	s.add(&s.created, order.ID)
+	if s.OnOrder != nil {
+		s.OnOrder(order, step.Fate)
+	}
+	var errs []error
 	for range n {
 		if err := s.Publish(ctx, order); err != nil {
-			return err
+			if errs = append(errs, err); !s.Careless {
+				return err
+			}
 		}
 	}
-	if step.Fate != Paid && step.Fate != Cancelled {
-		return nil
+	if slices.Contains([]Fate{Paid, Cancelled, Later, Earlier}, step.Fate) {
+		delay := order.Due.Sub(order.CreatedAt)
+		if !sleepUntil(ctx, created.Add(time.Duration(step.PayAfter*float64(delay)))) {
+			return ctx.Err()
+		}
+		errs = append(errs, s.finish(ctx, order, step))
 	}
-	delay := order.Due.Sub(order.CreatedAt)
-	if !sleepUntil(ctx, created.Add(time.Duration(step.PayAfter*float64(delay)))) {
-		return ctx.Err()
+	return errors.Join(errs...)
+}
+
+// act counts what was done, or failed, and returns err.
+func (s *Shop) act(what string, err error) error {
+	s.Count(what, err)
+	return err
+}
+
+// Count counts an act among those of the shop: as acknowledged if err is nil.
+func (s *Shop) Count(what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.acts == nil {
+		s.acts, s.failed = map[string]int{}, map[string]int{}
 	}
-	return s.finish(ctx, order, step.Fate)
+	if err == nil {
+		s.acts[what]++
+	} else {
+		s.failed[what]++
+	}
+}
+
+// Acts returns how many acts were acknowledged and how many failed, by what was done: created,
+// published, paid, paid too late, cancelled, moved, and those of Count.
+func (s *Shop) Acts() (done, failed map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.acts), maps.Clone(s.failed)
 }
 
 func (s *Shop) create(ctx context.Context, order orderclose.Order, step Step) error {
@@ -145,74 +190,98 @@ func (s *Shop) add(list *[]string, id string) {
 	*list = append(*list, id)
 }
 
-// finish pays or cancels an order. Being too late is no error: on a slow machine the close may
+// finish pays, cancels or moves an order. Being too late is no error: on a slow machine the close may
 // have won.
-func (s *Shop) finish(ctx context.Context, order orderclose.Order, fate Fate) error {
-	if fate == Cancelled {
+func (s *Shop) finish(ctx context.Context, order orderclose.Order, step Step) error {
+	switch step.Fate {
+	case Cancelled:
 		_, err := s.Orders.Cancel(ctx, order.ID)
-		return err
+		return s.act("cancelled", err)
+	case Later:
+		return s.move(ctx, order, order.Due.Add(step.MoveBy))
+	case Earlier:
+		due := order.Due.Add(-step.MoveBy)
+		if soon := time.Now().Add(100 * time.Millisecond); due.Before(soon) {
+			due = soon
+		}
+		return s.move(ctx, order, due.Truncate(time.Millisecond))
 	}
 	answer, err := s.Orders.Pay(ctx, order.ID, "pay-"+order.ID)
 	if err != nil {
-		return fmt.Errorf("pay %s: %w", order.ID, err)
+		return s.act("paid", fmt.Errorf("pay %s: %w", order.ID, err))
 	}
-	if answer == shopdb.AnswerPaid {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.paid = append(s.paid, order.ID)
+	if answer != shopdb.AnswerPaid {
+		return s.act("paid too late", nil)
 	}
-	return nil
+	s.add(&s.paid, order.ID)
+	return s.act("paid", nil)
 }
 
-func (s *Shop) created(order orderclose.Order, fate Fate) {
-	s.mu.Lock()
-	if order.Due.After(s.last) {
-		s.last = order.Due
+// errNotUnpaid rolls back a transaction whose order is not unpaid any more.
+var errNotUnpaid = errors.New("not unpaid any more")
+
+// move moves the due time of an order. To an earlier time it schedules the order again, in the same
+// transaction.
+func (s *Shop) move(ctx context.Context, order orderclose.Order, due time.Time) error {
+	err := s.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
+		res, err := tx.SQL().ExecContext(ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", due.UTC(), order.ID)
+		if err != nil {
+			return errors.Join(orderclose.ErrUnavailable, err)
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(errNotUnpaid, err)
+		}
+		if due.Before(order.Due) {
+			order.Due = due
+			return s.Outbox.Add(ctx, tx.SQL(), order)
+		}
+		return nil
+	})
+	if errors.Is(err, errNotUnpaid) {
+		return nil
 	}
-	s.mu.Unlock()
-	if s.OnOrder != nil {
-		s.OnOrder(order, fate)
+	s.due(due)
+	return s.act("moved", err)
+}
+
+// due remembers the latest due time.
+func (s *Shop) due(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.After(s.last) {
+		s.last = t
 	}
 }
 
 // Publish schedules an order and adds it to Published.
 func (s *Shop) Publish(ctx context.Context, order orderclose.Order) error {
-	if err := s.Producer.Schedule(ctx, order); err != nil {
-		return err
+	err := s.act("published", s.Producer.Schedule(ctx, order))
+	if err == nil {
+		s.add(&s.published, order.ID)
 	}
+	return err
+}
+
+func (s *Shop) copyOf(list *[]string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.published = append(s.published, order.ID)
-	return nil
+	return slices.Clone(*list)
 }
+
+// Created returns the orders whose creation the database has acknowledged.
+func (s *Shop) Created() []string { return s.copyOf(&s.created) }
 
 // Added returns the orders that a committed transaction has put into the outbox.
-func (s *Shop) Added() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.added...)
-}
+func (s *Shop) Added() []string { return s.copyOf(&s.added) }
 
 // RolledBack returns the orders that only a rolled-back transaction has put into the outbox.
-func (s *Shop) RolledBack() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.undone...)
-}
+func (s *Shop) RolledBack() []string { return s.copyOf(&s.undone) }
 
 // Published returns the orders whose record Kafka has acked.
-func (s *Shop) Published() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.published...)
-}
+func (s *Shop) Published() []string { return s.copyOf(&s.published) }
 
 // Paid returns the orders whose payment was confirmed.
-func (s *Shop) Paid() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.paid...)
-}
+func (s *Shop) Paid() []string { return s.copyOf(&s.paid) }
 
 // StartStock returns the stock of each SKU at the beginning.
 func (s *Shop) StartStock() map[string]int64 { return s.stock }

@@ -1,0 +1,170 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+)
+
+// diskSize is the size of the disk of each broker and of the database, a tmpfs.
+const diskSize = "2g"
+
+// clockLibrary is libfaketime, as Debian installs it.
+const clockLibrary = "/usr/lib/*/faketime/libfaketimeMT.so.1"
+
+// cluster is every server, and the proxies in front of them. The pipeline connects through the
+// proxies, everything else directly.
+type cluster struct {
+	disks bool   // the data of brokers and database are on disks that can be filled
+	clock string // file that steps the clock of the database; "": it cannot be stepped
+
+	brokers         []*servers.Server
+	database, redis *servers.Server
+	direct          []string // addresses of the brokers
+	links           []*testkit.Proxy
+	databaseLink    *testkit.Proxy
+	redisLink       *testkit.Proxy
+
+	db          *sql.DB       // direct, as root, without a database
+	redisClient *redis.Client // direct
+}
+
+// brokerSettings keep the quorum together: with the defaults, two seconds without CPU time cost it its
+// leader.
+var brokerSettings = []string{
+	"controller.quorum.fetch.timeout.ms=8000", "controller.quorum.election.timeout.ms=3000", "controller.quorum.request.timeout.ms=8000",
+	"broker.session.timeout.ms=9000", "broker.heartbeat.interval.ms=1000",
+}
+
+// startCluster starts all servers below dir.
+func startCluster(ctx context.Context, dir string) (*cluster, error) {
+	c := &cluster{}
+	if err := c.define(dir); err != nil {
+		return c, err
+	}
+	if err := servers.StartAll(ctx, c.servers()...); err != nil {
+		return c, err
+	}
+	return c, c.connect()
+}
+
+func (c *cluster) servers() []*servers.Server {
+	return append(c.brokers[:len(c.brokers):len(c.brokers)], c.database, c.redis)
+}
+
+// define creates folders, disks and proxies.
+func (c *cluster) define(dir string) (err error) {
+	c.brokers, err = servers.Brokers(dir, func(target string) (string, error) {
+		link, err := testkit.NewProxy(target)
+		if err != nil {
+			return "", err
+		}
+		c.links = append(c.links, link)
+		return link.Addr(), nil
+	}, brokerSettings...)
+	if err != nil {
+		return err
+	}
+	c.direct = servers.Addrs(c.brokers)
+	if c.database, err = servers.New("mariadb", filepath.Join(dir, "mariadb")); err != nil {
+		return err
+	}
+	if c.redis, err = servers.New("redis", filepath.Join(dir, "redis")); err != nil {
+		return err
+	}
+	c.disks = mountDisk(c.database.Dir) == nil
+	for _, s := range c.brokers {
+		c.disks = c.disks && mountDisk(filepath.Join(s.Dir, "data")) == nil
+	}
+	// Not for a broker: under libfaketime a JVM takes minutes to start.
+	if library, _ := filepath.Glob(clockLibrary); len(library) > 0 {
+		c.clock = filepath.Join(dir, "mariadb.clock")
+		c.database.Env = []string{"LD_PRELOAD=" + library[0], "FAKETIME_TIMESTAMP_FILE=" + c.clock, "FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"}
+		if err := c.step(0); err != nil {
+			return err
+		}
+	}
+	if c.databaseLink, err = testkit.NewProxy(c.database.Addr()); err != nil {
+		return err
+	}
+	c.redisLink, err = testkit.NewProxy(c.redis.Addr())
+	return err
+}
+
+// mountDisk mounts a small disk in memory. Only root can do that.
+func mountDisk(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	return syscall.Mount("orderclose", path, "tmpfs", 0, "size="+diskSize)
+}
+
+// step sets the clock of the database off by d. The server notices within a second.
+func (c *cluster) step(d time.Duration) error {
+	text := fmt.Sprintf("%+d\n", int(d/time.Second))
+	if err := os.WriteFile(c.clock+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(c.clock+".new", c.clock)
+}
+
+// connect opens the direct connections, and creates the user of the pipeline. That user has no
+// privileges of an administrator, so that a read-only server rejects its writes.
+func (c *cluster) connect() (err error) {
+	// Each reset connection would be a line on stderr.
+	if err := mysql.SetLogger(&mysql.NopLogger{}); err != nil {
+		return err
+	}
+	if c.db, err = sql.Open("mysql", c.dsn("root", "")); err != nil {
+		return err
+	}
+	if _, err = c.db.Exec("CREATE USER pipeline@'%' IDENTIFIED BY ''"); err != nil {
+		return err
+	}
+	c.redisClient = redis.NewClient(&redis.Options{Addr: c.redis.Addr()})
+	return nil
+}
+
+// dsn returns the direct DSN of a database for a user.
+func (c *cluster) dsn(user, name string) string {
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = user, "tcp", c.database.Addr(), name
+	cfg.ParseTime, cfg.Loc, cfg.InterpolateParams = true, time.UTC, true
+	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 5*time.Second, 10*time.Second, 10*time.Second
+	cfg.Params = map[string]string{"time_zone": "'+00:00'"}
+	return cfg.FormatDSN()
+}
+
+// linked returns the addresses of the brokers' proxies.
+func (c *cluster) linked() (all []string) {
+	for _, l := range c.links {
+		all = append(all, l.Addr())
+	}
+	return all
+}
+
+// stop stops all servers. Those that were not defined are nil.
+func (c *cluster) stop() {
+	for _, s := range c.servers() {
+		if s != nil {
+			_ = s.Kill()
+		}
+	}
+	for _, l := range append(c.links, c.databaseLink, c.redisLink) {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}

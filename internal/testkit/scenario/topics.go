@@ -1,0 +1,26 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+)
+
+// topicsFile configures the pipeline with seconds in place of minutes.
+const topicsFile = `topics: {prefix: %[1]s}
+partitions: 4
+replication: %[2]d
+buckets: [1s, 2s, 5s]
+delays:
+  default: 6s
+  categories: {flash-sale: 2s, virtual: 5s, physical: 8s}
+compensator:
+  period: 5s
+  grace: %[3]v
+  lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s, extend: 1s}
+`
+
+// Topics returns a topics.yaml of seconds for tests on real servers, with a prefix of all names. A sweep
+// leaves orders to the pipeline for grace after their due time.
+func Topics(prefix string, replication int, grace time.Duration) string {
+	return fmt.Sprintf(topicsFile, prefix, replication, grace)
+}
