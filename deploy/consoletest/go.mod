@@ -2,9 +2,12 @@ module github.com/orderclose/orderclose/deploy/consoletest
 
 go 1.26.0
 
+replace github.com/orderclose/orderclose => ../..
+
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
+	github.com/orderclose/orderclose v0.0.0
 	github.com/segmentio/kafka-go v0.4.51
 )
 

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +25,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // world is an open console, and what checks do behind its back.
@@ -132,12 +133,6 @@ func startServe(t *testing.T, topics string, env ...string) *serve {
 		}
 		args = append(args, "--config", file)
 	}
-	// A test that hangs must not leave serve behind: at the deadline go test ends without cleanups.
-	ctx, cancel := context.WithCancel(context.Background())
-	if deadline, ok := t.Deadline(); ok {
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-5*time.Second))
-	}
-	t.Cleanup(cancel)
 	var lines string
 	for role, token := range tokens {
 		lines += fmt.Sprintf("%s-1 %s sha256:%x\n", role, role, sha256.Sum256([]byte(token)))
@@ -146,45 +141,45 @@ func startServe(t *testing.T, topics string, env ...string) *serve {
 	if err := os.WriteFile(tokensFile, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
-		"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_TOKENS_FILE="+tokensFile)
-	cmd.Env = append(cmd.Env, env...)
 	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
+	first := make(chan []byte, 1) // the line of stdout
+	p := &process.Process{Name: "serve", Command: func() *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ORDERCLOSE_") }),
+			"ORDERCLOSE_CONSOLE_ACTIONS=1", "ORDERCLOSE_CONSOLE_TOKENS_FILE="+tokensFile)
+		cmd.Env = append(cmd.Env, env...)
+		cmd.Stderr = &stderr
+		return cmd
+	}, Output: func(out io.Reader) {
+		line, _ := bufio.NewReader(out).ReadBytes('\n')
+		first <- line
+		_, _ = io.Copy(io.Discard, out)
+	}}
+	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, readErr := bufio.NewReader(stdout).ReadBytes('\n')
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(stepTimeout, func() { _ = cmd.Process.Kill() })
-		err := cmd.Wait()
-		late.Stop()
-		if err != nil {
-			t.Errorf("serve: %v", err)
+		if err := p.End(syscall.SIGTERM, stepTimeout); err != nil {
+			t.Error(err)
 		}
 		if t.Failed() {
 			t.Logf("log of serve:\n%s", stderr.Bytes())
 		}
 	})
 	s := &serve{}
-	if err := errors.Join(readErr, json.Unmarshal(line, &s.at)); err != nil {
-		t.Fatalf("serve prints %q: %v", line, err)
+	if line := <-first; json.Unmarshal(line, &s.at) != nil {
+		t.Fatalf("serve prints %q", line)
 	}
 	s.at.Console = strings.TrimSuffix(s.at.Console, "/")
-	for end := time.Now().Add(stepTimeout); ; time.Sleep(50 * time.Millisecond) {
-		status, body := s.call(t, "GET", s.at.Shop+"/-/ready", "")
-		if status == http.StatusOK {
-			break
+	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
+	defer cancel()
+	if err := process.Await(ctx, func(context.Context) error {
+		if status, body := s.call(t, "GET", s.at.Shop+"/-/ready", ""); status != http.StatusOK {
+			return fmt.Errorf("not ready: %d %s", status, body)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("not ready: %d %s", status, body)
-		}
+		return nil
+	}, p); err != nil {
+		t.Fatal(err)
 	}
 	s.signIn(t)
 	return s
