@@ -5,7 +5,7 @@ export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
 MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-console unit chaos chaos-real mutants kubetest bench-relay bench-growth bench-waiting bench-idle bench-burst bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-console unit chaos chaos-real mutants kubetest bench-relay bench-waiting bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,17 +54,11 @@ kubetest: ## the tests of the Helm chart and of the kustomization
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh relay
 
-bench-growth: ## the relay with more partitions, processes, bytes; a table on stdout
-	@bench/run.sh growth
-
 bench-waiting: ## what a million parked records cost a relay; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh waiting
 
 bench-idle: ## what an idle relay costs, also among a thousand topics of others; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh idle
-
-bench-burst: ## many orders due at once, closed by the pipeline and by a poller; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh burst
 
 bench-console: ## how fast the pages of the console are, and what it costs the brokers and the relay; JSON on stdout (QUICK=1: four minutes)
 	@bench/run.sh console

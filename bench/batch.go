@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"time"
-
-	"github.com/segmentio/kafka-go/compress"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -48,29 +45,17 @@ func appendBytes(to, b []byte) []byte {
 	return append(binary.AppendVarint(to, int64(len(b))), b...)
 }
 
-// seal returns the encoded batch, created at now, with its records compressed.
-func (b *batch) seal(now time.Time, codec compress.Compression) ([]byte, error) {
-	records := b.records
-	if codec != compress.None {
-		var squeezed bytes.Buffer
-		w := codec.Codec().NewWriter(&squeezed)
-		if _, err := w.Write(records); err != nil {
-			return nil, err
-		}
-		if err := w.Close(); err != nil {
-			return nil, err
-		}
-		records = squeezed.Bytes()
-	}
+// seal returns the encoded batch, created at now.
+func (b *batch) seal(now time.Time) []byte {
 	const unknown = ^uint64(0) // -1
 	at := uint64(now.UnixMilli())
-	out := make([]byte, 0, headerSize+len(records))
+	out := make([]byte, 0, headerSize+len(b.records))
 	out = binary.BigEndian.AppendUint64(out, 0) // base offset
-	out = binary.BigEndian.AppendUint32(out, uint32(headerSize-12+len(records)))
+	out = binary.BigEndian.AppendUint32(out, uint32(headerSize-12+len(b.records)))
 	out = binary.BigEndian.AppendUint32(out, uint32(unknown&0xffffffff)) // leader epoch
 	out = append(out, 2)                                                 // magic
 	out = binary.BigEndian.AppendUint32(out, 0)                          // checksum, below
-	out = binary.BigEndian.AppendUint16(out, uint16(codec))
+	out = binary.BigEndian.AppendUint16(out, 0)                          // attributes: not compressed
 	out = binary.BigEndian.AppendUint32(out, uint32(b.count-1))
 	out = binary.BigEndian.AppendUint64(out, at)
 	out = binary.BigEndian.AppendUint64(out, at)
@@ -78,7 +63,7 @@ func (b *batch) seal(now time.Time, codec compress.Compression) ([]byte, error) 
 	out = binary.BigEndian.AppendUint16(out, uint16(unknown&0xffff))     // its epoch
 	out = binary.BigEndian.AppendUint32(out, uint32(unknown&0xffffffff)) // sequence
 	out = binary.BigEndian.AppendUint32(out, uint32(b.count))
-	out = append(out, records...)
+	out = append(out, b.records...)
 	binary.BigEndian.PutUint32(out[17:], crc32.Checksum(out[21:], castagnoli))
-	return out, nil
+	return out
 }

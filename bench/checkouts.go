@@ -33,7 +33,7 @@ func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, clo
 	var failed error
 	var buyers sync.WaitGroup
 	buyers.Go(func() { took, failed = s.checkouts(buying, l.skus) })
-	t, err := s.closeLot(ctx, c, 0, l.orders)
+	t, err := s.closeLot(ctx, c, l.orders)
 	stop()
 	buyers.Wait()
 	if err = errors.Join(err, failed); err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // crew is a number of closers. Each has a connection pool of its own, and one worker
@@ -39,10 +41,9 @@ type closed struct {
 	cpu float64
 }
 
-// closeLot closes the orders with the numbers from first up to end, which must already be in the
-// tables.
-func (s *shop) closeLot(ctx context.Context, c crew, first, end int) (closed, error) {
-	all := batchesOf(first, end, c.batch)
+// closeLot closes that many orders, which must already be in the tables.
+func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error) {
+	all := batchesOf(orders, c.batch)
 	batches := make(chan []orderclose.CloseRequest, len(all))
 	for _, b := range all {
 		batches <- b
@@ -93,16 +94,16 @@ func (s *shop) closeLot(ctx context.Context, c crew, first, end int) (closed, er
 		return closed{}, err
 	}
 	took := time.Since(began)
-	cpu := (s.databaseCPU() - before).Seconds() * 100_000 / float64(end-first)
-	return closed{rps: float64(end-first) / took.Seconds(), gaveUp: int(gaveUp.Load()), cpu: cpu}, nil
+	cpu := (s.databaseCPU() - before).Seconds() * 100_000 / float64(orders)
+	return closed{rps: float64(orders) / took.Seconds(), gaveUp: int(gaveUp.Load()), cpu: cpu}, nil
 }
 
-// batchesOf splits the orders with the numbers from first up to end as the close topic would: a
-// batch has orders of one partition, in the order of their numbers.
-func batchesOf(first, end, size int) [][]orderclose.CloseRequest {
+// batchesOf splits orders as the close topic would: a batch has orders of one partition, in the order
+// of their numbers.
+func batchesOf(orders, size int) [][]orderclose.CloseRequest {
 	var full [][]orderclose.CloseRequest
 	open := make([][]orderclose.CloseRequest, partitions)
-	for n := first; n < end; n++ {
+	for n := range orders {
 		p := partitionOf([]byte(idOf(n)), partitions)
 		if open[p] = append(open[p], orderclose.CloseRequest{OrderID: idOf(n)}); len(open[p]) == size {
 			full = append(full, open[p])
@@ -128,7 +129,7 @@ func (s *shop) turn(ctx context.Context, what string, c crew, l lot) (closed, er
 	if err := s.fill(ctx, l); err != nil {
 		return closed{}, fmt.Errorf("%s: fill the tables: %w", what, err)
 	}
-	t, err := s.closeLot(ctx, c, 0, l.orders)
+	t, err := s.closeLot(ctx, c, l.orders)
 	if err == nil {
 		err = s.sumsOK(ctx, l)
 	}
@@ -149,9 +150,9 @@ func (s *shop) databaseCPU() time.Duration {
 	if err != nil {
 		return 0
 	}
-	used, err := usedSoFar(pid)
+	used, err := process.UsedBy(pid)
 	if err != nil {
 		return 0
 	}
-	return used.cpu
+	return used.CPU
 }

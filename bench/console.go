@@ -1,24 +1,23 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // outdated is longer than the console uses most values of Kafka; a page then has to ask again.
@@ -113,33 +112,6 @@ func benchConsole(ctx context.Context, p *workspace, pl plan, program string) er
 	return r.print(os.Stdout, os.Stderr)
 }
 
-// running is a process of the program.
-type running struct {
-	cmd     *exec.Cmd
-	log     bytes.Buffer
-	stopped bool
-}
-
-// run starts the program.
-func (s *served) run(args ...string) (*running, error) {
-	r := &running{cmd: s.command(args...)}
-	r.cmd.Stderr = &r.log
-	return r, r.cmd.Start()
-}
-
-// stop stops the process. Only the first call does.
-func (r *running) stop() error {
-	if r.stopped {
-		return nil
-	}
-	r.stopped = true
-	r.cmd.Process.Signal(syscall.SIGTERM)
-	if err := r.cmd.Wait(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(r.cmd.Args, " "), err, r.log.String())
-	}
-	return nil
-}
-
 // webConsole is a running console.
 type webConsole struct {
 	*running
@@ -150,12 +122,10 @@ type webConsole struct {
 // openConsole starts a console and returns when it serves its style sheet, for which it asks no
 // server.
 func (s *served) openConsole(ctx context.Context) (*webConsole, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	listen, err := servers.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	listen := free.Addr().String()
-	free.Close()
 	with := *s
 	with.env = append(slices.Clone(s.env), config.EnvConsoleListen+"="+listen)
 	c := &webConsole{address: "http://" + listen, client: &http.Client{Transport: &http.Transport{}}}
@@ -463,11 +433,11 @@ func (s *served) measureOpen(ctx context.Context, during time.Duration) (none, o
 	}
 	defer c.stop()
 	watch := func(into *openCost) error {
-		before, err := usedSoFar(c.cmd.Process.Pid)
+		before, err := process.UsedBy(c.PID())
 		if err != nil {
 			return err
 		}
-		brokerBefore, err := usedSoFar(broker)
+		brokerBefore, err := process.UsedBy(broker)
 		if err != nil {
 			return err
 		}
@@ -475,16 +445,16 @@ func (s *served) measureOpen(ctx context.Context, during time.Duration) (none, o
 		if !sleep(ctx, during) {
 			return ctx.Err()
 		}
-		after, err := usedSoFar(c.cmd.Process.Pid)
+		after, err := process.UsedBy(c.PID())
 		if err != nil {
 			return err
 		}
-		brokerAfter, err := usedSoFar(broker)
+		brokerAfter, err := process.UsedBy(broker)
 		if err != nil {
 			return err
 		}
 		took := time.Since(began).Seconds()
-		*into = openCost{100 * (after.cpu - before.cpu).Seconds() / took, 100 * (brokerAfter.cpu - brokerBefore.cpu).Seconds() / took, float64(after.peak) / (1 << 20)}
+		*into = openCost{100 * (after.CPU - before.CPU).Seconds() / took, 100 * (brokerAfter.CPU - brokerBefore.CPU).Seconds() / took, float64(after.Peak) / (1 << 20)}
 		return nil
 	}
 	if _, err := c.view(ctx, consolePages(idOf(0))[0]); err != nil {

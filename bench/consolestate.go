@@ -12,6 +12,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // The numbers of the orders whose records do not wait.
@@ -220,5 +222,5 @@ func (s consoleState) stream(ctx context.Context, l *pipeline) (lateness, error)
 	if err := all.Wait(); err != nil {
 		return lateness{}, err
 	}
-	return summarize(rate, uncounted, got, usage{}), nil
+	return summarize(rate, uncounted, got, process.Used{}), nil
 }

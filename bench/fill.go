@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/wire"
@@ -23,9 +22,8 @@ type load struct {
 	first      int
 	records    int
 	partitions int
-	batch      int // records per batch; the last batch of a partition has the rest
-	size       int // approximate size of a record in bytes
-	codec      compress.Compression
+	batch      int       // records per batch; the last batch of a partition has the rest
+	size       int       // approximate size of a record in bytes
 	due        time.Time // due time of all records
 	// message, if not nil, returns other records than those of orders, from their number, which
 	// begins with 0. Then first, size and due have no meaning.
@@ -42,10 +40,7 @@ type sealed struct {
 func (l load) each(put func(sealed) error) error {
 	open := make([]batch, l.partitions)
 	seal := func(p int) error {
-		b, err := open[p].seal(time.Now(), l.codec)
-		if err != nil {
-			return err
-		}
+		b := open[p].seal(time.Now())
 		open[p] = batch{records: open[p].records[:0]}
 		return put(sealed{p, b})
 	}
@@ -89,15 +84,10 @@ func partitionOf(key []byte, n int) int {
 
 // fill appends the load to the topic, with one goroutine for each partition.
 func (p *workspace) fill(ctx context.Context, topic string, l load) error {
-	return p.append(ctx, topic, l.partitions, l.each)
-}
-
-// append appends the batches that each passes to put.
-func (p *workspace) append(ctx context.Context, topic string, partitions int, each func(put func(sealed) error) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
-	lanes := make([]chan []byte, partitions)
+	lanes := make([]chan []byte, l.partitions)
 	for i := range lanes {
 		lanes[i] = make(chan []byte, 8)
 		writers.Go(func() {
@@ -111,7 +101,7 @@ func (p *workspace) append(ctx context.Context, topic string, partitions int, ea
 			}
 		})
 	}
-	err := each(func(b sealed) error {
+	err := l.each(func(b sealed) error {
 		lanes[b.partition] <- b.bytes
 		return context.Cause(ctx)
 	})

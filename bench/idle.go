@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 const (
@@ -45,8 +47,8 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 		return err
 	}
 	s.brokers = []string{proxy.addr(p.brokers[0])}
-	s.counters = func() (int64, usage, error) {
-		broker, err := usedSoFar(pid)
+	s.counters = func() (int64, process.Used, error) {
+		broker, err := process.UsedBy(pid)
 		return proxy.metadata.Load(), broker, err
 	}
 	alone, err := s.watch(ctx, pl.watch)

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // tick is how often the producer sends the records whose turn it is.
@@ -32,7 +34,7 @@ type lateness struct {
 	p50, p99, p999 time.Duration
 	worst          time.Duration
 	early          int
-	used           usage // resources of the relay
+	used           process.Used // resources of the relay
 }
 
 // measureCold measures lateness at the first rate on a broker that runs code that is not compiled
@@ -124,7 +126,7 @@ func (l *pipeline) sendSteadily(ctx context.Context, begin time.Time, rate, reco
 }
 
 // summarize leaves out the lateness of records with numbers below uncounted.
-func summarize(rate, uncounted int, got []received, used usage) lateness {
+func summarize(rate, uncounted int, got []received, used process.Used) lateness {
 	var late []time.Duration
 	early := 0
 	for _, r := range got {

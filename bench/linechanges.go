@@ -47,7 +47,7 @@ func (s *shop) changingLines(ctx context.Context, c crew, l lot) (lineChanges, e
 			}
 		})
 	}
-	t, err := s.closeLot(ctx, c, 0, l.orders)
+	t, err := s.closeLot(ctx, c, l.orders)
 	stop(nil)
 	workers.Wait()
 	if cause := context.Cause(changing); cause != nil && !errors.Is(cause, context.Canceled) {

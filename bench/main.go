@@ -3,16 +3,12 @@
 // read the results.
 //
 //	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
-//	bench growth    the relay alone, with one parameter changed at a time: Markdown on stdout
 //	bench waiting PROGRAM
 //	                what waiting records cost PROGRAM run relay: JSON on stdout, a
 //	                table on stderr
 //	bench idle PROGRAM
 //	                what an idle PROGRAM run relay costs, without and with a thousand
 //	                topics of other applications: JSON on stdout, a table on stderr
-//	bench burst PROGRAM
-//	                orders that are due at once, closed by PROGRAM and by a poller: JSON on
-//	                stdout, a table on stderr
 //	bench console PROGRAM
 //	                what PROGRAM run console costs, and how fast its pages are, with waiting
 //	                records and dead letters: JSON on stdout, tables on stderr
@@ -30,13 +26,12 @@
 // the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
-// lateness.go, burst.go, growth.go, waiting.go and idle.go the measurements; proc.go,
+// lateness.go, burst.go, waiting.go and idle.go the measurements;
 // stats.go and report.go the numbers; metadataproxy.go and listener.go the costs of an
 // idle relay.
 // Of closing: shop.go has the database; closers.go the closers; checkouts.go the
 // checkouts beside them; pipelineside.go relay and closer in one process; close.go and
-// endtoend.go the measurements; closereport.go the numbers; ordersburst.go many orders due
-// at once.
+// endtoend.go the measurements; closereport.go the numbers.
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
 // consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
 // numbers; metadataproxy.go counts requests.
@@ -67,14 +62,14 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
-	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "burst": benchBurst, "console": benchConsole}
+	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
+	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "console": benchConsole}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]
 		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench burst PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep | bench shop")
+		return errors.New("usage: bench relay | bench waiting PROGRAM | bench idle PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep | bench shop")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

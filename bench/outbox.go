@@ -206,7 +206,7 @@ func measureDispatch(ctx context.Context, p *workspace, s *shop, count int) (dis
 	if err != nil {
 		return dispatched{}, err
 	}
-	var processes []*process
+	var processes []*side
 	defer func() {
 		for _, side := range processes {
 			side.stop()

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/wire"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // pipeline is a relay, or a relay and a closer, between a producer and a consumer,
@@ -18,7 +20,7 @@ import (
 type pipeline struct {
 	workspace *workspace
 	job       job
-	relay     *process
+	relay     *side
 	producer  *kgo.Client
 	consumer  *kgo.Client
 }
@@ -66,7 +68,7 @@ func (l *pipeline) connect() (err error) {
 }
 
 // close stops everything and returns the resources that the relay has used.
-func (l *pipeline) close(ctx context.Context) (used usage, err error) {
+func (l *pipeline) close(ctx context.Context) (used process.Used, err error) {
 	l.producer.Close()
 	l.consumer.Close()
 	if l.relay != nil {

@@ -24,11 +24,6 @@ type plan struct {
 	spell time.Duration
 	burst int // records due at one instant
 
-	growth       int // records drained in each row
-	growthClosed int // orders that are closed in each row
-	growthTable  int // orders in the smallest table of the sweep
-	growthOutbox int // rows in the smallest outbox
-
 	parked int           // records that wait
 	watch  time.Duration // how long a relay with waiting records, or an idle relay, is watched
 	settle time.Duration // pause after foreign topics are created
@@ -60,7 +55,6 @@ func planFor(quick bool) plan {
 	p := plan{
 		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
-		growth: 200_000, growthClosed: 50_000, growthTable: 312_500, growthOutbox: 50_000,
 		parked: 1_000_000, watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
@@ -72,7 +66,6 @@ func planFor(quick bool) plan {
 	if quick {
 		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
-		p.growth, p.growthClosed, p.growthTable, p.growthOutbox = 50_000, 5000, 31_250, 10_000
 		p.parked, p.watch, p.settle = 200_000, 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}

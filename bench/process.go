@@ -4,33 +4,28 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-// process is a running side. stop must be called once.
-type process struct {
-	job   job
-	cmd   *exec.Cmd
-	stdin io.Closer
-	out   bytes.Buffer
-	done  chan struct{} // closed when it has ended; err is set by then
-	err   error
-}
+// stopLimit is how long a process may take to stop.
+const stopLimit = 15 * time.Second
 
-// usage is the resources that a side has used.
-type usage struct {
-	cpu  time.Duration
-	peak int64 // peak of resident memory, in bytes
+// side is a running side. stop must be called once.
+type side struct {
+	*process.Process
+	out bytes.Buffer
 }
 
 // start runs the job in another process of this program. The variable PROFILE names a
 // folder for a CPU profile of each.
-func (p *workspace) start(j job) (*process, error) {
+func (p *workspace) start(j job) (*side, error) {
 	j.Brokers = p.brokers
 	if dir := os.Getenv("PROFILE"); dir != "" {
 		j.Profile = filepath.Join(dir, p.name(j.Side)[len(p.prefix):]+".prof")
@@ -43,51 +38,49 @@ func (p *workspace) start(j job) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &process{job: j, cmd: exec.Command(self, "side", string(encoded)), done: make(chan struct{})}
-	s.cmd.Stdout, s.cmd.Stderr = &s.out, os.Stderr
-	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		s.err = s.cmd.Wait()
-		close(s.done)
-	}()
-	return s, nil
+	s := &side{}
+	s.Process = &process.Process{Name: j.Side, Command: func() *exec.Cmd {
+		cmd := exec.Command(self, "side", string(encoded))
+		cmd.Stdout, cmd.Stderr = &s.out, os.Stderr
+		return cmd
+	}}
+	return s, s.Start()
 }
 
-func (s *process) ended() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// stop stops the process, after 15 s by force, and returns the resources that it has
-// used.
-func (s *process) stop() (usage, error) {
-	s.stdin.Close()
-	select {
-	case <-s.done:
-	case <-time.After(15 * time.Second):
-		s.cmd.Process.Kill()
-		<-s.done
-	}
-	if s.err != nil {
-		return usage{}, fmt.Errorf("%s: %w", s.job.Side, s.err)
+// stop stops the process and returns the resources that it has used.
+func (s *side) stop() (process.Used, error) {
+	if err := s.End(syscall.SIGTERM, stopLimit); err != nil {
+		return process.Used{}, err
 	}
 	var o outcome
 	if err := json.Unmarshal(s.out.Bytes(), &o); err != nil {
-		return usage{}, fmt.Errorf("%s printed %q: %w", s.job.Side, s.out.String(), err)
+		return process.Used{}, fmt.Errorf("%s printed %q: %w", s.Name, s.out.String(), err)
 	}
-	state := s.cmd.ProcessState
-	return usage{state.UserTime() + state.SystemTime(), o.PeakBytes}, nil
+	state := s.State()
+	return process.Used{CPU: state.UserTime() + state.SystemTime(), Peak: o.PeakBytes}, nil
 }
 
-// pause suspends the process; resume continues it.
-func (s *process) pause() error  { return s.cmd.Process.Signal(syscall.SIGSTOP) }
-func (s *process) resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
+// running is a process of the product's program.
+type running struct {
+	*process.Process
+	log bytes.Buffer
+}
+
+// run starts the program.
+func (s *served) run(args ...string) (*running, error) {
+	r := &running{}
+	r.Process = &process.Process{Name: "orderclose " + strings.Join(args, " "), Command: func() *exec.Cmd {
+		cmd := s.command(args...)
+		cmd.Stderr = &r.log
+		return cmd
+	}}
+	return r, r.Start()
+}
+
+// stop stops the process. Only the first call does.
+func (r *running) stop() error {
+	if err := r.End(syscall.SIGTERM, stopLimit); err != nil {
+		return fmt.Errorf("%w\n%s", err, r.log.String())
+	}
+	return nil
+}

@@ -86,7 +86,7 @@ func (r report) print(out, tables io.Writer) error {
 			broker = "cold"
 		}
 		fmt.Fprintf(w, "%d\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%.2f\t%.0f\t\n", l.rate, broker, ms(l.p50), ms(l.p99), ms(l.p999), ms(l.worst),
-			l.early, l.used.cpu.Seconds(), float64(l.used.peak)/(1<<20))
+			l.early, l.used.CPU.Seconds(), float64(l.used.Peak)/(1<<20))
 	}
 	fmt.Fprintf(w, "\nburst of\tlast ms\tearly\t\n%d\t%.1f\t%d\t\n\n", r.burst.records, ms(r.burst.last), r.burst.early)
 	if err := w.Flush(); err != nil {

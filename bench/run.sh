@@ -3,7 +3,7 @@
 # Without the variable it starts a broker in a temporary folder, and always stops it
 # again. README.md in this folder describes the measurements.
 #
-# usage: run.sh relay|growth|waiting|idle|burst|console|close|outbox|sweep|shop
+# usage: run.sh relay|waiting|idle|console|close|outbox|sweep|shop
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
@@ -31,13 +31,13 @@ trap 'exit 143' TERM HUP
 needed=(ORDERCLOSE_KAFKA_BROKERS)
 unneeded=(ORDERCLOSE_MYSQL_DSN=unused)
 if [[ $1 == shop ]]; then needed+=(ORDERCLOSE_REDIS_URL); else unneeded+=(ORDERCLOSE_REDIS_URL=unused); fi
-if [[ $1 == growth || $1 == burst || $1 == console || $1 == close || $1 == outbox || $1 == sweep || $1 == shop ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
+if [[ $1 == console || $1 == close || $1 == outbox || $1 == sweep || $1 == shop ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
 # A shop of millions of orders has a server that keeps them in memory.
-if [[ $1 == growth || $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G}; fi
+if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G}; fi
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
-if [[ ${1:-} == waiting || ${1:-} == idle || ${1:-} == burst || ${1:-} == console ]]; then # they watch the program itself
+if [[ ${1:-} == waiting || ${1:-} == idle || ${1:-} == console ]]; then # they watch the program itself
   go build -C .. -o "$dir/orderclose" ./cmd/orderclose
   set -- "$1" "$dir/orderclose"
 fi

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
-	"time"
+	"syscall"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // The names of the sides.
@@ -19,7 +22,6 @@ const (
 	sideFranz        = "franz"
 	sidePipeline     = "pipeline"
 	sideDispatch     = "dispatch"
-	sidePoller       = "poller"
 )
 
 // job is the task of a side: move records from source to target until it is stopped.
@@ -34,9 +36,6 @@ type job struct {
 	DSN        string // DSN of the database, for the pipeline and the dispatcher
 	Marks      string // for the pipeline: file for the times when orders were closed
 	Profile    string // file for a CPU profile, "" for none
-
-	PollEvery    time.Duration // how often the poller looks
-	PollAtMinute bool          // the poller looks at each whole minute
 }
 
 // sides move all records and then wait for more until ctx ends. None ends by itself,
@@ -48,7 +47,6 @@ var sides = map[string]func(context.Context, job) error{
 	sideFranz:        runFranz,
 	sidePipeline:     runPipeline,
 	sideDispatch:     runDispatch,
-	sidePoller:       runPoller,
 }
 
 // outcome is the report of a side's process at its end.
@@ -58,8 +56,7 @@ type outcome struct {
 	PeakBytes int64
 }
 
-// runSide is the main function of a side's process. It stops at the end of stdin,
-// which also happens when its parent dies.
+// runSide is the main function of a side's process, which a signal stops.
 func runSide(encoded string) error {
 	var j job
 	if err := json.Unmarshal([]byte(encoded), &j); err != nil {
@@ -72,15 +69,13 @@ func runSide(encoded string) error {
 		}
 		defer stop()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if err := sides[j.Side](ctx, j); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", j.Side, err)
 	}
-	return json.NewEncoder(os.Stdout).Encode(outcome{residentPeak("self")})
+	used, err := process.UsedBy(os.Getpid())
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(outcome{used.Peak}))
 }
 
 func profile(file string) (stop func(), err error) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 func TestMedian_DoesNotDependOnTheOrder(t *testing.T) {
@@ -35,7 +37,7 @@ func TestPercentile_IsTheNearestRank(t *testing.T) {
 }
 
 func TestSummarize_CountsEarlyRecords(t *testing.T) {
-	l := summarize(1000, 2, []received{{number: 2, late: 3 * time.Millisecond}, {number: 1, late: -time.Microsecond}, {number: 0, late: time.Second}, {number: 3, late: time.Millisecond}}, usage{})
+	l := summarize(1000, 2, []received{{number: 2, late: 3 * time.Millisecond}, {number: 1, late: -time.Microsecond}, {number: 0, late: time.Second}, {number: 3, late: time.Millisecond}}, process.Used{})
 	if l.early != 1 || l.p50 != time.Millisecond || l.worst != 3*time.Millisecond {
 		t.Errorf("early %d, p50 %v, worst %v", l.early, l.p50, l.worst)
 	}

@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// overdueShare: one of this many orders is overdue and unpaid.
-	overdueShare = 100
 	// sweepPage is the number of orders per page, the default of topics.yaml.
 	sweepPage = 500
 	// makeAtOnce is how many orders one statement creates.

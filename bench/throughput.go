@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // turn is the result of one side for one source.
@@ -107,7 +109,7 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	if arrived != nil {
 		return turn{}, arrived
 	}
-	used.cpu = cpu
+	used.CPU = cpu
 	t, err := p.tally(ctx, j.Target, records)
 	if err == nil {
 		err = t.check(side == sideRelay)
@@ -124,7 +126,7 @@ const startShare = 10
 
 // awaitSteadily waits until all records have arrived. It returns the CPU time that the process used
 // after its start, and for how many records.
-func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int, s *process) (steady int, cpu time.Duration, err error) {
+func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int, s *side) (steady int, cpu time.Duration, err error) {
 	if err := p.await(ctx, topic, records/startShare, s); err != nil {
 		return 0, 0, err
 	}
@@ -132,15 +134,15 @@ func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int
 	if err != nil {
 		return 0, 0, err
 	}
-	begin, err := usedSoFar(s.cmd.Process.Pid)
+	begin, err := process.UsedBy(s.PID())
 	if err == nil {
 		err = p.await(ctx, topic, records, s)
 	}
 	if err != nil {
 		return 0, 0, err
 	}
-	end, err := usedSoFar(s.cmd.Process.Pid)
-	return max(records-arrived, 1), end.cpu - begin.cpu, err
+	end, err := process.UsedBy(s.PID())
+	return max(records-arrived, 1), end.CPU - begin.CPU, err
 }
 
 // jobFor creates the other resources of a side: new topics and a new group.
@@ -156,8 +158,8 @@ func (p *workspace) jobFor(ctx context.Context, side, source string, partitions 
 	return job{Side: side, Source: source, Target: target, Partitions: partitions, Group: p.group(), DeadLetter: dead}, nil
 }
 
-func turnOf(rps float64, used usage, records int) turn {
-	return turn{rps, used.cpu.Seconds() * 1e6 / float64(records), float64(used.peak) / (1 << 20)}
+func turnOf(rps float64, used process.Used, records int) turn {
+	return turn{rps, used.CPU.Seconds() * 1e6 / float64(records), float64(used.Peak) / (1 << 20)}
 }
 
 func medianTurn(turns []turn) turn {

@@ -12,12 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 const (
@@ -46,7 +47,7 @@ type served struct {
 	env       []string // further variables of the program, NAME=value
 	// counters return the bytes of metadata that the relay has read, and the
 	// resources that the broker has used.
-	counters func() (metadata int64, broker usage, err error)
+	counters func() (metadata int64, broker process.Used, err error)
 }
 
 // watched is the resources that a relay used while it was watched.
@@ -108,7 +109,7 @@ const parkedFor = 12 * time.Hour
 // serve creates a pipeline's topics with the program itself.
 func (p *workspace) serve(program, dir string) (*served, error) {
 	s := &served{workspace: p, program: program, brokers: p.brokers}
-	s.counters = func() (int64, usage, error) { return 0, usage{}, nil }
+	s.counters = func() (int64, process.Used, error) { return 0, process.Used{}, nil }
 	prefix := p.name("waiting") + "_"
 	s.file = filepath.Join(dir, prefix+"topics.yaml")
 	if err := os.WriteFile(s.file, fmt.Appendf(nil, pipelineFile, prefix, partitions), 0o600); err != nil {
@@ -154,21 +155,11 @@ func (s *served) command(args ...string) *exec.Cmd {
 // watch runs a relay, waits until it serves all partitions, and measures its
 // resources for a while.
 func (s *served) watch(ctx context.Context, during time.Duration) (w watched, err error) {
-	var log bytes.Buffer
-	cmd := s.command("run", "relay")
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
+	relay, err := s.run("run", "relay")
+	if err != nil {
 		return w, err
 	}
-	defer func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		if ended := cmd.Wait(); ended != nil && err == nil {
-			err = ended
-		}
-		if err != nil {
-			err = fmt.Errorf("orderclose run relay: %w\n%s", err, log.String())
-		}
-	}()
+	defer func() { err = errors.Join(err, relay.stop()) }()
 	for _, b := range s.cfg.Buckets {
 		if err := s.workspace.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
 			return w, err
@@ -178,7 +169,7 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	if !sleep(ctx, warmUp) {
 		return w, ctx.Err()
 	}
-	before, err := usedSoFar(cmd.Process.Pid)
+	before, err := process.UsedBy(relay.PID())
 	if err != nil {
 		return w, err
 	}
@@ -190,7 +181,7 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	if !sleep(ctx, during) {
 		return w, ctx.Err()
 	}
-	after, err := usedSoFar(cmd.Process.Pid)
+	after, err := process.UsedBy(relay.PID())
 	if err != nil {
 		return w, err
 	}
@@ -200,9 +191,9 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	}
 	took := time.Since(begin)
 	return watched{
-		cpuPercent: 100 * (after.cpu - before.cpu).Seconds() / took.Seconds(), rssMB: float64(after.peak) / (1 << 20),
-		readMB: float64(bytesRead(cmd.Process.Pid)) / (1 << 20), cpuSeconds: after.cpu.Seconds(),
-		brokerPercent: 100 * (brokerAfter.cpu - broker.cpu).Seconds() / took.Seconds(),
+		cpuPercent: 100 * (after.CPU - before.CPU).Seconds() / took.Seconds(), rssMB: float64(after.Peak) / (1 << 20),
+		readMB: float64(process.Field(fmt.Sprintf("/proc/%d/io", relay.PID()), "rchar:")) / (1 << 20), cpuSeconds: after.CPU.Seconds(),
+		brokerPercent: 100 * (brokerAfter.CPU - broker.CPU).Seconds() / took.Seconds(),
 		metadata:      float64(metadataAfter-metadata) / took.Minutes(),
 	}, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,27 +18,5 @@ func TestWaitingReport_PrintsOneObject(t *testing.T) {
 	}
 	if !strings.Contains(tables.String(), "1000000 parked") {
 		t.Errorf("the table:\n%s", tables.String())
-	}
-}
-
-func TestCPUOf_IsUserAndSystemTimeForAnyProgramName(t *testing.T) {
-	got, err := cpuOf("42 (a) b (c) S 1 42 42 0 -1 4194304 100 0 0 0 150 25 0 0 20 0 9 0 123 456 789\n")
-	if want := 1750 * time.Millisecond; err != nil || got != want {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	for _, bad := range []string{"", "42 (a) S 1", "42 (a) S 1 42 42 0 -1 4194304 100 0 0 0 x 25 0"} {
-		if _, err := cpuOf(bad); err == nil {
-			t.Errorf("%q is read", bad)
-		}
-	}
-}
-
-func TestUsedSoFar_MeasuresThisProcess(t *testing.T) {
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("no /proc")
-	}
-	u, err := usedSoFar(os.Getpid())
-	if err != nil || u.peak < 1<<20 {
-		t.Errorf("%+v, %v", u, err)
 	}
 }

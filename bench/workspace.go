@@ -121,7 +121,7 @@ func (p *workspace) length(ctx context.Context, topic string) (int, error) {
 
 // await waits until the topic holds that many records, or until one of the given
 // processes has ended.
-func (p *workspace) await(ctx context.Context, topic string, want int, by ...*process) error {
+func (p *workspace) await(ctx context.Context, topic string, want int, by ...*side) error {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	for {
@@ -130,8 +130,8 @@ func (p *workspace) await(ctx context.Context, topic string, want int, by ...*pr
 			return nil
 		}
 		for _, b := range by {
-			if b.ended() {
-				return fmt.Errorf("%s ended by itself", b.job.Side)
+			if err := b.Ended(); err != nil {
+				return err
 			}
 		}
 		if !sleep(ctx, 20*time.Millisecond) {

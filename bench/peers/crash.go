@@ -58,21 +58,19 @@ func (m *measurement) measureCrash(ctx context.Context, victim string) (result, 
 func (m *measurement) crash(ctx context.Context, victim string) error {
 	if victim == victimServer {
 		s := m.servers[0]
-		m.killed.server += cpuOf(s.pids()...)
-		if err := s.kill(); err != nil {
+		m.killed.server += cpuOf(s.PIDs()...)
+		if err := s.Kill(); err != nil {
 			return err
 		}
-		return s.start(ctx)
+		return s.Start(ctx)
 	}
 	worker, cpu := m.worker, &m.killed.worker
 	if w, ok := m.way.(withProgram); ok {
 		worker, cpu = w.process(), &m.killed.server
 	}
-	*cpu += cpuOf(worker.pid())
-	if err := worker.kill(); err != nil {
-		return err
-	}
-	return worker.start()
+	*cpu += cpuOf(worker.PID())
+	worker.Kill()
+	return worker.Start()
 }
 
 const (

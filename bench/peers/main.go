@@ -4,11 +4,12 @@
 //	peers run       measures, appends each result to a file, and prints one JSON object on stdout
 //	peers report    writes docs/comparison.md, its plots and the lines in README.md from such a file
 //	peers worker    the process that consumes; peers run starts it
+//	peers poller    the process that polls in W5; likewise
 //
 // Files: way.go has the interface and the list of ways; orderclose.go, rabbitmq.go, redisset.go,
 // rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways;
-// server.go, program.go, worker.go and proc.go their processes; plan.go the workloads; session.go
-// runs them; measure.go, crash.go (W4), orders.go (W5) and waiting.go (W6) the measurements;
+// worker.go and proc.go their processes; plan.go the workloads; session.go
+// runs them; measure.go, crash.go (W4), orders.go and poller.go (W5) and waiting.go (W6) the measurements;
 // publish.go, message.go, receipts.go, tracker.go and stats.go what they use; result.go and
 // summary.go the numbers; report.go, aims.go and plot.go the page.
 package main
@@ -34,7 +35,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: peers run [flags] | peers report [flags] | peers worker RUN")
+var errUsage = errors.New("usage: peers run [flags] | peers report [flags] | peers worker RUN | peers poller DSN INTERVAL")
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -48,6 +49,10 @@ func command(ctx context.Context, args []string) error {
 	case "worker":
 		if len(args) == 2 {
 			return runWorker(ctx, args[1])
+		}
+	case "poller":
+		if len(args) == 3 {
+			return runPoller(ctx, args[1], args[2])
 		}
 	}
 	return errUsage
@@ -63,9 +68,7 @@ func runSession(ctx context.Context, args []string) error {
 	flags.BoolVar(&s.quick, "quick", false, "less of everything")
 	flags.StringVar(&s.file, "results", "results.jsonl", "file to which results are appended")
 	flags.StringVar(&s.dir, "dir", "", "an empty folder for servers")
-	flags.StringVar(&s.scripts, "scripts", "../../deploy/native", "the folder deploy/native")
 	flags.StringVar(&s.program, "orderclose", "", "the program orderclose")
-	flags.StringVar(&s.bench, "bench", "", "the program of the module bench")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -8,16 +8,19 @@ import (
 	"os"
 	"runtime"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // measurement is one run of a workload on a way. The servers run.
 type measurement struct {
 	spec    spec
 	load    workload
-	servers []*server
+	servers []*servers.Server
 	run     run
 	way     way
-	worker  *program
+	worker  *process.Process
 	tracker *tracker
 	// publishing is the time for each message of the last part of the warm-up.
 	publishing time.Duration
@@ -26,12 +29,12 @@ type measurement struct {
 
 // openMeasurement opens the way, starts its worker, and warms it up. close must be called also
 // after an error.
-func openMeasurement(ctx context.Context, s spec, w workload, servers []*server, dir, orderclose string) (*measurement, error) {
+func openMeasurement(ctx context.Context, s spec, w workload, all []*servers.Server, dir, orderclose string) (*measurement, error) {
 	id := make([]byte, runIDLength/2)
 	rand.Read(id)
-	m := &measurement{spec: s, load: w, servers: servers, tracker: newTracker(w.messages)}
+	m := &measurement{spec: s, load: w, servers: all, tracker: newTracker(w.messages)}
 	m.run = run{
-		Way: s.name, ID: hex.EncodeToString(id), Workload: w.name, Servers: addresses(servers), Dir: dir, Program: orderclose,
+		Way: s.name, ID: hex.EncodeToString(id), Workload: w.name, Servers: addresses(all), Dir: dir, Program: orderclose,
 		Publishers: w.publishers, SameDelay: w.sameDelay(),
 	}
 	m.way = s.make(m.run)
@@ -51,7 +54,7 @@ func openMeasurement(ctx context.Context, s spec, w workload, servers []*server,
 	if err != nil {
 		return m, err
 	}
-	if err := worker.start(); err != nil {
+	if err := worker.Start(); err != nil {
 		return m, err
 	}
 	m.worker = worker
@@ -63,7 +66,7 @@ func openMeasurement(ctx context.Context, s spec, w workload, servers []*server,
 }
 
 func (m *measurement) close() {
-	m.worker.stop()
+	stop(m.worker)
 	m.way.close()
 	os.RemoveAll(m.run.Dir)
 }
@@ -105,20 +108,20 @@ func (m *measurement) lead() time.Duration {
 // ended says whether the worker, or the process of the way, has ended by itself.
 func (m *measurement) ended() error {
 	if w, ok := m.way.(withProgram); ok {
-		if err := w.process().ended(); err != nil {
+		if err := w.process().Ended(); err != nil {
 			return err
 		}
 	}
-	return m.worker.ended()
+	return m.worker.Ended()
 }
 
 // serverPIDs returns the processes that count as the server, with all their children.
 func (m *measurement) serverPIDs() (pids []int) {
 	for _, s := range m.servers {
-		pids = append(pids, s.pids()...)
+		pids = append(pids, s.PIDs()...)
 	}
 	if w, ok := m.way.(withProgram); ok {
-		pids = append(pids, w.process().pid())
+		pids = append(pids, w.process().PID())
 	}
 	return pids
 }
@@ -130,9 +133,9 @@ type cpuMark struct {
 }
 
 func (m *measurement) markCPU() cpuMark {
-	mark := cpuMark{at: time.Now(), server: m.killed.server + cpuOf(m.serverPIDs()...), worker: m.killed.worker + cpuOf(m.worker.pid())}
-	own, _ := readStat(os.Getpid())
-	mark.client = own.own + mark.worker
+	mark := cpuMark{at: time.Now(), server: m.killed.server + cpuOf(m.serverPIDs()...), worker: m.killed.worker + cpuOf(m.worker.PID())}
+	own, _ := process.ReadStat(os.Getpid())
+	mark.client = own.CPU.Seconds() + mark.worker
 	mark.idle = idleCPU()
 	return mark
 }
@@ -146,7 +149,7 @@ func (m *measurement) charge(r *result, since cpuMark) {
 	busy := now.at.Sub(since.at).Seconds()*float64(runtime.NumCPU()) - (now.idle - since.idle)
 	r.OtherCPU = round(max(0, busy-server-client), 2)
 	r.ServerMB = round(memoryOf(m.serverPIDs()...), 1)
-	r.ClientMB = round(memoryOf(m.worker.pid())+proportionalMB(os.Getpid()), 1)
+	r.ClientMB = round(memoryOf(m.worker.PID())+proportionalMB(os.Getpid()), 1)
 }
 
 func (m *measurement) newResult() result {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -27,16 +28,16 @@ import (
 // consumer of the close topic.
 type pipeline struct {
 	run      run
-	roles    string // of the program: relay, or all with a database and Redis
+	roles    string // of the program, with spaces between them: relay, or others with a database
 	file     string // topics.yaml
 	producer *producer.Producer
-	relay    *program
+	relay    *process.Process
 	db       *sql.DB
 }
 
 // bucketsOf returns the buckets for the delays of each workload, as an operator sets them.
 var bucketsOf = map[string]string{
-	"w1": "[5s]", "w2": "[10s]", "w3": "[1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s]", "w4": "[5s]", "w6": "[10s, 1m, 5m, 30m, 2h, 12h]",
+	"w1": "[5s]", "w2": "[10s]", "w3": "[1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s]", "w4": "[5s]", "w5": "[10s]", "w6": "[10s, 1m, 5m, 30m, 2h, 12h]",
 }
 
 const closePartitions = 12
@@ -53,16 +54,16 @@ func newOrderclose(roles string) func(run) way {
 	}
 }
 
-func (p *pipeline) prefix() string     { return "peers-" + p.run.ID + "-" }
-func (p *pipeline) closeTopic() string { return p.prefix() + "order-close" }
-func (p *pipeline) process() *program  { return p.relay }
+func (p *pipeline) prefix() string            { return "peers-" + p.run.ID + "-" }
+func (p *pipeline) closeTopic() string        { return p.prefix() + "order-close" }
+func (p *pipeline) process() *process.Process { return p.relay }
 
 func (p *pipeline) open(ctx context.Context) error {
 	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: 1\nbuckets: %s\n", p.prefix(), closePartitions, bucketsOf[p.run.Workload])
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	if p.roles == rolesAll {
+	if p.roles != rolesRelay {
 		if err := p.openDatabase(ctx); err != nil {
 			return err
 		}
@@ -70,8 +71,12 @@ func (p *pipeline) open(ctx context.Context) error {
 	if err := p.call("topics", "apply"); err != nil {
 		return err
 	}
-	p.relay = &program{name: "orderclose run " + p.roles, command: func() *exec.Cmd { return p.command("run", p.roles, "--quiet") }}
-	if err := p.relay.start(); err != nil {
+	p.relay = &process.Process{Name: "orderclose run " + p.roles, Command: func() *exec.Cmd {
+		cmd := p.command(append(append([]string{"run"}, strings.Fields(p.roles)...), "--quiet")...)
+		cmd.Stderr = os.Stderr
+		return cmd
+	}}
+	if err := p.relay.Start(); err != nil {
 		return err
 	}
 	var err error
@@ -102,7 +107,10 @@ func (p *pipeline) command(arguments ...string) *exec.Cmd {
 	cmd := exec.Command(p.run.Program, append(arguments, "--config", p.file)...)
 	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+p.run.Servers["kafka"], config.EnvListen+"=127.0.0.1:0")
 	if p.db != nil {
-		cmd.Env = append(cmd.Env, config.EnvDSN+"="+dsnOf(p.run.Servers["mariadb"], p.database()), config.EnvRedis+"=redis://"+p.run.Servers["redis"]+"/0")
+		cmd.Env = append(cmd.Env, config.EnvDSN+"="+dsnOf(p.run.Servers["mariadb"], p.database()))
+	}
+	if redis := p.run.Servers["redis"]; redis != "" {
+		cmd.Env = append(cmd.Env, config.EnvRedis+"=redis://"+redis+"/0")
 	}
 	return cmd
 }
@@ -222,8 +230,10 @@ func (p *pipeline) settings(context.Context) map[string]string {
 }
 
 func (p *pipeline) close() {
-	p.relay.stop()
-	p.producer.Close()
+	stop(p.relay)
+	if p.producer != nil {
+		p.producer.Close()
+	}
 	if p.db != nil {
 		p.db.Close()
 	}

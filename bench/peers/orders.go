@@ -1,96 +1,236 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/rand"
+	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
-// measureOrders is W5. The module bench has the program for it, make bench-burst: orders with
-// their stock in MariaDB, closed by the pipeline and by pollers in the same transaction, in turns.
+// The times of W5.
+const (
+	// fillTime is for the statements that fill the tables, and for the start of the programs.
+	fillTime = 15 * time.Second
+	// scheduleTime is how long before their due time the orders are scheduled. It is the length of the
+	// only bucket.
+	scheduleTime = 10 * time.Second
+	// ordersLimit is how long after the due time all orders must be closed.
+	ordersLimit = 3 * time.Minute
+	// scheduling is how many calls of Schedule run at once.
+	scheduling = 2000
+)
+
+// measureOrders is W5: orders of two lines that are due at one instant, with their stock in MariaDB,
+// closed by the pipeline and by pollers in the same transaction, in turns.
 func (s *session) measureOrders(ctx context.Context) error {
-	var sides []string
-	names := map[string]string{} // of ways, by side
+	var ways []spec
 	for _, way := range s.ways {
-		side := ""
-		switch {
-		case way.name == "orderclose":
-			side = "pipeline"
-		case way.name == "cron":
-			side = "cron"
-		case way.interval > 0:
-			side = "poller-" + way.interval.String()
-		default:
-			if err := s.leaveOut(way, "w5", way.cannot["w5"]); err != nil {
+		if why := way.cannot["w5"]; why != "" {
+			if err := s.leaveOut(way, "w5", why); err != nil {
 				return err
 			}
 			continue
 		}
-		sides = append(sides, side)
-		names[side] = way.name
+		ways = append(ways, way)
 	}
-	if len(sides) == 0 {
+	if len(ways) == 0 {
 		return nil
 	}
-	turns, failed := s.burst(ctx, sides)
-	if failed != nil {
-		for _, way := range s.ways {
-			if way.cannot["w5"] == "" {
-				if err := s.leaveOut(way, "w5", failed.Error()); err != nil {
-					return err
-				}
+	dir := filepath.Join(s.dir, "w5")
+	started, err := startServers(ctx, dir, []server{{kind: "kafka"}, {kind: "mariadb"}})
+	defer stopServers(dir, started)
+	if err != nil {
+		for _, way := range ways {
+			if err := s.leaveOut(way, "w5", err.Error()); err != nil {
+				return err
 			}
 		}
 		return ctx.Err()
 	}
-	for _, t := range turns.Turns {
-		err := s.keep(result{
-			System: names[t.Side], Workload: "w5", Messages: turns.Orders, LastClosedS: t.LastS, HalfClosedS: t.MedianS, ServerCPU: t.CPUS, ServerMB: t.RSSMB,
-			Settings: map[string]string{"orders": "two lines each; make bench-burst, in turns with the other ways; the CPU is of the closing programs, without servers"},
-		})
+	w := workloadOf("w5", s.quick)
+	for round := range w.rounds + 1 {
+		load := w
+		if round == 0 { // does not count: the servers have just started
+			load.messages /= 10
+		}
+		// The servers get faster while they run, so every second round goes in the opposite order.
+		if round > 0 {
+			slices.Reverse(ways)
+		}
+		for _, way := range ways {
+			r, err := s.closeOrders(ctx, way, load, addresses(started))
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "%s w5 failed: %v\n", way.name, err)
+				r.LeftOut = firstLine(err.Error())
+			}
+			if round == 0 && err == nil {
+				continue
+			}
+			if err := s.keep(r); err != nil {
+				return err
+			}
+			fmt.Fprintln(os.Stderr, r)
+		}
+	}
+	return nil
+}
+
+// closeOrders lets a way close orders once.
+func (s *session) closeOrders(ctx context.Context, way spec, load workload, at map[string]string) (r result, err error) {
+	r = result{System: way.name, Workload: "w5", Messages: load.messages,
+		Settings: map[string]string{"orders": "two lines each, in turns with the other ways; the CPU is of the closing programs, without servers"}}
+	dir, err := os.MkdirTemp(s.dir, "run-")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(dir)
+	roles := "relay closer outbox"
+	if way.interval > 0 {
+		roles = "outbox" // a poller leaves the events to the dispatcher
+	}
+	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: at, Dir: dir, Program: s.program}).(*pipeline)
+	defer p.close()
+	if err := p.open(ctx); err != nil {
+		return r, err
+	}
+	programs := []*process.Process{p.relay}
+	if way.interval > 0 {
+		poller, err := self("poller", dsnOf(at["mariadb"], p.database()), way.interval.String())
+		if err == nil {
+			err = poller.Start()
+		}
 		if err != nil {
+			return r, err
+		}
+		defer stop(poller)
+		programs = append(programs, poller)
+	}
+	// Never a whole second, which would suit a poller.
+	due := time.Now().Add(fillTime + scheduleTime).Truncate(time.Second).Add(500 * time.Millisecond)
+	if err := p.fillOrders(ctx, load.messages, due); err != nil {
+		return r, err
+	}
+	if way.interval == 0 {
+		if err := p.scheduleOrders(ctx, load.messages, due); err != nil {
+			return r, err
+		}
+	}
+	if time.Until(due) < time.Second {
+		return r, errors.New("the orders were made less than a second before they are due: this machine is too busy")
+	}
+	if !sleep(ctx, time.Until(due)) {
+		return r, ctx.Err()
+	}
+	limited, cancel := context.WithTimeout(ctx, ordersLimit)
+	defer cancel()
+	if err := p.awaitNone(limited, "SELECT EXISTS (SELECT 1 FROM orders WHERE status = 0)", programs); err != nil {
+		return r, fmt.Errorf("orders are still open: %w", err)
+	}
+	r.LastClosedS = round(time.Since(due).Seconds(), 2)
+	if err := p.awaitNone(limited, "SELECT EXISTS (SELECT 1 FROM outbox_events)", programs); err != nil {
+		return r, fmt.Errorf("events are not published: %w", err)
+	}
+	for _, program := range programs {
+		used, err := process.UsedBy(program.PID())
+		if err != nil {
+			return r, err
+		}
+		r.ServerCPU = round(r.ServerCPU+used.CPU.Seconds(), 2)
+		r.ServerMB = round(max(r.ServerMB, float64(used.Peak)/(1<<20)), 2)
+	}
+	var median float64 // milliseconds
+	if err := p.db.QueryRowContext(ctx, "SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET ?", load.messages/2).Scan(&median); err != nil {
+		return r, err
+	}
+	r.HalfClosedS = round(median/1000, 2)
+	for _, program := range programs {
+		if err := program.End(syscall.SIGTERM, 15*time.Second); err != nil {
+			return r, err
+		}
+	}
+	return r, p.sumsOK(ctx, load.messages)
+}
+
+// orderNumber returns the id of an order of W5.
+func orderNumber(n int) string { return fmt.Sprint("w5-", n) }
+
+// fillOrders fills the tables by statements on the server. The orders have the numbers from 1 on.
+func (p *pipeline) fillOrders(ctx context.Context, orders int, due time.Time) error {
+	numbers := fmt.Sprintf("seq_1_to_%d", orders)
+	for _, statement := range []string{
+		fmt.Sprintf("INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT('w5-', seq), 'virtual', 0, '%[1]s' - INTERVAL 5 MINUTE, '%[1]s', 1 FROM %[2]s",
+			due.UTC().Format("2006-01-02 15:04:05.000"), numbers),
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT CONCAT('w5-', n.seq), l.seq, CONCAT('SKU-', (n.seq * 7919 + l.seq) % 10000), 1 FROM " + numbers + " n JOIN seq_1_to_2 l",
+		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, COUNT(*) FROM order_items GROUP BY sku_id",
+		"ANALYZE TABLE orders, order_items, stock",
+	} {
+		if _, err := p.db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// burstTurns is the output of make bench-burst.
-type burstTurns struct {
-	Orders int
-	Turns  []struct {
-		Side    string
-		MedianS float64 `json:"median_s"`
-		LastS   float64 `json:"last_s"`
-		CPUS    float64 `json:"cpu_s"`
-		RSSMB   float64 `json:"rss_mb"`
+// scheduleOrders schedules all orders, as many checkouts do at the same time.
+func (p *pipeline) scheduleOrders(ctx context.Context, orders int, due time.Time) error {
+	if !sleep(ctx, time.Until(due.Add(-scheduleTime))) {
+		return ctx.Err()
 	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(scheduling)
+	for n := range orders {
+		all.Go(func() error {
+			return p.producer.Schedule(ctx, orderclose.Order{ID: orderNumber(n + 1), Category: "virtual", CreatedAt: due.Add(-5 * time.Minute), Due: due})
+		})
+	}
+	return all.Wait()
 }
 
-// burst runs the bench on servers of its own.
-func (s *session) burst(ctx context.Context, sides []string) (t burstTurns, err error) {
-	servers, err := startServers(ctx, s.scripts, filepath.Join(s.dir, "w5"), []server{{kind: "kafka"}, {kind: "mariadb"}})
-	defer func() { stopServers(servers) }()
-	if err != nil {
-		return t, err
+// awaitNone waits until a query says 0, or until a program has ended.
+func (p *pipeline) awaitNone(ctx context.Context, query string, programs []*process.Process) error {
+	return process.Await(ctx, func(ctx context.Context) error {
+		var some bool
+		err := p.db.QueryRowContext(ctx, query).Scan(&some)
+		if err == nil && some {
+			err = errors.New("not yet")
+		}
+		return err
+	}, programs...)
+}
+
+// sumsOK checks the tables after every order was closed. Nothing may be missing, twice or early.
+func (p *pipeline) sumsOK(ctx context.Context, orders int) error {
+	for _, want := range []struct {
+		what, query string
+		count       int
+	}{
+		{"orders closed", "SELECT COUNT(*) FROM orders WHERE status = 2", orders},
+		{"orders closed before they were due", "SELECT COUNT(*) FROM orders WHERE closed_at < expire_at", 0},
+		{"receipts", "SELECT COUNT(*) FROM receipts", orders},
+		{"rows of the ledger", "SELECT COUNT(*) FROM stock_ledger", 2 * orders},
+		{"SKUs with pieces that did not come back once", "SELECT COUNT(*) FROM stock s JOIN (SELECT sku_id, COUNT(*) AS n FROM order_items GROUP BY sku_id) i USING (sku_id) WHERE reserved <> 0 OR available <> 1000000 + n", 0},
+	} {
+		var got int
+		if err := p.db.QueryRowContext(ctx, want.query).Scan(&got); err != nil {
+			return err
+		}
+		if got != want.count {
+			return fmt.Errorf("%d %s, want %d", got, want.what, want.count)
+		}
 	}
-	at := addresses(servers)
-	w := workloadOf("w5", s.quick)
-	cmd := exec.CommandContext(ctx, s.bench, "burst", s.program)
-	var printed bytes.Buffer
-	cmd.Stderr = io.MultiWriter(os.Stderr, &printed)
-	cmd.Env = append(os.Environ(), "SIDES="+strings.Join(sides, " "), "ROUNDS="+strconv.Itoa(w.rounds), "QUICK="+map[bool]string{true: "1"}[s.quick],
-		"ORDERCLOSE_KAFKA_BROKERS="+at["kafka"], "ORDERCLOSE_DB_DSN=root@tcp("+at["mariadb"]+")/")
-	out, err := cmd.Output()
-	if err != nil {
-		return t, fmt.Errorf("bench burst: %w: %s", err, complaint("bench", printed.String()))
-	}
-	return t, json.Unmarshal(out, &t)
+	return nil
 }

@@ -12,6 +12,7 @@
 native=$here
 if [[ ${RESULTS:-} ]]; then RESULTS=$(realpath -m -- "$RESULTS"); fi
 cd "$native/../../bench/peers"
+export ORDERCLOSE_SERVERS=native # most of them have no container here
 
 peers=
 
@@ -35,10 +36,9 @@ if [[ ${QUICK:-} ]]; then results=${RESULTS:-$dir/results.jsonl}; fi
 
 if [[ ${1:-run} == run ]]; then
   go build -C ../.. -o "$dir/orderclose" ./cmd/orderclose
-  if [[ " ${WORKLOADS:-w5} " == *' w5 '* && ! (${QUICK:-} && ! ${WORKLOADS:-}) ]]; then go build -C .. -o "$dir/bench" .; fi
   mkdir "$dir/servers"
   "$dir/peers" run -peers "${PEERS:-}" -workloads "${WORKLOADS:-}" -rounds "${ROUNDS:-1}" ${QUICK:+-quick} \
-    -results "$results" -dir "$dir/servers" -scripts "$native" -orderclose "$dir/orderclose" -bench "$dir/bench" </dev/null &
+    -results "$results" -dir "$dir/servers" -orderclose "$dir/orderclose" </dev/null &
   peers=$!
   code=0
   wait "$peers" || code=$?

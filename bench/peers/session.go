@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // session measures ways one after the other, each on servers of its own.
@@ -19,9 +23,7 @@ type session struct {
 	quick     bool
 	file      string // of results
 	dir       string // of servers and runs; the caller removes it
-	scripts   string // deploy/native
 	program   string // orderclose
-	bench     string // the program of the module bench
 	measured  []result
 }
 
@@ -46,6 +48,51 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
+// errNotInstalled means that a server cannot be installed on this machine.
+var errNotInstalled = errors.New("cannot be installed")
+
+// startServers installs and starts servers with empty folders below dir. Those that were started must
+// be stopped also after an error.
+func startServers(ctx context.Context, dir string, wanted []server) (started []*servers.Server, err error) {
+	for _, w := range wanted {
+		if err := servers.Install(ctx, w.kind); err != nil {
+			return started, fmt.Errorf("%s %w: %w", w.kind, errNotInstalled, err)
+		}
+		s, err := servers.New(w.kind, filepath.Join(dir, w.kind), w.arguments...)
+		if err != nil {
+			return started, err
+		}
+		started = append(started, s)
+		if err := s.Start(ctx); err != nil {
+			return started, err
+		}
+	}
+	return started, nil
+}
+
+// stopServers stops servers and removes the folder above theirs.
+func stopServers(dir string, started []*servers.Server) {
+	for _, s := range started {
+		if err := s.Stop(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+		}
+	}
+	os.RemoveAll(dir)
+}
+
+// addresses returns the address of each server by its kind. RocketMQ's clients ask its name
+// server, "rocketmq-names".
+func addresses(started []*servers.Server) map[string]string {
+	all := map[string]string{}
+	for _, s := range started {
+		all[s.Kind] = s.Addr()
+		if port, err := os.ReadFile(filepath.Join(s.Dir, "names", "port")); err == nil {
+			all[s.Kind+"-names"] = net.JoinHostPort("127.0.0.1", strings.TrimSpace(string(port)))
+		}
+	}
+	return all
+}
+
 // measureWay starts the servers of a way and measures all workloads on them.
 func (s *session) measureWay(ctx context.Context, way spec, workloads []string) error {
 	if len(workloads) == 0 {
@@ -53,11 +100,8 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", way.name, strings.Join(workloads, " "))
 	dir := filepath.Join(s.dir, way.name)
-	servers, err := startServers(ctx, s.scripts, dir, way.servers)
-	defer func() {
-		stopServers(servers)
-		os.RemoveAll(dir)
-	}()
+	started, err := startServers(ctx, dir, way.servers)
+	defer stopServers(dir, started)
 	for range s.rounds {
 		for _, name := range workloads {
 			if ctx.Err() != nil {
@@ -75,7 +119,7 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 				}
 				continue
 			}
-			if err := s.measureWorkload(ctx, way, name, servers); err != nil {
+			if err := s.measureWorkload(ctx, way, name, started); err != nil {
 				return err
 			}
 		}
@@ -94,7 +138,7 @@ func firstLine(text string) string {
 }
 
 // measureWorkload measures a workload once, W4 once for each victim.
-func (s *session) measureWorkload(ctx context.Context, way spec, name string, servers []*server) error {
+func (s *session) measureWorkload(ctx context.Context, way spec, name string, started []*servers.Server) error {
 	w := workloadOf(name, s.quick)
 	victims := []string{""}
 	if w.kill {
@@ -102,7 +146,7 @@ func (s *session) measureWorkload(ctx context.Context, way spec, name string, se
 	}
 	for _, victim := range victims {
 		limited, cancel := context.WithTimeout(ctx, runLimit)
-		r, err := s.measureOnce(limited, way, w, servers, victim)
+		r, err := s.measureOnce(limited, way, w, started, victim)
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -120,15 +164,17 @@ func (s *session) measureWorkload(ctx context.Context, way spec, name string, se
 	return nil
 }
 
-func (s *session) measureOnce(ctx context.Context, way spec, w workload, servers []*server, victim string) (r result, err error) {
+func (s *session) measureOnce(ctx context.Context, way spec, w workload, started []*servers.Server, victim string) (r result, err error) {
 	dir, err := os.MkdirTemp(s.dir, "run-")
 	if err != nil {
 		return r, err
 	}
-	if err := restart(ctx, servers); err != nil {
-		return r, err
+	for _, server := range started { // one may be down, because a crash could not be undone
+		if err := server.Restart(ctx); err != nil {
+			return r, err
+		}
 	}
-	m, err := openMeasurement(ctx, way, w, servers, dir, s.program)
+	m, err := openMeasurement(ctx, way, w, started, dir, s.program)
 	defer m.close()
 	if err != nil {
 		return r, err

@@ -36,8 +36,8 @@ func (m *measurement) measureWaiting(ctx context.Context) (result, error) {
 	}
 	m.charge(&r, mark)
 	r.ServerIdle = round(100*r.ServerCPU/r.Seconds, 2)
-	r.ClientIdle = round(100*(cpuOf(m.worker.pid())-mark.worker)/r.Seconds, 2)
-	r.ClientMB = round(memoryOf(m.worker.pid()), 1) // without the memory of this process for its tracker
+	r.ClientIdle = round(100*(cpuOf(m.worker.PID())-mark.worker)/r.Seconds, 2)
+	r.ClientMB = round(memoryOf(m.worker.PID()), 1) // without the memory of this process for its tracker
 	if counts {
 		after, err := database.queries(ctx)
 		if err != nil {
@@ -61,7 +61,7 @@ func (m *measurement) measureWaiting(ctx context.Context) (result, error) {
 // disk returns the MB on disk of all servers.
 func (m *measurement) disk() (mb float64) {
 	for _, s := range m.servers {
-		mb += diskMB(s.dir)
+		mb += diskMB(s.Dir)
 	}
 	return mb
 }

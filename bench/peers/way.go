@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // way is one way to deliver a message later. The driver process opens it and publishes; a worker
@@ -27,7 +29,7 @@ type way interface {
 
 // withProgram is a way that has a process of its own between server and consumer, which counts as
 // a part of the server.
-type withProgram interface{ process() *program }
+type withProgram interface{ process() *process.Process }
 
 // withDatabase is a way whose delays are in the shop's main database.
 type withDatabase interface {
@@ -47,10 +49,16 @@ type run struct {
 	SameDelay  time.Duration // of all messages; 0 if delays differ
 }
 
+// server is a kind of server, with the arguments of its script.
+type server struct {
+	kind      string
+	arguments []string
+}
+
 // spec describes a way.
 type spec struct {
 	name, title string
-	servers     []server
+	servers     []server      // that it needs
 	lead        time.Duration // of W2: enough to publish everything; 0: defaultLead
 	// interval is the longest time between two looks for due messages; 0: none.
 	interval time.Duration

@@ -7,30 +7,51 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // newWorker returns the process that consumes. It calls receive for each receipt.
-func newWorker(r run, receive func(number int, at int64)) (*program, error) {
+func newWorker(r run, receive func(number int, at int64)) (*process.Process, error) {
 	encoded, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
+	worker, err := self("worker", string(encoded))
 	if err != nil {
 		return nil, err
 	}
-	return &program{
-		name:    "the worker of " + r.Way,
-		command: func() *exec.Cmd { return exec.Command(self, "worker", string(encoded)) },
-		output: func(out io.Reader) {
-			if err := readReceipts(out, receive); err != nil {
-				fmt.Fprintln(os.Stderr, "peers: read receipts:", err)
-			}
-		},
-	}, nil
+	worker.Output = func(out io.Reader) {
+		if err := readReceipts(out, receive); err != nil {
+			fmt.Fprintln(os.Stderr, "peers: read receipts:", err)
+		}
+	}
+	return worker, nil
 }
 
-// runWorker consumes until it is stopped, or until the driver process has ended.
+// self returns a process of this program.
+func self(arguments ...string) (*process.Process, error) {
+	path, err := os.Executable()
+	return &process.Process{Name: "peers " + arguments[0], Command: func() *exec.Cmd {
+		cmd := exec.Command(path, arguments...)
+		cmd.Stderr = os.Stderr
+		return cmd
+	}}, err
+}
+
+// stop ends a process by SIGTERM. It may be nil, or may have ended.
+func stop(p *process.Process) {
+	if p == nil {
+		return
+	}
+	if err := p.End(syscall.SIGTERM, 15*time.Second); err != nil {
+		fmt.Fprintln(os.Stderr, "peers: stop", err)
+	}
+}
+
+// runWorker consumes until it is stopped.
 func runWorker(ctx context.Context, encoded string) error {
 	var r run
 	if err := json.Unmarshal([]byte(encoded), &r); err != nil {
@@ -40,12 +61,6 @@ func runWorker(ctx context.Context, encoded string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
 	to := &receipts{run: r.ID, out: os.Stdout}
 	if err := chosen[0].make(r).consume(ctx, to); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", r.Way, err)

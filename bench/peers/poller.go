@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// pollWorkers is how many of the transactions of W5's poller run at once.
+const pollWorkers = 2
+
+// runPoller closes orders as a shop without a pipeline does: it looks regularly for unpaid orders
+// that are due, and closes them in the transaction of the closer. With an interval of a minute it is a
+// cron job, which looks at each whole minute.
+func runPoller(ctx context.Context, dsn, interval string) error {
+	every, err := time.ParseDuration(interval)
+	if err != nil {
+		return err
+	}
+	st, err := store.Open(store.Options{DSN: dsn, MaxOpenConns: pollWorkers + 1})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	for next := time.Now(); ; {
+		next = next.Add(every)
+		if every == time.Minute {
+			next = time.Now().Truncate(every).Add(every)
+		}
+		if !sleep(ctx, time.Until(next)) {
+			return nil
+		}
+		if err := closeDue(ctx, st); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if late := time.Since(next); late > 0 { // polls that were missed are not made up for
+			next = next.Add(late.Truncate(every))
+		}
+	}
+}
+
+// closeDue finds all orders that are due, page by page, and closes a page in a transaction.
+func closeDue(ctx context.Context, st *store.Store) error {
+	now, err := st.Now(ctx)
+	if err != nil {
+		return err
+	}
+	workers, running := errgroup.WithContext(ctx)
+	workers.SetLimit(pollWorkers)
+	last := orderclose.Order{}
+	for {
+		orders, err := st.Overdue(running, now, last, pollPage)
+		if err != nil || len(orders) == 0 {
+			return errors.Join(err, workers.Wait())
+		}
+		last = orders[len(orders)-1]
+		workers.Go(func() error {
+			requests := make([]orderclose.CloseRequest, len(orders))
+			for i, o := range orders {
+				requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+			}
+			_, err := st.CloseOrders(running, orderclose.PathSweep, requests)
+			return err
+		})
+	}
+}
