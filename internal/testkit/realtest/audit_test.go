@@ -1,10 +1,8 @@
 package realtest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -112,17 +109,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, realServers(t))
-	file, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, bytes.Replace(file, []byte("[1s, 2s, 5s]"), []byte("[1s, 2s, 5s, 10m]"), 1), 0o600)
-	}
-	if err == nil {
-		r.cfg, err = config.Load(r.file)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.must("topics", "apply")
+	r.addBucket()
 	long := r.cfg.Buckets[3].Topic
 	order := func(id string) orderclose.Order {
 		due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
@@ -184,11 +171,5 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 // configureCauses sets the limit for looking up causes.
 func (r *rig) configureCauses(causes string) {
 	r.t.Helper()
-	file, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, bytes.Replace(file, []byte("compensator:\n"), []byte("compensator:\n  causes: "+causes+"\n"), 1), 0o600)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.rewrite("compensator:\n", "compensator:\n  causes: "+causes+"\n")
 }

@@ -2,8 +2,6 @@ package realtest
 
 import (
 	"fmt"
-	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -259,13 +257,7 @@ func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 	r.start("relay-1", "relay-2", "closer-1", "closer-2")
 	r.load(16, 300, 16*time.Second, func() {
 		<-time.After(3 * time.Second)
-		file, err := os.ReadFile(r.file)
-		if err == nil {
-			err = os.WriteFile(r.file, []byte(strings.Replace(string(file), "partitions: 4\n", "partitions: 7\n", 1)), 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.rewrite("partitions: 4\n", "partitions: 7\n")
 		r.must("topics", "apply")
 	})
 	r.settle()

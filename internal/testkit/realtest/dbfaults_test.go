@@ -165,17 +165,14 @@ func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPip
 // allClosed waits until no order of a plan is unpaid, and logs how long that took.
 func (s *faultyPipeline) allClosed(seed uint64, since time.Time) {
 	s.t.Helper()
-	for {
+	s.eventually(func() error {
 		var unpaid int
 		err := s.store.DB().QueryRow("SELECT COUNT(*) FROM orders WHERE status = 0 AND id LIKE ?", fmt.Sprintf("order-%d-%%", seed)).Scan(&unpaid)
-		if err == nil && unpaid == 0 {
-			break
+		if err == nil && unpaid > 0 {
+			err = fmt.Errorf("%d orders are open %v after the fault", unpaid, time.Since(since))
 		}
-		if time.Since(since) > waitLimit {
-			s.t.Fatalf("%d orders are open %v after the fault, %v", unpaid, time.Since(since), err)
-		}
-		<-time.After(50 * time.Millisecond)
-	}
+		return err
+	})
 	s.t.Logf("all closed %v after the fault was over", time.Since(since).Round(10*time.Millisecond))
 }
 

@@ -149,13 +149,7 @@ func shopsOwnTables(o *ownTables) {
 	}
 	o.send(records)
 	o.checkout(31, 41, 3) // never sent
-	for deadline := time.Now().Add(waitLimit); o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'") > 0; {
-		if time.Now().After(deadline) {
-			t.Errorf("%d orders are open", o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'"))
-			break
-		}
-		<-time.After(50 * time.Millisecond)
-	}
+	o.until("no order is open", func() bool { return o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'") == 0 })
 	for what, query := range map[string]string{
 		"orders paid that stayed paid":            "SELECT COUNT(*) - 10 FROM t_order WHERE state = 'PAID' AND id <= 10",
 		"orders closed":                           "SELECT COUNT(*) - 30 FROM t_order WHERE state = 'CLOSED' AND id > 10",

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -40,21 +39,6 @@ func (r *rig) closeMany(orders, batch int) {
 		})
 	}
 	closing.Wait()
-}
-
-// configure adds text to the rig's topics.yaml.
-func (r *rig) configure(text string) {
-	r.t.Helper()
-	data, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, append(data, text...), 0o600)
-	}
-	if err == nil {
-		r.cfg, err = config.Load(r.file)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
 }
 
 // published waits until that many more events are published, or none is left.
@@ -159,18 +143,16 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 		r.start("release")
 	}
 	r.drain()
-	for deadline := time.Now().Add(waitLimit); ; <-time.After(100 * time.Millisecond) {
+	r.eventually(func() error {
 		mu.Lock()
 		n := len(seen)
 		mu.Unlock()
 		lag, err := r.kafka.Lag(t.Context(), r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
-		if n == 600 && lag == 0 && err == nil {
-			break
+		if n != 600 || lag != 0 || err != nil {
+			return fmt.Errorf("%d releases of 600, %d events not committed, %w", n, lag, err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d releases of 600, %d events not committed, %v", n, lag, err)
-		}
-	}
+		return nil
+	})
 	r.check()
 	mu.Lock()
 	defer mu.Unlock()

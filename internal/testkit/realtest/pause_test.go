@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,13 +59,7 @@ func (r *rig) closeByService() {
 	}
 	service := httptest.NewServer(closes)
 	r.t.Cleanup(service.Close)
-	topics, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, fmt.Appendf(topics, "closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"), 0o600)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", service.URL+"/close"))
 	r.extra = func([]string) []string { return []string{config.EnvHTTPSecret + "=" + serviceSecret} }
 }
 

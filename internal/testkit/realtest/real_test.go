@@ -193,20 +193,7 @@ func (r *rig) dump() string {
 		"SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind",
 		"SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id",
 	} {
-		rows, err := r.store.DB().QueryContext(r.t.Context(), query)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				r.t.Fatal(err)
-			}
-			fmt.Fprintln(&all, line)
-		}
-		if err := rows.Close(); err != nil {
-			r.t.Fatal(err)
-		}
+		fmt.Fprintln(&all, strings.Join(r.texts(query), "\n"))
 	}
 	return all.String()
 }
@@ -251,23 +238,6 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	r.must("topics", "apply")
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after the fix it exits with %d:\n%s", code, out)
-	}
-}
-
-// eventually retries until try succeeds: a broker takes a moment to delete a topic
-// after it has answered.
-func (r *rig) eventually(try func() error) {
-	r.t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatal(err)
-		}
-		<-time.After(200 * time.Millisecond)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,31 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
 )
-
-// rewrite replaces the rig's topics.yaml by a rename, with texts replaced.
-func (r *rig) rewrite(pairs ...string) {
-	r.t.Helper()
-	data, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file+".new", []byte(strings.NewReplacer(pairs...).Replace(string(data))), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(r.file+".new", r.file)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// until waits for a condition; the test's deadline limits the wait.
-func (r *rig) until(what string, is func() bool) {
-	r.t.Helper()
-	for began := time.Now(); !is(); <-time.After(50 * time.Millisecond) {
-		if time.Since(began) > waitLimit {
-			r.t.Fatalf("this did not happen within %v: %s", waitLimit, what)
-		}
-	}
-}
 
 func request(t *testing.T, method, url string) (code int, body string) {
 	t.Helper()

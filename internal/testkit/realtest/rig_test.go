@@ -136,9 +136,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 	if err := os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r.cfg, err = config.Load(r.file); err != nil {
-		t.Fatal(err)
-	}
+	r.readConfig()
 	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +186,75 @@ func (r *rig) dropTopics(ctx context.Context) error {
 		names = append(names, spec.Name)
 	}
 	return r.kafka.DeleteTopics(ctx, names...)
+}
+
+// edit replaces the rig's topics.yaml by a rename.
+func (r *rig) edit(change func(text string) string) {
+	r.t.Helper()
+	text := readFile(r.t, r.file)
+	err := os.WriteFile(r.file+".new", []byte(change(text)), 0o600)
+	if err == nil {
+		err = os.Rename(r.file+".new", r.file)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// rewrite replaces texts of the rig's topics.yaml.
+func (r *rig) rewrite(pairs ...string) {
+	r.t.Helper()
+	r.edit(strings.NewReplacer(pairs...).Replace)
+}
+
+// configure adds text to the rig's topics.yaml.
+func (r *rig) configure(text string) {
+	r.t.Helper()
+	r.edit(func(before string) string { return before + text })
+	r.readConfig()
+}
+
+// readConfig reads the topics.yaml again that a test has changed.
+func (r *rig) readConfig() {
+	r.t.Helper()
+	var err error
+	if r.cfg, err = config.Load(r.file); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// addBucket adds a bucket of ten minutes, whose number is 3.
+func (r *rig) addBucket() {
+	r.t.Helper()
+	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10m]")
+	r.readConfig()
+	r.must("topics", "apply")
+}
+
+// eventually calls try until it succeeds: a broker takes a moment to delete a topic after it has
+// answered. The test fails with the last error after waitLimit.
+func (r *rig) eventually(try func() error) {
+	r.t.Helper()
+	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > waitLimit {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, is func() bool) {
+	r.t.Helper()
+	r.eventually(func() error {
+		if !is() {
+			return fmt.Errorf("this did not happen within %v: %s", waitLimit, what)
+		}
+		return nil
+	})
 }
 
 // environ returns the environment of the production binary when it is called with

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -90,14 +89,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 	r.disturbed = true
 	var down atomic.Bool
 	service := r.closingService(&down)
-	topics, err := os.ReadFile(r.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	topics = fmt.Appendf(topics, "closer: {kind: http, http: {url: %q, batch: 50}}\n", service.URL+"/close")
-	if err := os.WriteFile(r.file, topics, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	r.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q, batch: 50}}\n", service.URL+"/close"))
 	if _, code := r.cli("run", "closer"); code != 2 || !strings.Contains(r.logs.Tail(2000), config.EnvHTTPSecret) {
 		t.Errorf("without a secret it exits with %d, and says %s", code, r.logs.Tail(2000))
 	}

@@ -47,10 +47,10 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 		o.decode(out, &report)
 		return code
 	}
-	o.await("a verdict on each record", func() bool { read(); return report.Summary.Verdicts == 8 })
+	o.until("a verdict on each record", func() bool { read(); return report.Summary.Verdicts == 8 })
 	o.exec("UPDATE t_order SET state = 'PAID' WHERE id = 4")                        // later than allowed
 	o.exec("UPDATE t_order SET state = 'CLOSED', finish_time = NOW() WHERE id = 5") // the old job overwrites a payment
-	o.await("the old job", func() bool {
+	o.until("the old job", func() bool {
 		return o.count("SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND id IN (1, 2, 9)") == 3
 	})
 	code := read()
@@ -111,15 +111,6 @@ func (o *ownTables) oldJob() (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-ended }
-}
-
-func (o *ownTables) await(what string, done func() bool) {
-	o.t.Helper()
-	for deadline := time.Now().Add(waitLimit); !done(); <-time.After(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			o.t.Fatalf("%s has not come", what)
-		}
-	}
 }
 
 // nothingOfOurs checks that the shadow run wrote nothing but its verdicts.

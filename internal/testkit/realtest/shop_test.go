@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -265,13 +264,7 @@ func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 	}
 	provider := httptest.NewServer(handler)
 	t.Cleanup(provider.Close)
-	topics, err := os.ReadFile(r.file)
-	if err == nil {
-		err = os.WriteFile(r.file, fmt.Appendf(topics, "closer: {payment: {url: %q}}\n", provider.URL+"/payments"), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.configure(fmt.Sprintf("closer: {payment: {url: %q}}\n", provider.URL+"/payments"))
 	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
 	s := r.openCheckout()
 	var stock, order checkout.Order

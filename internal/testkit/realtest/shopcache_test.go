@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,9 +27,7 @@ func (r *rig) giveCouponsBack() {
 	if !found {
 		r.t.Fatal("the example's topics.yaml has no section orders")
 	}
-	if err := os.WriteFile(r.file, []byte(readFile(r.t, r.file)+"orders:\n"+orders), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	r.configure("orders:\n" + orders)
 }
 
 // sum returns a counter of the shop, summed over the series that contain each of the labels.

@@ -2,7 +2,6 @@ package realtest
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,14 +14,7 @@ import (
 // slowly limits sweeps to a hundred orders a second, ten at a time.
 func (r *rig) slowly() {
 	r.t.Helper()
-	text, err := os.ReadFile(r.file)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	slow := strings.Replace(string(text), "  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n", 1)
-	if err := os.WriteFile(r.file, []byte(slow), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	r.rewrite("  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n")
 }
 
 // missed creates orders that are overdue and were never published.
