@@ -5,7 +5,7 @@ export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
 MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-console unit chaos chaos-real mutants kubetest bench-relay bench-waiting bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,9 +53,6 @@ kubetest: ## the tests of the Helm chart and of the kustomization
 
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh relay
-
-bench-waiting: ## what a million parked records cost a relay; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh waiting
 
 bench-idle: ## what an idle relay costs, also among a thousand topics of others; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh idle

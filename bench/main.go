@@ -3,9 +3,6 @@
 // read the results.
 //
 //	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
-//	bench waiting PROGRAM
-//	                what waiting records cost PROGRAM run relay: JSON on stdout, a
-//	                table on stderr
 //	bench idle PROGRAM
 //	                what an idle PROGRAM run relay costs, without and with a thousand
 //	                topics of other applications: JSON on stdout, a table on stderr
@@ -26,9 +23,9 @@
 // the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
-// lateness.go, burst.go, waiting.go and idle.go the measurements;
-// stats.go and report.go the numbers; metadataproxy.go and listener.go the costs of an
-// idle relay.
+// lateness.go, burst.go and idle.go the measurements; served.go the product's program, which
+// idle.go and console.go watch; stats.go and report.go the numbers; metadataproxy.go and
+// listener.go the costs of an idle relay.
 // Of closing: shop.go has the database; closers.go the closers; checkouts.go the
 // checkouts beside them; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements; closereport.go the numbers.
@@ -63,13 +60,13 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep, "shop": benchShop}
-	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "console": benchConsole}
+	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"idle": benchIdle, "console": benchConsole}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]
 		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench waiting PROGRAM | bench idle PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep | bench shop")
+		return errors.New("usage: bench relay | bench idle PROGRAM | bench console PROGRAM | bench close | bench outbox | bench sweep | bench shop")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

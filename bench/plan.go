@@ -24,8 +24,7 @@ type plan struct {
 	spell time.Duration
 	burst int // records due at one instant
 
-	parked int           // records that wait
-	watch  time.Duration // how long a relay with waiting records, or an idle relay, is watched
+	watch  time.Duration // how long a relay or a console is watched
 	settle time.Duration // pause after foreign topics are created
 
 	closeOrders int   // orders that are closed in batches
@@ -55,7 +54,7 @@ func planFor(quick bool) plan {
 	p := plan{
 		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
-		parked: 1_000_000, watch: time.Minute, settle: 20 * time.Second,
+		watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		outboxCheckouts: 20_000, outboxRows: 500_000,
@@ -66,7 +65,7 @@ func planFor(quick bool) plan {
 	if quick {
 		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
-		p.parked, p.watch, p.settle = 200_000, 15*time.Second, 5*time.Second
+		p.watch, p.settle = 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000

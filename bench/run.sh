@@ -3,7 +3,7 @@
 # Without the variable it starts a broker in a temporary folder, and always stops it
 # again. README.md in this folder describes the measurements.
 #
-# usage: run.sh relay|waiting|idle|console|close|outbox|sweep|shop
+# usage: run.sh relay|idle|console|close|outbox|sweep|shop
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
@@ -37,7 +37,7 @@ if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G}
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
-if [[ ${1:-} == waiting || ${1:-} == idle || ${1:-} == console ]]; then # they watch the program itself
+if [[ ${1:-} == idle || ${1:-} == console ]]; then # they watch the program itself
   go build -C .. -o "$dir/orderclose" ./cmd/orderclose
   set -- "$1" "$dir/orderclose"
 fi

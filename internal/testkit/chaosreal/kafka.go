@@ -61,16 +61,20 @@ func (w *world) alterConfigs(key, value string, topics ...string) error {
 	return errors.Join(errs...)
 }
 
-// partitions returns the replicas of each partition of topics. Topics that do not exist at the
-// moment are left out.
-func (w *world) partitions(topics ...string) (map[string]map[int32][]int32, error) {
+func (w *world) metadata(topics ...string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, topic := range topics {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &topic
 		req.Topics = append(req.Topics, t)
 	}
-	res, err := ask[*kmsg.MetadataResponse](w, req)
+	return ask[*kmsg.MetadataResponse](w, req)
+}
+
+// partitions returns the replicas of each partition of topics. Topics that do not exist at the
+// moment are left out.
+func (w *world) partitions(topics ...string) (map[string]map[int32][]int32, error) {
+	res, err := w.metadata(topics...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +93,7 @@ func (w *world) partitions(topics ...string) (map[string]map[int32][]int32, erro
 
 // inSync returns an error if a replica of a topic is not in sync.
 func (w *world) inSync(topic string) error {
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = &topic
-	req.Topics = append(req.Topics, t)
-	res, err := ask[*kmsg.MetadataResponse](w, req)
+	res, err := w.metadata(topic)
 	if err != nil {
 		return err
 	}

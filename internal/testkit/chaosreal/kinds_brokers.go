@@ -27,48 +27,60 @@ var brokerKinds = []kind{
 	{name: "refused-appends", does: "min.insync.replicas is 3 and one broker is stopped, so that every append is refused; both undone", least: 2 * time.Second, most: 5 * time.Second, on: onBrokers, play: (*world).refusedAppends},
 	{name: "full-disk-broker", does: "the disk of one broker is filled until it stops; then the space is freed and it is started again", least: 3 * time.Second, most: 6 * time.Second, on: onBrokers, needs: needsDisk, play: (*world).fullBroker},
 	{name: "kafka-cut", does: "all connections to the brokers are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error {
-			return w.links(e, func(l *testkit.Proxy) { l.Refuse(); l.Cut() })
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.links...) }},
 	{name: "kafka-resets", does: "connections to the brokers are reset again and again", least: 2 * time.Second, most: 5 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error {
-			return w.links(e, func(l *testkit.Proxy) {
-				l.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: 20_000})
-			})
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, resets(20_000), w.cluster.links...) }},
 	{name: "kafka-stall", does: "all connections to the brokers stall", least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.links(e, (*testkit.Proxy).Stall) }},
+		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.links...) }},
 	{name: "kafka-slow", does: "50 ms in each direction and 2 MB/s to each broker", least: 3 * time.Second, most: 6 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error {
-			return w.links(e, func(l *testkit.Proxy) {
-				for _, d := range []testkit.Direction{testkit.ToServer, testkit.ToClient} {
-					l.Set(d, testkit.ProxyRules{Delay: 50 * time.Millisecond, Rate: 2 << 20})
-				}
-			})
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, slow(2<<20), w.cluster.links...) }},
 	{name: "kafka-half-open", does: "the brokers' side of all connections is reset, and the clients do not notice", least: time.Second, most: 2 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.links(e, func(l *testkit.Proxy) { l.HalfOpen() }) }},
-	{name: "one-broker-cut", does: "one broker cannot be reached by clients, and leads its partitions on", least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
 		play: func(w *world, e event) error {
-			l := w.cluster.links[e.N%3]
-			l.Refuse()
-			l.Cut()
-			w.hold(e)
-			l.Heal()
-			return nil
+			return w.disturb(e, func(l *testkit.Proxy) { l.HalfOpen() }, w.cluster.links...)
 		}},
+	{name: "one-broker-cut", does: "one broker cannot be reached by clients, and leads its partitions on", least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
+		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.links[e.N%3]) }},
 }
 
-// links does something to all connections to the brokers, and heals them.
-func (w *world) links(e event, do func(*testkit.Proxy)) error {
-	for _, l := range w.cluster.links {
+// disturb does something to the connections through proxies, and heals them.
+func (w *world) disturb(e event, do func(*testkit.Proxy), links ...*testkit.Proxy) error {
+	for _, l := range links {
 		do(l)
 	}
 	w.hold(e)
-	for _, l := range w.cluster.links {
+	for _, l := range links {
 		l.Heal()
 	}
 	return nil
+}
+
+// cut resets all connections and refuses new ones.
+func cut(l *testkit.Proxy) {
+	l.Refuse()
+	l.Cut()
+}
+
+// resets resets each connection after so many bytes to the server.
+func resets(bytes int) func(*testkit.Proxy) {
+	return func(l *testkit.Proxy) { l.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: bytes}) }
+}
+
+// slow delays each direction by 50 ms, and limits it to so many bytes a second.
+func slow(rate int) func(*testkit.Proxy) {
+	return func(l *testkit.Proxy) {
+		for _, d := range []testkit.Direction{testkit.ToServer, testkit.ToClient} {
+			l.Set(d, testkit.ProxyRules{Delay: 50 * time.Millisecond, Rate: rate})
+		}
+	}
+}
+
+// loseCommits loses several commits, or their answers.
+func loseCommits(next func(*testkit.Proxy)) func(*testkit.Proxy) {
+	return func(l *testkit.Proxy) {
+		for range 6 {
+			next(l)
+		}
+	}
 }
 
 // killed kills a server and starts it again.

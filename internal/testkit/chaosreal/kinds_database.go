@@ -71,53 +71,29 @@ var databaseKinds = []kind{
 			return w.stepped(e, behind)
 		}},
 	{name: "database-cut", does: "all connections to the database are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onLink,
-		play: func(w *world, e event) error {
-			return w.link(e, func(l *testkit.Proxy) { l.Refuse(); l.Cut() })
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.databaseLink) }},
 	{name: "database-resets", does: "connections to the database are reset again and again", least: time.Second, most: 4 * time.Second, on: onLink,
-		play: func(w *world, e event) error {
-			return w.link(e, func(l *testkit.Proxy) { l.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: 3000}) })
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, resets(3000), w.cluster.databaseLink) }},
 	{name: "database-stall", does: "all connections to the database stall", least: time.Second, most: 5 * time.Second, on: onLink,
-		play: func(w *world, e event) error { return w.link(e, (*testkit.Proxy).Stall) }},
+		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.databaseLink) }},
 	{name: "database-slow", does: "50 ms in each direction to the database, and 200 KB/s", least: 2 * time.Second, most: 5 * time.Second, on: onLink,
-		play: func(w *world, e event) error {
-			return w.link(e, func(l *testkit.Proxy) {
-				for _, d := range []testkit.Direction{testkit.ToServer, testkit.ToClient} {
-					l.Set(d, testkit.ProxyRules{Delay: 50 * time.Millisecond, Rate: 200_000})
-				}
-			})
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, slow(200_000), w.cluster.databaseLink) }},
 	{name: "database-half-open", does: "the database's side of all connections is reset, and the pipeline does not notice", least: time.Second, most: 2 * time.Second, on: onLink,
-		play: func(w *world, e event) error { return w.link(e, func(l *testkit.Proxy) { l.HalfOpen() }) }},
+		play: func(w *world, e event) error {
+			return w.disturb(e, func(l *testkit.Proxy) { l.HalfOpen() }, w.cluster.databaseLink)
+		}},
 	{name: "answers-swallowed", does: "the answers of the database get lost", least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
-			return w.link(e, func(l *testkit.Proxy) { l.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) })
+			return w.disturb(e, func(l *testkit.Proxy) { l.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) }, w.cluster.databaseLink)
 		}},
 	{name: "commit-answers-lost", does: "of several transactions the commit is done and its answer gets lost", least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
-			return w.link(e, func(l *testkit.Proxy) {
-				for range 6 {
-					l.CutAnswer(testkit.MySQLCommit)
-				}
-			})
+			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutAnswer(testkit.MySQLCommit) }), w.cluster.databaseLink)
 		}},
 	{name: "commits-lost", does: "of several transactions the commit never arrives", least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
-			return w.link(e, func(l *testkit.Proxy) {
-				for range 6 {
-					l.CutBefore(testkit.MySQLCommit)
-				}
-			})
+			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutBefore(testkit.MySQLCommit) }), w.cluster.databaseLink)
 		}},
-}
-
-// link does something to the connections between the pipeline and the database, and heals them.
-func (w *world) link(e event, do func(*testkit.Proxy)) error {
-	do(w.cluster.databaseLink)
-	w.hold(e)
-	w.cluster.databaseLink.Heal()
-	return nil
 }
 
 // rootExec executes a statement as root, and tries again while other faults prevent it.

@@ -43,18 +43,9 @@ var redisKinds = []kind{
 			return w.cluster.redisClient.Del(w.ctx, key).Err()
 		}},
 	{name: "redis-cut", does: "all connections to Redis are reset, and new ones refused", least: time.Second, most: 5 * time.Second, on: "network to Redis",
-		play: func(w *world, e event) error {
-			return w.redisLink(e, func(l *testkit.Proxy) { l.Refuse(); l.Cut() })
-		}},
+		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.redisLink) }},
 	{name: "redis-stall", does: "all connections to Redis stall", least: time.Second, most: 5 * time.Second, on: "network to Redis",
-		play: func(w *world, e event) error { return w.redisLink(e, (*testkit.Proxy).Stall) }},
-}
-
-func (w *world) redisLink(e event, do func(*testkit.Proxy)) error {
-	do(w.cluster.redisLink)
-	w.hold(e)
-	w.cluster.redisLink.Heal()
-	return nil
+		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.redisLink) }},
 }
 
 // redisConfig sets a configuration for a while. A connection that was made before a password was

@@ -29,7 +29,6 @@ const (
 	serviceWell int32 = iota
 	serviceHangs
 	serviceFails
-	serviceSlow
 	serviceLosesAnswers // it does what is asked, and answers with an error
 )
 
@@ -79,8 +78,6 @@ func (s *stockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case serviceFails:
 		http.Error(w, "out of order", http.StatusInternalServerError)
 		return
-	case serviceSlow:
-		time.Sleep(300 * time.Millisecond)
 	}
 	release := judge.Release{Order: call.Order, SKU: call.SKU, Key: call.Key, Quantity: call.Quantity}
 	s.mu.Lock()

@@ -366,14 +366,10 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ran := make(chan error, 1)
-	go func() { ran <- part.Run(ctx, role) }()
-	defer func() {
-		cancel()
-		<-ran
-	}()
-	for last := error(nil); ; {
+	refused := func() bool {
+		return c.without != nil && c.without.refusal(c.user, c.prefix).MatchString(refusalsAtWork(logs.Tail(1<<20)))
+	}
+	return runUntil(ctx, part, role, logs, refused, func() error {
 		err := done()
 		log := refusalsAtWork(logs.Tail(1 << 20))
 		switch {
@@ -382,16 +378,31 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 		case err == nil && c.without != nil:
 			err = errors.New("all is done, and nothing was refused yet")
 		}
+		return err
+	})
+}
+
+// runUntil runs a role until done succeeds, or the role was refused, or ctx ends. It returns the error of
+// done with the log.
+func runUntil(ctx context.Context, part *pipeline.App, role pipeline.Role, logs *testkit.LogBuffer, refused func() bool, done func() error) error {
+	running, stop := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- part.Run(running, role) }()
+	defer func() {
+		stop()
+		<-ran
+	}()
+	for last := error(nil); ; <-time.After(50 * time.Millisecond) {
+		err := done()
 		switch {
 		case err == nil:
 			return nil
-		case c.without != nil && c.without.refusal(c.user, c.prefix).MatchString(log):
-			return fmt.Errorf("%w\n%s", err, log)
+		case refused():
+			return fmt.Errorf("%w\n%s", err, logs.Tail(1<<20))
 		case ctx.Err() != nil: // err says no more than that
 			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.Tail(4000))
 		}
 		last = err
-		<-time.After(100 * time.Millisecond)
 	}
 }
 

@@ -233,30 +233,12 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	if err := errors.Join(app.CreateTopics(ctx), before(cluster, cfg)); err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(ctx)
-	ran := make(chan error, 1)
-	go func() { ran <- app.Run(running, role) }()
-	defer func() {
-		stop()
-		<-ran
-	}()
-	for last := error(nil); ; {
-		log := logs.Tail(1 << 20)
-		err := done(cluster, cfg, log)
-		refused := strings.Contains(log, "command denied")
-		switch {
-		case err == nil && !refused:
-			return nil
-		case err == nil:
-			return fmt.Errorf("it works, but the log has refusals:\n%s", log)
-		case c.without != nil && c.without.refusal().MatchString(log):
-			return fmt.Errorf("%w\n%s", err, log)
-		case ctx.Err() != nil: // err says no more than that
-			return fmt.Errorf("%w; before that: %w\nthe log:\n%s", err, last, logs.Tail(4000))
-		}
-		last = err
-		<-time.After(20 * time.Millisecond)
+	refused := func() bool { return c.without != nil && c.without.refusal().MatchString(logs.Tail(1<<20)) }
+	err = runUntil(ctx, app, role, logs, refused, func() error { return done(cluster, cfg, logs.Tail(1<<20)) })
+	if log := logs.Tail(1 << 20); err == nil && strings.Contains(log, "command denied") {
+		return fmt.Errorf("it works, but the log has refusals:\n%s", log)
 	}
+	return err
 }
 
 // checkoutNeeds schedules an order in a transaction.

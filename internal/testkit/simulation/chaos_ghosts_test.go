@@ -3,7 +3,6 @@ package simulation
 import (
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -53,16 +52,10 @@ func (w *chaosWorld) expireSilentMembers() {
 }
 
 func (w *chaosWorld) expire(group, member string) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
-	if err != nil {
-		w.violation("harness", "%v", err)
-		return
-	}
-	defer client.Close()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group, req.MemberID = group, member
 	m := kmsg.NewLeaveGroupRequestMember()
 	m.MemberID = member
 	req.Members = append(req.Members, m)
-	_, _ = client.Request(w.ctx, req) // on failure expireSilentMembers tries again
+	w.request(w.ctx, req) // on failure expireSilentMembers tries again
 }

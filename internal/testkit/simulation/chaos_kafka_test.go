@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -225,12 +226,6 @@ func (w *chaosWorld) resetOffsets(e event) {
 
 // commit commits an offset for a group without members.
 func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
-	if err != nil {
-		w.violation("harness", "%v", err)
-		return
-	}
-	defer client.Close()
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.Generation = group, -1
 	rt := kmsg.NewOffsetCommitRequestTopic()
@@ -239,7 +234,18 @@ func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) 
 	rp.Partition, rp.Offset = partition, offset
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	_, _ = client.Request(w.faulty, req) // if a broker answers with an error, the commit stays as it was
+	w.request(w.faulty, req) // if a broker answers with an error, the commit stays as it was
+}
+
+// request sends a request to the broker. Its answer does not matter.
+func (w *chaosWorld) request(ctx context.Context, req kmsg.Request) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
+	if err != nil {
+		w.violation("harness", "%v", err)
+		return
+	}
+	defer client.Close()
+	_, _ = client.Request(ctx, req)
 }
 
 // poison appends a record that cannot be handled.
