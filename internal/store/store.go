@@ -69,15 +69,14 @@ type Store struct {
 	dialect Dialect
 	name    string // what Database returns
 	// mapped says that the orders are in the shop's own tables, which Migrate does not create.
-	mapped       bool
-	ordersAt     func(path string) string // Options.OrdersAt; may be nil
-	maxIdle      int                      // idle connections of the pool; 0: Open did not create the pool
-	answerLimit  time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
-	q            *statements
-	inDoubt      inDoubt
-	lockedOrders lockedKeys // recently locked by other transactions
-	lockedLines  lockedKeys // orders with lines that were recently locked
-	lockedSKUs   lockedKeys // SKUs that were recently locked
+	mapped      bool
+	ordersAt    func(path string) string // Options.OrdersAt; may be nil
+	maxIdle     int                      // idle connections of the pool; 0: Open did not create the pool
+	answerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
+	q           *statements
+	inDoubt     inDoubt
+	lockedLines lockedKeys // orders with lines that were recently locked
+	lockedSKUs  lockedKeys // SKUs that were recently locked
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
