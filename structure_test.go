@@ -77,11 +77,12 @@ func TestStructure_TheRootImportsTheStandardLibraryOnly(t *testing.T) {
 
 func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 	homes := map[string][]string{
-		"github.com/segmentio/kafka-go":    {"internal/kafka"},
-		"gorm.io":                          {"internal/store", "internal/testkit/storetest"},
-		"github.com/go-redsync/redsync/v4": {"compensator", "pipeline"},
-		"golang.org/x/crypto":              {"internal/console/access"},
-		"internal/cli":                     {"cmd", "internal/cli"},
+		"github.com/segmentio/kafka-go":     {"internal/kafka"},
+		"gorm.io":                           {"internal/store", "internal/testkit/storetest"},
+		"github.com/go-redsync/redsync/v4":  {"compensator", "pipeline"},
+		"github.com/twmb/franz-go/pkg/kmsg": {"internal/kafka", "internal/testkit", "pipeline/pipelinetest", "cmd/orderclose-dev"},
+		"golang.org/x/crypto":               {"internal/console/access"},
+		"internal/cli":                      {"cmd", "internal/cli"},
 		// What the example shop needs, the product does not.
 		"github.com/hashicorp/golang-lru/v2":  {"examples/checkout/ordercache"},
 		"github.com/bits-and-blooms/bloom/v3": {"examples/checkout/idfilter"},
