@@ -40,6 +40,7 @@ type connector struct {
 // at a time.
 type conn struct {
 	*protocol.Conn
+	raw      net.Conn // below TLS
 	by       *connector
 	broker   *brokerConns
 	versions map[protocol.ApiKey]int16 // the version of each request of the client library
@@ -50,6 +51,9 @@ type conn struct {
 	renewAt time.Time   // when the next request authenticates again first; zero: never
 	expiry  *time.Timer // closes the connection when it has been idle for idleTimeout
 }
+
+// Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
+func (c *conn) Close() error { return c.raw.Close() }
 
 // connectError is a failed connection to one broker, and the step that failed.
 type connectError struct {
@@ -105,6 +109,7 @@ func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns
 	if err != nil {
 		return nil, err
 	}
+	ready := &conn{raw: raw, by: c, broker: to}
 	if c.tls != nil {
 		*step = "TLS handshake"
 		config := c.tls
@@ -119,7 +124,7 @@ func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns
 		raw = secured
 	}
 	*step = "first request"
-	ready := &conn{Conn: protocol.NewConn(raw, c.clientID), by: c, broker: to}
+	ready.Conn = protocol.NewConn(raw, c.clientID)
 	if err := ready.agreeOnVersions(); err != nil || c.mechanism == nil {
 		return ready, err
 	}
