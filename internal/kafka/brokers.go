@@ -42,9 +42,9 @@ type brokers struct {
 	closed    bool
 }
 
-// brokerConns are the connections to a broker under one of its addresses. A broker's process may hang while its kernel
-// keeps the connections open. Each of dozens of idle connections would cost a request its
-// deadline. So when a broker hangs, all its connections are closed at once.
+// brokerConns are the connections to a broker under one of its addresses. A broker's process may
+// hang while its kernel keeps the connections open. Each of dozens of idle connections would cost a
+// request its deadline. So when a broker hangs, all its connections are closed at once.
 type brokerConns struct {
 	address string
 	heard   atomic.Int64       // when the broker last sent something; see sinceStart
