@@ -138,11 +138,19 @@ type foundOffset struct {
 // isAfterTheEnd reports whether no record was appended at the time or later.
 func (f *foundOffset) isAfterTheEnd() bool { return f.err == nil && f.offset < 0 && f.moment >= 0 }
 
-// findOffsets sets the offsets and the errors. While a partition has no leader that answers, it asks
-// again.
+// findOffsets asks the leaders, and sets the offsets and the errors. While a partition has no leader
+// that answers, it asks again.
 func (c *Cluster) findOffsets(ctx context.Context, wanted []*foundOffset) {
 	_ = repeat(ctx, leaderTimeout, leaderMoves, func() error {
-		c.askOffsets(ctx, wanted)
+		var requests errgroup.Group
+		requests.SetLimit(offsetRequestsAtOnce)
+		for to, about := range c.offsetRequests(ctx, wanted) {
+			requests.Go(func() error {
+				c.askLeader(ctx, to.leader, about)
+				return nil
+			})
+		}
+		requests.Wait()
 		wanted = slices.DeleteFunc(slices.Clone(wanted), func(f *foundOffset) bool { return !leaderMoves(f.err) })
 		if len(wanted) == 0 {
 			return nil
@@ -164,19 +172,6 @@ func leaderMoves(err error) bool {
 		return false
 	}
 	return err != nil && !errors.As(err, &access)
-}
-
-// askOffsets asks the present leaders once.
-func (c *Cluster) askOffsets(ctx context.Context, wanted []*foundOffset) {
-	var g errgroup.Group
-	g.SetLimit(offsetRequestsAtOnce)
-	for to, about := range c.offsetRequests(ctx, wanted) {
-		g.Go(func() error {
-			c.askLeader(ctx, to.leader, about)
-			return nil
-		})
-	}
-	g.Wait()
 }
 
 // leaderRequest is one of the requests to a leader. The number is that of the moment within its
