@@ -83,6 +83,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"golang.org/x/crypto":                    {"internal/console/access"},
 		"github.com/prometheus/exporter-toolkit": {"internal/console/access"},
 		"internal/cli":                           {"cmd", "internal/cli"},
+		"github.com/twmb/franz-go/pkg/kmsg":      {"internal/kafka", "internal/testkit", "pipeline/pipelinetest", "cmd/orderclose-dev"},
 		// What the example shop needs, the product does not.
 		"github.com/hashicorp/golang-lru/v2":  {"examples/checkout/ordercache"},
 		"github.com/bits-and-blooms/bloom/v3": {"examples/checkout/idfilter"},

@@ -17,6 +17,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
@@ -151,7 +152,7 @@ func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
 
 func TestRefusals_IgnoreOtherCodes(t *testing.T) {
 	var r missingACLs
-	eachErrorCode(nil, &rawAnswer{code: int16(kafka.OffsetOutOfRange)}, r.observe)
+	eachErrorCode(&message{Request: &kmsg.FetchRequest{Topics: []kmsg.FetchRequestTopic{{Partitions: make([]kmsg.FetchRequestTopicPartition, 1)}}}}, messageAnswer{&kmsg.FetchResponse{ErrorCode: int16(kafka.OffsetOutOfRange)}}, r.observe)
 	if err := r.explain(protocol.Fetch, func() string { return "x" }); err != nil {
 		t.Error(err)
 	}

@@ -22,13 +22,12 @@ const topicsTimeout = 5 * time.Second
 // Topics returns the state of the named topics, by name. A topic that does not exist has
 // no entry, and so the zero TopicState.
 func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]TopicState, error) {
-	began := time.Now()
-	for {
-		states, err := c.describeTopics(ctx, names)
-		if !errors.Is(err, kafka.UnknownTopicOrPartition) || time.Since(began) > topicsTimeout || !retry.Sleep(ctx, minRefreshInterval) {
-			return states, err
-		}
-	}
+	var states map[string]TopicState
+	err := repeat(ctx, topicsTimeout, func(err error) bool { return errors.Is(err, kafka.UnknownTopicOrPartition) }, func() (err error) {
+		states, err = c.describeTopics(ctx, names)
+		return err
+	})
+	return states, err
 }
 
 func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[string]TopicState, error) {
@@ -60,14 +59,14 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 
 // shapes returns the states of the topics without their settings.
 func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicState, error) {
-	meta, err := c.metadata(ctx, names...)
+	found, err := c.transport.describe(ctx, topic.recent, names...)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	states := map[string]TopicState{}
-	for _, t := range meta.Topics {
-		if t.Error == nil && len(t.Partitions) > 0 {
-			states[t.Name] = TopicState{Exists: true, Partitions: len(t.Partitions), Replication: len(t.Partitions[0].Replicas), Config: map[string]string{}}
+	for _, t := range found {
+		if t.exists() {
+			states[t.name] = TopicState{Exists: true, Partitions: len(t.leaders), Replication: t.replicas, Config: map[string]string{}}
 		}
 	}
 	return states, nil
@@ -76,20 +75,19 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 // MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit.
 func (c *Cluster) MetadataLimit(ctx context.Context) (least int, err error) {
 	const key = "offset.metadata.max.bytes"
-	meta, err := c.metadata(ctx)
-	if err != nil {
-		return 0, err
-	}
-	req := &kafka.DescribeConfigsRequest{}
-	for _, b := range meta.Brokers {
-		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(b.ID), ConfigNames: []string{key}})
-	}
-	res, err := c.client.DescribeConfigs(ctx, req)
+	cluster, err := c.transport.cluster(ctx)
 	if err != nil {
 		return 0, err
 	}
 	least = math.MaxInt
-	for _, r := range res.Resources {
+	for id := range cluster.Brokers { // only the broker itself tells its settings
+		res, err := c.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{
+			{ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(int(id)), ConfigNames: []string{key}},
+		}})
+		if err != nil {
+			return 0, err
+		}
+		r := res.Resources[0]
 		if r.Error != nil || len(r.ConfigEntries) != 1 {
 			return 0, fmt.Errorf("broker %s does not tell its %s: %w", r.ResourceName, key, cmp.Or(r.Error, errors.ErrUnsupported))
 		}
@@ -233,10 +231,13 @@ func (c *Cluster) DeleteTopics(ctx context.Context, names ...string) error {
 // not exist is no error.
 func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
 	for _, group := range groups { // each group may have another coordinator
-		res, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
-		if err == nil {
-			err = res.Errors[group]
-		}
+		err := askCoordinator(ctx, func() error {
+			res, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
+			if err == nil {
+				err = res.Errors[group]
+			}
+			return err
+		})
 		if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
 			return fmt.Errorf("delete group %s: %w", group, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,22 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-const (
-	// metadataTTL is how often the metadata of the topics in use is refreshed. A leader that
-	// refuses a request, or does not answer, causes a refresh at once.
-	metadataTTL = 1 * time.Second
-	// brokersTTL is the longest time between two refreshes of the client library's list of
-	// brokers. The library also uses it as the deadline of that request. A broker that is
-	// missing from the list causes a refresh at once.
-	brokersTTL = requestTimeout
-	// requestTimeout bounds every request, so that no loop waits longer. The client library
-	// sends half of it to the broker as the request's timeout.
-	requestTimeout = 5 * time.Second
-	// idleTimeout keeps connections open while there is no traffic, so that the next burst
-	// does not begin with new connections. The library's default is 30 s.
-	idleTimeout = 9 * time.Minute
-)
-
 // keepAlive makes the kernel close a connection 8 s after the last packet from the broker's
 // machine. Otherwise each idle connection to a dead machine costs one request its deadline.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 5}
@@ -41,7 +24,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interva
 // Options say how to reach a cluster.
 type Options struct {
 	Brokers  []string // host:port, at least one
-	ClientID string   // default "orderclose"; fetch and metadata requests always use "orderclose"
+	ClientID string   // default "orderclose"; memberships: see NameMember
 	// Dial opens TCP connections. Default: a net.Dialer. Tests pass an in-memory one.
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	Security Security // of every connection; default: none
@@ -54,26 +37,14 @@ type Options struct {
 // Cluster is a connection to a Kafka cluster, safe for concurrent use.
 type Cluster struct {
 	opts      Options
-	connect   *connector
 	transport *transport
-	client    *kafka.Client
+	client    *kafka.Client // encodes most requests; transport sends them
 
 	answers     answerPool
 	batches     batchPool
 	clock       atomic.Pointer[BrokerClock] // is set while its Keep runs
 	cachedNames namesCache
-	versions    versionCache
-
-	mu     sync.Mutex
-	member string                    // the client id of memberships
-	counts map[string]partitionCount // by topic
-	noIDs  time.Time                 // when a broker last had no topic ids; zero: never
-}
-
-// partitionCount is a number of partitions and when it was learned.
-type partitionCount struct {
-	n  int
-	at time.Time
+	member      atomic.Pointer[string] // the client id of memberships
 }
 
 // New returns a Cluster. It opens no connection; Ping does.
@@ -99,76 +70,46 @@ func New(o Options) (*Cluster, error) {
 		o.Logger.Warn(warning, "user", o.Security.SASL.User)
 	}
 	o.Security = o.Security.withoutPassword() // from here on only mechanism knows the password
-	connect := newConnector(o, mechanism)
-	t := &transport{connect: connect, security: o.Security, addr: kafka.TCP(anyBroker), Transport: &kafka.Transport{
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return connect.open(ctx, o.Dial, network, address)
-		},
-		DialTimeout: connect.timeout(),
-		IdleTimeout: idleTimeout,
-		MetadataTTL: brokersTTL,
-		// An empty list means no topics. A nil list would mean all topics.
-		MetadataTopics: []string{},
-		ClientID:       o.ClientID,
-	}}
-	t.topology = newTopology(t.askTopics)
-	t.lifetime, t.end = context.WithCancel(context.Background())
-	client := &kafka.Client{Addr: t.addr, Timeout: requestTimeout, Transport: t}
-	return &Cluster{opts: o, connect: connect, transport: t, client: client, answers: answerPool{poison: o.PoisonFreedMemory}, counts: map[string]partitionCount{}, member: o.ClientID}, nil
+	c := &Cluster{opts: o, answers: answerPool{poison: o.PoisonFreedMemory}}
+	c.member.Store(&o.ClientID)
+	c.transport = newTransport(newBrokers(o.Brokers, connector{
+		dial: o.Dial, clientID: o.ClientID, member: &c.member, tls: o.Security.TLS, mechanism: mechanism, log: o.Logger,
+	}), o.Security)
+	c.client = &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: c.transport}
+	return c, nil
 }
 
 // NameMember sets the client id of the memberships of this process that begin from now on: at most
 // 200 bytes of it. Status shows it as the owner of partitions. All other requests have
 // Options.ClientID, so that quotas for it apply to all processes together.
 func (c *Cluster) NameMember(clientID string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.member = strings.ToValidUTF8(clientID[:min(len(clientID), 200)], "")
+	name := strings.ToValidUTF8(clientID[:min(len(clientID), 200)], "")
+	c.member.Store(&name)
 }
 
 // Close closes the connections. Requests in flight fail.
-func (c *Cluster) Close() {
-	c.transport.close()
-	c.transport.CloseIdleConnections()
-}
+func (c *Cluster) Close() { c.transport.close() }
 
 // Ping returns an error that names the brokers if the cluster does not answer.
 func (c *Cluster) Ping(ctx context.Context) error {
-	if _, err := c.metadata(ctx); err != nil {
+	if _, err := c.transport.askTopics(ctx, []string{}); err != nil {
 		return fmt.Errorf("kafka at %v does not answer: %w", c.opts.Brokers, err)
 	}
 	return nil
 }
 
-// Partitions returns the number of partitions of the topic. The number may be up to three
+// Partitions returns the number of partitions of the topic. The number may be up to two
 // seconds old. The error wraps kafka.UnknownTopicOrPartition if the topic does not exist, and
 // an AccessError if this user may not see the topic.
-func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
-	// The client's metadata is cached too, but each call builds a whole answer.
-	c.mu.Lock()
-	known := c.counts[topic]
-	c.mu.Unlock()
-	if known.n > 0 && time.Since(known.at) < metadataTTL {
-		return known.n, nil
+func (c *Cluster) Partitions(ctx context.Context, name string) (int, error) {
+	found, err := c.transport.describe(ctx, topic.recent, name)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("topic %s: %w", name, err)
+	case !found[0].exists():
+		return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", name, kafka.UnknownTopicOrPartition)
 	}
-	n, err := c.askPartitions(ctx, topic)
-	c.mu.Lock()
-	c.counts[topic] = partitionCount{n, time.Now()}
-	c.mu.Unlock()
-	return n, err
-}
-
-func (c *Cluster) askPartitions(ctx context.Context, topic string) (int, error) {
-	res, err := c.metadata(ctx, topic)
-	if err != nil {
-		return 0, fmt.Errorf("topic %s: %w", topic, err)
-	}
-	for _, t := range res.Topics {
-		if t.Name == topic && t.Error == nil && len(t.Partitions) > 0 {
-			return len(t.Partitions), nil
-		}
-	}
-	return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", topic, kafka.UnknownTopicOrPartition)
+	return len(found[0].leaders), nil
 }
 
 // GroupForClaim groups records of a claim by the partition of another topic to which each record
@@ -203,12 +144,6 @@ func byKey(records []wire.RawRecord, n int) map[int][]wire.RawRecord {
 		groups[p] = append(groups[p], r)
 	}
 	return groups
-}
-
-// metadata describes the topics. Without names it describes the brokers only. If this
-// user may not see one of the topics, it returns an AccessError.
-func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kafka.MetadataResponse, error) {
-	return c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 }
 
 // PartitionOf returns the partition of a key among n partitions. It chooses the same

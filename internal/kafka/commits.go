@@ -58,11 +58,21 @@ const coordinatorTimeout = 5 * time.Second
 // askCoordinator calls ask, which sends a request to a group's coordinator. While the group
 // has no coordinator, it retries.
 func askCoordinator(ctx context.Context, ask func() error) error {
-	began, pauses := time.Now(), retry.NewBackOff()
-	for {
+	return repeat(ctx, coordinatorTimeout, coordinatorMoves, ask)
+}
+
+// coordinatorMoves reports whether an error may end as soon as the group has another coordinator.
+func coordinatorMoves(err error) bool {
+	return errors.Is(err, errCoordinatorSilent) || errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
+}
+
+// repeat calls ask again, for up to limit, while passes is true for its error. Only repeat,
+// Idempotent and memberships send a request again.
+func repeat(ctx context.Context, limit time.Duration, passes func(error) bool, ask func() error) error {
+	for began := time.Now(); ; {
 		err := ask()
-		moving := errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
-		if !moving || time.Since(began) > coordinatorTimeout || !retry.Sleep(ctx, pauses.NextBackOff()) {
+		// After this pause the topology is refreshed once more.
+		if !passes(err) || time.Since(began) > limit || !retry.Sleep(ctx, minRefreshInterval) {
 			return err
 		}
 	}

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -18,77 +16,44 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
-	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/segmentio/kafka-go/sasl"
 )
 
-const (
-	// connectTimeout bounds the opening of one connection: TCP, TLS, the first request
-	// and SASL together.
-	connectTimeout = requestTimeout
-	// connectTries bounds how many brokers are tried for a connection to any broker.
-	connectTries = 3
-	// anyBroker is the address by which the client library asks for a connection to any
-	// broker. This name is neither resolved nor dialled.
-	anyBroker = "any-broker:9092"
-)
+// connectTimeout bounds the opening of one connection: TCP, TLS, the first request and SASL
+// together.
+const connectTimeout = requestTimeout
 
-// dialFunc opens a TCP connection.
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-// connector opens every connection of a Cluster. The client library could do this itself,
-// but its SASL handshake has no deadline, and it tries another broker only if the first one
-// refuses TCP. Every connection that a connector returns has answered a request.
+// connector opens every connection of a Cluster. Every connection that a connector returns has
+// answered a request.
 type connector struct {
-	brokers   []string // host:port, from Options
+	dial      func(ctx context.Context, network, address string) (net.Conn, error) // opens a TCP connection
 	clientID  string
+	member    *atomic.Pointer[string] // the client id of group members
 	tls       *tls.Config
 	mechanism sasl.Mechanism // nil: no SASL
 	log       *slog.Logger
-	next      atomic.Uint64            // all()[next % len] is tried first
-	reported  atomic.Pointer[[]string] // the brokers in the cluster's last answer; nil: none yet
-	peers     peers
 }
 
-func newConnector(o Options, mechanism sasl.Mechanism) *connector {
-	c := &connector{brokers: o.Brokers, clientID: o.ClientID, tls: o.Security.TLS, mechanism: mechanism, log: o.Logger}
-	c.next.Store(rand.Uint64N(uint64(len(o.Brokers))))
-	return c
+// conn is an encrypted and authenticated connection to a broker. It has one request in flight
+// at a time.
+type conn struct {
+	*protocol.Conn
+	raw      net.Conn // below TLS
+	by       *connector
+	broker   *brokerConns
+	versions map[protocol.ApiKey]int16 // the version of each request of the client library
+	offered  map[protocol.ApiKey]int16 // the highest version of each request that the broker accepts
+	// login authenticates; nil without SASL. It returns after which time the broker wants the
+	// credentials again; 0: never.
+	login   func(context.Context) (session time.Duration, err error)
+	renewAt time.Time   // when the next request authenticates again first; zero: never
+	expiry  *time.Timer // closes the connection when it has been idle for idleTimeout
 }
 
-// all returns the brokers to try: those of Options, and those that the cluster has
-// reported. A process may run for longer than every broker that Options names.
-func (c *connector) all() []string {
-	all := c.brokers[:len(c.brokers):len(c.brokers)]
-	if reported := c.reported.Load(); reported != nil {
-		for _, broker := range *reported {
-			if !slices.Contains(c.brokers, broker) {
-				all = append(all, broker)
-			}
-		}
-	}
-	return all
-}
-
-// learn stores the brokers that the cluster reports.
-func (c *connector) learn(brokers []metadataAPI.ResponseBroker) {
-	addresses := make([]string, len(brokers))
-	for i, b := range brokers {
-		addresses[i] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-	}
-	if len(addresses) > 0 {
-		c.reported.Store(&addresses)
-	}
-}
-
-// timeout returns the limit for one call of open: connectTimeout for each broker of Options
-// that open may try. Brokers that the cluster has reported do not raise the limit, so open may
-// try fewer of them.
-func (c *connector) timeout() time.Duration {
-	return connectTimeout * time.Duration(min(len(c.brokers), connectTries))
-}
+// Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
+func (c *conn) Close() error { return c.raw.Close() }
 
 // connectError is a failed connection to one broker, and the step that failed.
 type connectError struct {
@@ -105,61 +70,46 @@ func (e *connectError) Error() string {
 // Unwrap returns the cause.
 func (e *connectError) Unwrap() error { return e.err }
 
-// open returns an encrypted and authenticated connection. dial opens the TCP connection. A
-// broker that does not answer in time is logged here, because a caller with a shorter
-// deadline reports only its own deadline.
-func (c *connector) open(ctx context.Context, dial dialFunc, network, address string) (net.Conn, error) {
-	if address != anyBroker {
-		return c.openOne(ctx, dial, network, address)
-	}
-	all := c.all()
-	for tries := min(len(all), connectTries); ; tries-- {
-		at := c.next.Load()
-		conn, err := c.openOne(ctx, dial, network, all[at%uint64(len(all))])
-		if err == nil {
-			return conn, nil
-		}
-		c.next.CompareAndSwap(at, at+1) // later attempts begin with the next broker
-		if tries <= 1 || ctx.Err() != nil {
-			return nil, err
-		}
-	}
-}
-
-// openOne opens a connection to one broker within connectTimeout.
-func (c *connector) openOne(ctx context.Context, dial dialFunc, network, address string) (net.Conn, error) {
+// open opens a connection to a broker within connectTimeout. A broker that does not answer in
+// time is logged here, because a caller with a shorter deadline reports only its own deadline.
+func (c *connector) open(ctx context.Context, to *brokerConns) (*conn, error) {
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	step := "TCP"
-	conn, err := dial(limited, network, address)
+	raw, err := c.dial(limited, "tcp", to.address)
 	if err == nil {
-		conn = c.peers.join(conn, address, c.brokerHangs)
-		stop := context.AfterFunc(limited, func() { conn.SetDeadline(time.Unix(1, 0)) }) // ends a blocked read or write
-		var secured net.Conn
-		secured, err = c.handshake(limited, conn, address, &step)
+		stop := interruptAfter(limited, raw)
+		var ready *conn
+		ready, err = c.handshake(limited, heardConn{raw, to}, to, &step)
 		if !stop() && err == nil {
 			err = limited.Err()
 		}
 		if err == nil {
-			return secured, nil
+			return ready, nil
 		}
-		conn.Close()
+		raw.Close()
 	}
 	silent := limited.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
-	failed := &connectError{broker: address, step: step, err: err}
 	if silent && !errors.Is(ctx.Err(), context.Canceled) {
-		c.log.Warn("broker does not answer a new connection", "broker", address, "step", step, "err", err)
+		c.log.Warn("broker does not answer a new connection", "broker", to.address, "step", step, "err", err)
 	}
-	return nil, failed
+	return nil, &connectError{broker: to.address, step: step, err: err}
+}
+
+// interruptAfter ends a blocked read or write of a connection when ctx ends. stop returns false
+// if it has ended; then the connection must not be used any more.
+func interruptAfter(ctx context.Context, c net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 }
 
 // handshake prepares a new TCP connection: TLS, the first request, and SASL. It sets step to
 // the present step.
-func (c *connector) handshake(ctx context.Context, conn net.Conn, address string, step *string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
+func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns, step *string) (*conn, error) {
+	host, port, err := net.SplitHostPort(to.address)
 	if err != nil {
 		return nil, err
 	}
+	ready := &conn{raw: raw, by: c, broker: to}
 	if c.tls != nil {
 		*step = "TLS handshake"
 		config := c.tls
@@ -167,36 +117,37 @@ func (c *connector) handshake(ctx context.Context, conn net.Conn, address string
 			config = config.Clone()
 			config.ServerName = host
 		}
-		secured := tls.Client(conn, config)
+		secured := tls.Client(raw, config)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, err
 		}
-		conn = secured
+		raw = secured
 	}
 	*step = "first request"
-	requests := protocol.NewConn(conn, c.clientID)
-	if err := agreeOnVersions(requests); err != nil {
-		return nil, err
-	}
-	if c.mechanism == nil {
-		return conn, nil
+	ready.Conn = protocol.NewConn(raw, c.clientID)
+	if err := ready.agreeOnVersions(); err != nil || c.mechanism == nil {
+		return ready, err
 	}
 	*step = "SASL handshake"
 	number, err := strconv.Atoi(port)
 	if err != nil {
 		return nil, err
 	}
-	login := func() (time.Duration, error) {
-		return authenticate(sasl.WithMetadata(context.WithoutCancel(ctx), &sasl.Metadata{Host: host, Port: number}), requests, c.mechanism)
+	ready.login = func(ctx context.Context) (time.Duration, error) {
+		return ready.authenticate(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: number}), c.mechanism)
 	}
-	session, err := login()
-	return newSessionConn(conn, session, login), err
+	return ready, ready.logIn(ctx)
 }
+
+// latestCorrect has the last version that the client library encodes and decodes correctly, for
+// requests of which it knows later versions too. In answers to heartbeats, for example, it takes
+// the throttle time for the error code.
+var latestCorrect = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 0, protocol.LeaveGroup: 0}
 
 // agreeOnVersions asks the broker for the versions of each request that it accepts, and
 // chooses one for each.
-func agreeOnVersions(conn *protocol.Conn) error {
-	answer, err := conn.RoundTrip(&apiversions.Request{})
+func (c *conn) agreeOnVersions() error {
+	answer, err := c.RoundTrip(&apiversions.Request{})
 	if err != nil {
 		return err
 	}
@@ -204,19 +155,36 @@ func agreeOnVersions(conn *protocol.Conn) error {
 	if offered.ErrorCode != 0 {
 		return kafka.Error(offered.ErrorCode)
 	}
-	versions := map[protocol.ApiKey]int16{}
+	c.versions, c.offered = map[protocol.ApiKey]int16{}, map[protocol.ApiKey]int16{}
 	for _, k := range offered.ApiKeys {
 		key := protocol.ApiKey(k.ApiKey)
-		versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
+		c.offered[key] = k.MaxVersion
+		c.versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
+		if latest, ok := latestCorrect[key]; ok {
+			c.versions[key] = min(c.versions[key], latest)
+		}
 	}
-	conn.SetVersions(versions)
+	c.SetVersions(c.versions)
 	return nil
 }
 
-// authenticate sends the credentials and waits until the broker has accepted them. It returns after
-// which time the broker wants them again; 0: never.
-func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mechanism) (session time.Duration, err error) {
-	answer, err := conn.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
+// logIn authenticates, and sets when that must be done again. The broker may have set
+// connections.max.reauth.ms, and closes the connection at the first request after the session's
+// end. So the first request in the last quarter of the session, or after its end, logs in again
+// (KIP-368).
+func (c *conn) logIn(ctx context.Context) error {
+	session, err := c.login(ctx)
+	c.renewAt = time.Time{}
+	if session > 0 {
+		c.renewAt = time.Now().Add(session * 3 / 4)
+	}
+	return err
+}
+
+// authenticate sends the credentials and waits until the broker has accepted them. It returns
+// after which time the broker wants them again; 0: never.
+func (c *conn) authenticate(ctx context.Context, mechanism sasl.Mechanism) (session time.Duration, err error) {
+	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {
 		return 0, err
 	}
@@ -225,27 +193,19 @@ func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mecha
 	}
 	steps, message, err := mechanism.Start(ctx)
 	for done := false; err == nil && !done; {
-		var challenge []byte
-		if challenge, session, err = exchange(conn, message); err == nil {
-			done, message, err = steps.Next(ctx, challenge)
+		answer, err = c.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
+		if errors.Is(err, io.EOF) { // so old brokers reject credentials
+			return 0, kafka.SASLAuthenticationFailed
 		}
+		if err != nil {
+			return 0, err
+		}
+		res := answer.(*saslauthenticate.Response)
+		if res.ErrorCode != 0 {
+			return 0, fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
+		}
+		session = time.Duration(res.SessionLifetimeMs) * time.Millisecond
+		done, message, err = steps.Next(ctx, res.AuthBytes)
 	}
 	return session, err
-}
-
-// exchange sends one message of a SASL conversation and returns the broker's answer, and how long the
-// session lasts. Old brokers reject credentials by closing the connection.
-func exchange(conn *protocol.Conn, message []byte) (challenge []byte, session time.Duration, err error) {
-	answer, err := conn.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, 0, kafka.SASLAuthenticationFailed
-	case err != nil:
-		return nil, 0, err
-	}
-	res := answer.(*saslauthenticate.Response)
-	if res.ErrorCode != 0 {
-		return nil, 0, fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
-	}
-	return res.AuthBytes, time.Duration(res.SessionLifetimeMs) * time.Millisecond, nil
 }

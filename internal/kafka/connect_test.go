@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -29,7 +30,7 @@ func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 			opts, security := secured(sasl)
 			b := newBroker(t, opts...)
 			c := b.cluster(Options{Brokers: []string{silent, b.ListenAddrs()[0]}, Security: security})
-			c.connect.next.Store(0) // the silent broker first
+			c.transport.brokers.next.Store(0) // the silent broker first
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
@@ -67,33 +68,61 @@ func TestConsume_RetriesSilentClusterAndStopsInTime(t *testing.T) {
 	})
 }
 
-// TestConsume_NoticesHalfOpenCoordinator: the connection accepts writes and never brings an
-// answer, as after a crash of a machine or a router.
-func TestConsume_NoticesHalfOpenCoordinator(t *testing.T) {
+// TestConsume_SurvivesHalfOpenConnections: the connections accept writes and never bring an
+// answer, as after a crash of a router. The member opens others within its session.
+func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts, security := secured(true)
 		b := newBroker(t, opts...)
-		c := b.cluster(Options{Security: security})
+		c, other := b.cluster(Options{Security: security}), b.cluster(Options{Security: security})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var cut, ended, next time.Time
-		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, _ wire.Claim) {
-			if !cut.IsZero() {
-				next = time.Now()
-				cancel()
-				return
-			}
+		generations := 0
+		if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
+			defer cancel()
+			generations++
 			time.Sleep(time.Second)
-			cut = time.Now()
+			cut := time.Now()
 			b.halfOpen()
-			<-ctx.Done()
-			ended = time.Now()
+			time.Sleep(heartbeatEvery + 50*time.Millisecond)
+			b.halfOpen()                                    // also the connection that heartbeats use if the refresh of metadata has taken the first one
+			time.Sleep(heartbeatTimeout + 2*heartbeatEvery) // a heartbeat fails
+			claim.Done(7, "")
+			for offset := int64(-1); offset != 7 && claimed.Err() == nil; time.Sleep(100 * time.Millisecond) {
+				offset, _ = other.Position(ctx, "g", "t", 0)
+			}
+			if took := time.Since(cut); claimed.Err() != nil || took > sessionTimeout {
+				t.Errorf("committed after %v; the claim: %v", took, claimed.Err())
+			}
+			time.Sleep(2 * sessionTimeout)
+			if claimed.Err() != nil {
+				t.Error("the claim ended")
+			}
+		}); err != nil || generations != 1 {
+			t.Fatal(generations, err)
+		}
+	})
+}
+
+// TestConsume_EndsClaimsWhenTheSessionIsOver: the coordinator gives the partitions to others, even
+// if this member cannot hear it.
+func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"))
+		c := b.cluster(Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.Consume(ctx, "g", "t", func(claimed context.Context, _ wire.Claim) {
+			defer cancel()
+			time.Sleep(time.Second)
+			b.hung.Store(b.ListenAddrs()[0])
+			cut := time.Now()
+			<-claimed.Done()
+			if took := time.Since(cut); ctx.Err() != nil || took < sessionTimeout-2*heartbeatEvery || took > sessionTimeout+heartbeatEvery {
+				t.Errorf("the claim ended after %v", took)
+			}
 		}); err != nil {
 			t.Fatal(err)
-		}
-		// At most four requests in a row find a connection that is cut; a pause follows each.
-		if ended.Sub(cut) > requestTimeout+heartbeatEvery || next.Sub(cut) > 4*(requestTimeout+time.Second) {
-			t.Errorf("the claim ended after %v, the next one began after %v", ended.Sub(cut), next.Sub(cut))
 		}
 	})
 }
@@ -105,11 +134,49 @@ func TestPing_SkipsSilentBroker(t *testing.T) {
 		opts, security := secured(true)
 		b := newBroker(t, opts...)
 		c := b.cluster(Options{Brokers: []string{silent, b.ListenAddrs()[0]}, Security: security})
-		c.connect.next.Store(0)
+		c.transport.brokers.next.Store(0)
 		for began := time.Now(); c.Ping(t.Context()) != nil; time.Sleep(time.Second) {
 			if time.Since(began) > 4*requestTimeout {
 				t.Fatalf("no answer after %v: %v", time.Since(began), c.Ping(t.Context()))
 			}
+		}
+	})
+}
+
+// TestCluster_AuthenticatesAgainBeforeTheSessionEnds: in the last quarter of the session, or after
+// its end, and never between a request and its answer.
+func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		logins := 0
+		for _, key := range []kmsg.Key{kmsg.SASLHandshake, kmsg.SASLAuthenticate} {
+			b.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				b.KeepControl()
+				res := req.ResponseKind()
+				if accepted, ok := res.(*kmsg.SASLAuthenticateResponse); ok {
+					logins++
+					accepted.SessionLifetimeMillis = 10_000
+				}
+				return res, nil, true
+			})
+		}
+		_, security := secured(true)
+		c := b.cluster(Options{Security: security})
+		for range 25 { // a second each
+			time.Sleep(time.Second)
+			if err := c.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if logins != 1+3 {
+			t.Errorf("authenticated %d times in 25 s, want 4 times", logins)
+		}
+		time.Sleep(time.Minute)
+		if err := c.Ping(t.Context()); err != nil || logins != 1+4 {
+			t.Errorf("after the session's end: authenticated %d times, %v; want 5 times", logins, err)
+		}
+		if n := b.dials.Load(); n != 1 {
+			t.Errorf("opened %d connections, want one", n)
 		}
 	})
 }

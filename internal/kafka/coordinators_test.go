@@ -68,7 +68,7 @@ func TestCluster_AsksAgainForACoordinatorThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
-		c.transport.coordinators.set("g", 99)
+		c.transport.topology.setCoordinator("g", "gone:9092")
 		if err := c.SetPosition(t.Context(), "g", "t", 0, 5); err != nil {
 			t.Error(err)
 		}

@@ -1,13 +1,15 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -22,8 +24,9 @@ const (
 	// fetchMaxBytes bounds the records of one answer, in bytes. The broker sends a larger
 	// first batch whole.
 	fetchMaxBytes = 1 << 20
-	// maxAnswerBytes bounds the length of an answer, in bytes. A larger length is damaged.
-	maxAnswerBytes = 256 << 20
+	// fetchByID is the first version of a fetch in which the broker compares the topic id and the
+	// epoch of the log (Kafka 3.1). fetchByName is the version for older brokers.
+	fetchByID, fetchByName = 13, 11
 	// corruptTries is the number of answers with an unreadable batch after which the batch counts as
 	// damaged. A single answer may be damaged on the network. Failed fetches do not count.
 	corruptTries = 3
@@ -100,18 +103,18 @@ func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits
 		return c.recreated(ctx, at)
 	case err != nil:
 		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", at.Topic, at.Partition, at.Offset, err)
-	case raw.diverged != nil:
-		return truncated(at, *raw.diverged), nil
+	case raw.DivergingEpoch.EndOffset >= 0: // the log no longer has the last batch that was read
+		return truncated(at, raw.DivergingEpoch.Epoch, raw.DivergingEpoch.EndOffset), nil
 	}
 	m := raw.buffer
 	f, err := c.split(ctx, at.Topic, at.Partition, raw, at.Offset)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
-	if n := len(raw.records); n > 0 && f.Next == at.Offset {
+	if n := len(raw.RecordBatches); n > 0 && f.Next == at.Offset {
 		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes without a whole batch", at.Topic, at.Partition, at.Offset, n)
 	}
-	f.AtEnd = f.Next >= raw.end
+	f.AtEnd = f.Next >= raw.HighWatermark
 	f.Log = wire.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
 	m.records = f.Records
 	f.Free = func() { c.answers.put(m) }
@@ -121,8 +124,8 @@ func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits
 // split finds the records of an answer. The broker reads its high watermark before it reads
 // the log, so an answer may hold good batches above that high watermark. Therefore split
 // asks for the end of the log again before it reports a batch as corrupt.
-func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawAnswer, offset int64) (wire.Fetched, error) {
-	f := recordbatch.Split(raw.records, offset, raw.end, raw.buffer.records[:0])
+func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawFetched, offset int64) (wire.Fetched, error) {
+	f := recordbatch.Split(raw.RecordBatches, offset, raw.HighWatermark, raw.buffer.records[:0])
 	if f.Corrupt == nil {
 		return f, nil
 	}
@@ -130,10 +133,10 @@ func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *r
 	if err != nil {
 		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w; and %w", topic, partition, offset, f.Corrupt.Err, err)
 	}
-	if end <= raw.end {
+	if end <= raw.HighWatermark {
 		return f, nil
 	}
-	return recordbatch.Split(raw.records, offset, end, raw.buffer.records[:0]), nil
+	return recordbatch.Split(raw.RecordBatches, offset, end, raw.buffer.records[:0]), nil
 }
 
 // fetchLimits bound the waiting time and the size of one fetch.
@@ -142,32 +145,57 @@ type fetchLimits struct {
 	bytes int32
 }
 
+// rawFetched is the answer about one partition. Its record batches, of which the last one may be
+// cut off, lie in the buffer. The client library would drop their headers, and with them the append
+// times. The broker reads the high watermark before it reads the records.
+type rawFetched struct {
+	kmsg.FetchResponseTopicPartition
+	buffer *answerBuffer
+}
+
 // fetchRaw returns the record batches of a partition from the position on, as the broker
 // sent them.
-func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLimits) (*rawAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{log: at.Log, answers: &c.answers, brokers: &c.versions, Request: fetchAPI.Request{
-		ReplicaID:    -1,
-		MaxWaitTime:  int32(limits.wait.Milliseconds()),
-		MinBytes:     1,
-		MaxBytes:     limits.bytes,
-		SessionID:    -1,
-		SessionEpoch: -1,
-		Topics: []fetchAPI.RequestTopic{{
-			Topic: at.Topic,
-			Partitions: []fetchAPI.RequestPartition{{
-				Partition:          int32(at.Partition),
-				CurrentLeaderEpoch: -1,
-				FetchOffset:        at.Offset,
-				LogStartOffset:     -1,
-				PartitionMaxBytes:  limits.bytes,
-			}},
-		}},
-	}})
+func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLimits) (*rawFetched, error) {
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(at.Partition), at.Offset, limits.bytes
+	p.LastFetchedEpoch = at.Log.Epoch // if the broker's log of this epoch ends below the offset, the broker says where
+	p.LogStartOffset = -1
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(limits.wait.Milliseconds()), 1, limits.bytes
+	req.SessionID = -1
+	req.Topics = []kmsg.FetchRequestTopic{{Topic: at.Topic, TopicID: at.Log.Topic, Partitions: []kmsg.FetchRequestTopicPartition{p}}}
+	raw := &rawFetched{}
+	answer, err := c.transport.RoundTrip(ctx, nil, &message{
+		Request: req,
+		version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
+			if at.Log.Topic != noTopicID && offered[protocol.Fetch] >= fetchByID {
+				return fetchByID, true
+			}
+			return min(offered[protocol.Fetch], fetchByName), true
+		},
+		room: func(size int) []byte {
+			raw.buffer = c.answers.get(size)
+			return raw.buffer.body
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	raw := answer.(*rawAnswer)
-	return raw, raw.err()
+	res := answer.(messageAnswer).Response.(*kmsg.FetchResponse)
+	if code := fetchError(res); code != 0 {
+		return nil, code
+	}
+	raw.FetchResponseTopicPartition = res.Topics[0].Partitions[0]
+	return raw, nil
+}
+
+// fetchError returns the error code of an answer about one partition, or of the whole answer.
+func fetchError(res *kmsg.FetchResponse) kafka.Error {
+	switch {
+	case len(res.Topics) == 1 && len(res.Topics[0].Partitions) == 1:
+		return cmp.Or(kafka.Error(res.Topics[0].Partitions[0].ErrorCode), kafka.Error(res.ErrorCode))
+	case res.ErrorCode == 0:
+		return kafka.Unknown
+	}
+	return kafka.Error(res.ErrorCode)
 }

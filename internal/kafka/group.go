@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
-	"sync/atomic"
+	"log/slog"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/consumer"
+	"github.com/segmentio/kafka-go/protocol/joingroup"
+	"github.com/segmentio/kafka-go/protocol/leavegroup"
+	"github.com/segmentio/kafka-go/protocol/syncgroup"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -21,11 +24,11 @@ import (
 const (
 	sessionTimeout     = 6 * time.Second // the least that brokers allow by default
 	heartbeatEvery     = 250 * time.Millisecond
+	heartbeatTimeout   = hangTimeout + time.Second/2 // leaves time for another heartbeat within the session
 	commitEvery        = 200 * time.Millisecond
 	rejoinBackoff      = 250 * time.Millisecond
 	rebalanceTimeout   = 10 * time.Second
 	watchPartitions    = 5 * time.Second // how often the leader compares the number of partitions
-	stopReadTimeout    = 4 * time.Second // for a read in flight when a member stops
 	finalCommitTimeout = 2 * time.Second // for the last commit of a generation, with all retries
 	// memberStopTimeout bounds the end of a membership: reads in flight, the last commit, and
 	// leaving the group. A process has 10 s to stop.
@@ -45,276 +48,199 @@ const (
 // returned, and the member has left the group. It returns an error only at once, for an
 // invalid group or topic.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
-	balancer := &countingBalancer{}
-	connCtx, closeAll := retry.Linger(ctx, memberStopTimeout)
-	defer closeAll()
-	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID:                group,
-		Brokers:           []string{anyBroker},
-		Dialer:            c.dialer(ctx, connCtx),
-		Topics:            []string{topic},
-		HeartbeatInterval: heartbeatEvery,
-		SessionTimeout:    sessionTimeout,
-		RebalanceTimeout:  rebalanceTimeout,
-		JoinGroupBackoff:  rejoinBackoff,
-		GroupBalancers:    []kafka.GroupBalancer{balancer},
-		StartOffset:       kafka.FirstOffset,
-		Timeout:           requestTimeout,
-	})
-	if err != nil {
-		return fmt.Errorf("group %s: %w", group, err)
+	if group == "" || topic == "" {
+		return fmt.Errorf("group %q of topic %q: both need a name", group, topic)
 	}
-	var running sync.WaitGroup // the library does not wait for a function that it starts too late
-	defer running.Wait()
-	// Close also waits for the functions of the generation, and so for the last commit. Next
-	// does not wait for them.
-	defer cg.Close()
-	log := c.opts.Logger.With("group", group, "topic", topic)
-	member := "" // the member id that the library has in the group; see leave
+	m := &membership{cluster: c, group: group, topic: topic, log: c.opts.Logger.With("group", group, "topic", topic)}
+	lingering, cancel := retry.Linger(ctx, memberStopTimeout)
+	defer cancel()
 	rejected := retry.NewBackOff()
 	for ctx.Err() == nil {
-		gen, err := cg.Next(ctx)
-		if err != nil {
-			if forgotten := member; forgotten != "" && !errors.Is(err, kafka.RebalanceInProgress) {
-				member = ""
-				running.Go(func() { c.leave(ctx, group, forgotten) })
-			}
-			if ctx.Err() == nil {
-				log.Warn("join group failed, will retry", "err", c.explainJoin(err, group, topic))
-			}
-			continue
-		}
-		log.Debug("joined the group", "generation", gen.ID, "partitions", len(gen.Assignments[topic]))
-		member = gen.MemberID
-		// One function does all the work. The library ends the generation when any of its
-		// functions returns, and this function returns last.
-		running.Add(1)
-		gen.Start(func(ended context.Context) {
-			defer running.Done()
-			g := &generation{cluster: c, gen: gen, topic: topic, assigned: balancer.takeCount(),
-				toSend: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
-			if !g.run(ctx, ended, serve) {
-				rejected.Reset()
-				return
-			}
+		g, err := m.join(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			m.log.Warn("join group failed, will retry", "err", err)
+			retry.Sleep(ctx, rejoinBackoff)
+		case g.run(ctx, serve):
 			// Each generation repeats the work that was done and not committed. While the
 			// coordinator rejects every commit, generations must not follow each other at once.
 			retry.Sleep(ctx, rejected.NextBackOff())
-		})
+		default:
+			rejected.Reset()
+		}
 	}
+	m.leave(lingering)
 	return nil
 }
 
-// generation is this member's share of a group between two rebalances. Its methods are safe
-// for concurrent use.
-type generation struct {
+// membership is this process as a member of a group, for one topic. It belongs to one goroutine.
+// It keeps its member id while the coordinator moves, so that no other member waits for the
+// session timeout of a forgotten one.
+type membership struct {
 	cluster *Cluster
-	gen     *kafka.Generation
+	group   string
 	topic   string
-	// assigned is the number of partitions that this member has handed out as the group's
-	// leader; -1 if it is not the leader.
-	assigned int
-
-	mu         sync.Mutex
-	partitions int            // of the topic, when the generation began
-	toSend     map[int]Commit // by partition: commits that are still to be sent
-	last       map[int]Commit // by partition: the latest commit, sent or not
-
-	commitRequests chan chan error // each asks for a commit at once, and gets its error
+	log     *slog.Logger
+	id      string // given by the coordinator; "": it is not a member
 }
 
-// run serves the claims until the generation or the caller's ctx has ended. It reports
-// whether the group has rejected a commit because the partitions may belong to another member.
-func (g *generation) run(ctx, ended context.Context, serve func(context.Context, wire.Claim)) (rejected bool) {
-	ctx, revoke := context.WithCancel(ctx)
-	defer revoke()
-	stop := context.AfterFunc(ended, revoke)
-	defer stop()
+// protocolType and protocolName are what all members of a group must agree on.
+const (
+	protocolType = "consumer"
+	protocolName = "range"
+)
 
-	var serves sync.WaitGroup
-	serves.Go(func() {
-		commits, ok := g.startCommits(ctx)
-		if !ok {
-			return
-		}
-		for _, a := range g.gen.Assignments[g.topic] {
-			serves.Go(func() {
-				if claim, ok := g.claim(ctx, a.ID, commits); ok {
-					serve(ctx, claim)
-				}
-			})
-		}
-	})
-	changed := false // written by watch; read after serves.Wait
-	serves.Go(func() { changed = g.watch(ctx, revoke) })
-	gone := g.commitUntil(ctx, revoke)
-	serves.Wait()
-	g.commitLast()
-	if changed || gone {
-		// Returning makes the member rejoin. Otherwise, if a broker rejects this member's commits
-		// and accepts its heartbeats, the member's partitions would stay unread.
-		return gone
+// join joins the group, also again, and returns the generation that begins. If this member is the
+// group's leader, it assigns the partitions of all members.
+func (m *membership) join(ctx context.Context) (*generation, error) {
+	joined, err := m.joinGroup(ctx)
+	if errors.Is(err, kafka.MemberIDRequired) || errors.Is(err, kafka.UnknownMemberId) { // joinGroup has set another id
+		joined, err = m.joinGroup(ctx)
 	}
-	// Returning now would end the generation, and another would begin at once. Wait until ctx
-	// or the coordinator ends it.
-	<-ended.Done()
-	return false
-}
-
-// commitUntil commits at every interval, and when asked, until ctx ends. When the group says
-// that the partitions may belong to another member, commitUntil ends ctx by revoke and reports
-// true. A commit in flight when ctx ends may take finalCommitTimeout more, so that a broker that
-// does not answer does not keep a process from stopping in time.
-func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
-	lingering, cancel := retry.Linger(ctx, finalCommitTimeout)
-	defer cancel()
-	tick := time.NewTicker(commitEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil { // select prefers no case, and a tick may be ready as well
-		var answer chan error
-		select {
-		case <-ctx.Done():
-			return gone
-		case <-tick.C:
-		case answer = <-g.commitRequests:
-		}
-		err := g.commit(lingering)
-		if evicted(err) {
-			gone = true
-			revoke()
-		}
-		if answer != nil {
-			answer <- err
-		}
+	if err != nil {
+		return nil, err
 	}
-	return gone
-}
-
-// commitLast commits what is done after the claims have ended. If the commit fails, as while
-// the coordinator moves, commitLast retries for finalCommitTimeout: the next owner repeats
-// everything that is not committed. It does not retry when the member was evicted.
-func (g *generation) commitLast() {
-	lingering, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
-	defer cancel()
-	pauses := retry.NewBackOff()
-	for err := g.commit(lingering); err != nil && !evicted(err) && retry.Sleep(lingering, pauses.NextBackOff()); {
-		err = g.commit(lingering)
-	}
-}
-
-// commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must
-// not be that of a claim, because the last commit comes after the claims have ended.
-func (g *generation) commit(ctx context.Context) error {
-	g.mu.Lock()
-	commits, partitions := g.toSend, g.partitions
-	g.toSend = map[int]Commit{}
-	g.mu.Unlock()
-	if len(commits) == 0 {
-		return nil
-	}
-	err := g.send(ctx, commits, partitions)
-	if err == nil {
-		return nil
-	}
-	g.cluster.opts.Logger.Warn("commit failed", "group", g.gen.GroupID, "topic", g.topic, "err", err)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for partition, commit := range commits {
-		if _, newer := g.toSend[partition]; !newer {
-			g.toSend[partition] = commit
-		}
-	}
-	return err
-}
-
-// send sends the commits of this generation. It does not use the library's commit, which
-// cannot carry metadata. send adds the number of partitions to the metadata, for begin.
-func (g *generation) send(ctx context.Context, commits map[int]Commit, partitions int) error {
-	var offsets []kafka.OffsetCommit
-	for number, c := range commits {
-		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
-	}
-	return g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.gen.GroupID, GenerationID: int(g.gen.ID), MemberID: g.gen.MemberID})
-}
-
-// note stores a commit of a partition, to be sent with the next commit.
-func (g *generation) note(partition int, c Commit) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.toSend[partition], g.last[partition] = c, c
-}
-
-// watch ends the generation, and reports true, when the number of partitions differs from the
-// number that this member has handed out as the leader. It replaces the library's watcher,
-// which compares with the number that it finds after the assignment. So the library's
-// watcher misses partitions that were added in between, and while there is no topic it ends
-// every generation at once.
-func (g *generation) watch(ctx context.Context, revoke func()) bool {
-	for g.assigned >= 0 && retry.Sleep(ctx, watchPartitions) {
-		n, err := g.cluster.Partitions(ctx, g.topic)
-		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
-			continue
-		}
-		if n != g.assigned {
-			g.cluster.opts.Logger.Info("number of partitions changed", "topic", g.topic, "from", g.assigned, "to", n)
-			revoke()
-			return true
-		}
-	}
-	return false
-}
-
-// countingBalancer assigns ranges of partitions and remembers the number of partitions.
-type countingBalancer struct {
-	kafka.RangeGroupBalancer
-	n atomic.Int64 // the number of partitions plus 1; 0: not the leader
-}
-
-// AssignGroups implements kafka.GroupBalancer. The library calls it only on the leader.
-func (b *countingBalancer) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
-	b.n.Store(int64(len(partitions)) + 1)
-	return b.RangeGroupBalancer.AssignGroups(members, partitions)
-}
-
-// takeCount returns the number of partitions of the last assignment, and forgets it. It
-// returns -1 if there was none.
-func (b *countingBalancer) takeCount() int { return int(b.n.Swap(0)) - 1 }
-
-// dialer returns the dialer of a membership. After ctx has ended, a blocked read lasts at
-// most stopReadTimeout. The library does not interrupt a join, which may wait for slow
-// members for many seconds. When connCtx ends, all connections are closed.
-func (c *Cluster) dialer(ctx, connCtx context.Context) *kafka.Dialer {
-	dial := func(dialing context.Context, network, address string) (net.Conn, error) {
-		conn, err := c.opts.Dial(dialing, network, address)
-		if err != nil {
+	g := &generation{membership: m, number: joined.GenerationID, assigned: -1,
+		toSend: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
+	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id}
+	if joined.LeaderID == m.id {
+		if req.Assignments, g.assigned, err = m.assign(ctx, joined.Members); err != nil {
+			m.leave(ctx) // another member may be able to lead
 			return nil, err
 		}
-		slow := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(stopReadTimeout)) })
-		over := context.AfterFunc(connCtx, func() { conn.Close() })
-		return &boundConn{conn, func() { slow(); over() }}, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return &kafka.Dialer{
-		ClientID: c.member,
-		Timeout:  c.connect.timeout(),
-		DialFunc: func(dialing context.Context, network, address string) (net.Conn, error) {
-			dialing, cancel := context.WithCancel(dialing)
-			defer cancel()
-			defer context.AfterFunc(connCtx, cancel)()
-			return c.connect.open(dialing, dial, network, address)
-		},
+	res, err := m.cluster.transport.RoundTrip(ctx, nil, req)
+	if err != nil {
+		return nil, err
+	}
+	synced := res.(*syncgroup.Response)
+	if synced.ErrorCode != 0 {
+		return nil, kafka.Error(synced.ErrorCode)
+	}
+	g.own, err = assignedPartitions(synced.Assignments, m.topic)
+	m.log.Debug("joined the group", "generation", g.number, "partitions", len(g.own))
+	return g, err
+}
+
+// joinGroup waits until all members have joined, and sets the member id.
+func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error) {
+	subscription, err := protocol.Marshal(0, consumer.Subscription{Topics: []string{m.topic}})
+	if err != nil {
+		return nil, err
+	}
+	res, err := m.cluster.transport.RoundTrip(ctx, nil, &joingroup.Request{
+		GroupID: m.group, MemberID: m.id, ProtocolType: protocolType,
+		SessionTimeoutMS: int32(sessionTimeout.Milliseconds()), RebalanceTimeoutMS: int32(rebalanceTimeout.Milliseconds()),
+		Protocols: []joingroup.RequestProtocol{{Name: protocolName, Metadata: subscription}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	joined := res.(*joingroup.Response)
+	switch err := kafka.Error(joined.ErrorCode); err {
+	case 0:
+		m.id = joined.MemberID
+		return joined, nil
+	case kafka.MemberIDRequired:
+		m.id = joined.MemberID
+		return nil, err
+	case kafka.UnknownMemberId:
+		m.id = ""
+		return nil, err
+	default:
+		return nil, err
 	}
 }
 
-// boundConn releases its context callbacks when it is closed.
-type boundConn struct {
-	net.Conn
-	release func()
+// assign divides the partitions of each topic among the members that read it, in ranges. n is the
+// number of partitions of this member's topic. A topic that does not exist has none.
+func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMember) (all []syncgroup.RequestAssignment, n int, err error) {
+	var readers []kafka.GroupMember
+	var partitions []kafka.Partition
+	counts := map[string]int{}
+	for _, member := range members {
+		// The first fields are the same in every version. Members of earlier versions of this
+		// program claim version 1, without the field that it adds.
+		var subscription consumer.Subscription
+		if err := protocol.Unmarshal(member.Metadata, 0, &subscription); err != nil {
+			return nil, 0, fmt.Errorf("metadata of member %s: %w", member.MemberID, err)
+		}
+		readers = append(readers, kafka.GroupMember{ID: member.MemberID, Topics: subscription.Topics})
+		for _, name := range subscription.Topics {
+			if _, known := counts[name]; known {
+				continue
+			}
+			found, err := m.cluster.fresh(ctx, name)
+			if err != nil {
+				return nil, 0, fmt.Errorf("topic %s: %w", name, err)
+			}
+			counts[name] = len(found.leaders)
+			for id := range found.leaders {
+				partitions = append(partitions, kafka.Partition{Topic: name, ID: id})
+			}
+		}
+	}
+	for id, topics := range (kafka.RangeGroupBalancer{}).AssignGroups(readers, partitions) {
+		assignment := consumer.Assignment{Version: consumer.MaxVersionSupported}
+		for name, numbers := range topics {
+			own := consumer.TopicPartition{Topic: name}
+			for _, number := range numbers {
+				own.Partitions = append(own.Partitions, int32(number))
+			}
+			assignment.AssignedPartitions = append(assignment.AssignedPartitions, own)
+		}
+		encoded, err := protocol.Marshal(consumer.MaxVersionSupported, assignment)
+		if err != nil {
+			return nil, 0, err
+		}
+		all = append(all, syncgroup.RequestAssignment{MemberID: id, Assignment: encoded})
+	}
+	return all, counts[m.topic], nil
 }
 
-// Close implements net.Conn.
-func (b *boundConn) Close() error {
-	b.release()
-	return b.Conn.Close()
+// assignedPartitions returns the partitions of a topic in an assignment, which may be empty.
+func assignedPartitions(encoded []byte, topic string) (own []int, err error) {
+	if len(encoded) == 0 {
+		return nil, nil
+	}
+	var assignment consumer.Assignment
+	if err := protocol.Unmarshal(encoded, consumer.MaxVersionSupported, &assignment); err != nil {
+		return nil, fmt.Errorf("assignment: %w", err)
+	}
+	for _, t := range assignment.AssignedPartitions {
+		for _, number := range t.Partitions {
+			if t.Topic == topic {
+				own = append(own, int(number))
+			}
+		}
+	}
+	return own, nil
+}
+
+// leave removes this member from the group. While the group has no coordinator, leave retries until
+// ctx ends. Without leaving, the member's partitions would stay unread for the session timeout.
+func (m *membership) leave(ctx context.Context) {
+	for m.id != "" && ctx.Err() == nil {
+		err := m.send(ctx, &leavegroup.Request{GroupID: m.group, MemberID: m.id})
+		if err == nil || errors.Is(err, kafka.UnknownMemberId) {
+			m.id = ""
+			return
+		}
+		retry.Sleep(ctx, rejoinBackoff)
+	}
+}
+
+// send sends a request whose answer is only an error code.
+func (m *membership) send(ctx context.Context, req kafka.Request) error {
+	res, err := m.cluster.transport.RoundTrip(ctx, nil, req)
+	if err != nil {
+		return err
+	}
+	var code int16
+	eachErrorCode(req, res, func(c int16, _ string) { code = c })
+	if code != 0 {
+		return kafka.Error(code)
+	}
+	return nil
 }

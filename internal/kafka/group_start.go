@@ -16,8 +16,8 @@ import (
 // ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
 	claims := 0 // one more than the highest partition of this member
-	for _, a := range g.gen.Assignments[g.topic] {
-		claims = max(claims, a.ID+1)
+	for _, number := range g.own {
+		claims = max(claims, number+1)
 	}
 	if claims == 0 {
 		return nil, true
@@ -25,7 +25,7 @@ func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok boo
 	ok = g.retry(ctx, "read commits", func() error {
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err == nil {
-			commits, err = g.cluster.commits(ctx, g.gen.GroupID, g.topic, claims)
+			commits, err = g.cluster.commits(ctx, g.group, g.topic, claims)
 		}
 		g.mu.Lock()
 		g.partitions = max(n, claims)
@@ -62,8 +62,7 @@ func (g *generation) claim(ctx context.Context, number int, commits []Commit) (c
 
 // retry calls do until it succeeds. It returns false if ctx ends first.
 func (g *generation) retry(ctx context.Context, what string, do func() error) bool {
-	logger := g.cluster.opts.Logger.With("topic", g.topic)
-	return retry.Do(ctx, logger, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
+	return retry.Do(ctx, g.log, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
 }
 
 // startState says what is known of a partition when it is claimed.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -24,8 +23,12 @@ const goneAfter = 4 * time.Second
 // partition uses another producer id. If the target partition is missing for 4 s,
 // the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
 //
-// beforeTry, if not nil, is called before each attempt. An attempt makes one request, or two if
-// it needs a new producer id. Each request takes at most 5 s. onDuplicates, if not nil, is
+// How long a record may take: until ctx ends. Until then the function sends the same bytes again
+// after each failure, and nothing below it repeats. An attempt takes at most 5 s, with finding the
+// leader and a new connection, and 5 s more if it needs a new producer id. At most 0.75 s pass
+// between two attempts.
+//
+// beforeTry, if not nil, is called before each attempt. onDuplicates, if not nil, is
 // called with the number of records when records may have been written twice, because the broker
 // has forgotten the producer id under which they were first sent.
 func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) wire.AppendFunc {
@@ -77,10 +80,10 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 				p.onDuplicates(len(records))
 			}
 		default:
-			unanswered = unanswered || batch != nil && !noRoute(err)
+			unanswered = unanswered || batch != nil && !errors.Is(err, errNotSent)
 		}
 		switch {
-		case !noRoute(err) && !errors.Is(err, kafka.UnknownTopicOrPartition):
+		case !errors.Is(err, kafka.UnknownTopicOrPartition):
 			gone = time.Time{}
 		case gone.IsZero():
 			gone = time.Now()
@@ -104,11 +107,6 @@ func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
 	}
 	p.retire()
 	return errors.Join(wire.ErrUnanswered, err)
-}
-
-// noRoute reports whether a request was not sent, because its topic or partition is unknown.
-func noRoute(err error) bool {
-	return errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }
 
 // try sends the batch once. It makes the batch first if there is none.

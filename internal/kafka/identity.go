@@ -4,22 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
-	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 	"github.com/orderclose/orderclose/internal/wire"
-)
-
-// The first versions of these requests that use topic ids. The client library knows only
-// older versions.
-const (
-	metadataWithID = 10 // Kafka 2.8
-	fetchByID      = 13 // Kafka 3.1
 )
 
 var noTopicID [16]byte
@@ -30,116 +19,35 @@ var ErrNoTopicIDs = errors.New("the brokers are older than Kafka 3.1 and compare
 // TopicID returns the id of a topic. A topic that is deleted and recreated gets another id.
 // TopicID fails with ErrNoTopicIDs if a broker is too old, and with
 // kafka.UnknownTopicOrPartition if the topic does not exist.
-func (c *Cluster) TopicID(ctx context.Context, topic string) ([16]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := c.transport.RoundTrip(ctx, c.client.Addr, &idRequest{
-		Request: metadataAPI.Request{TopicNames: []string{topic}}, brokers: &c.versions,
-	})
-	if err != nil {
-		return noTopicID, fmt.Errorf("id of topic %s: %w", topic, err)
-	}
-	a := res.(*idAnswer)
-	switch {
-	case a.code != 0:
-		return noTopicID, fmt.Errorf("id of topic %s: %w", topic, kafka.Error(a.code))
-	case a.id == noTopicID:
-		return noTopicID, fmt.Errorf("id of topic %s: %w", topic, ErrNoTopicIDs)
-	}
-	return a.id, nil
-}
-
-// idRequest asks any broker for the id of one topic. If the broker is too old to compare the
-// id in a fetch, the request is not sent, and the id in the answer is zero.
-type idRequest struct {
-	metadataAPI.Request
-	brokers *versionCache
-}
-
-// idAnswer is the answer to an idRequest.
-type idAnswer struct {
-	topic string
-	code  int16
-	id    [16]byte
-}
-
-// ApiKey implements protocol.Message.
-func (*idAnswer) ApiKey() protocol.ApiKey { return protocol.Metadata }
-
-// Required implements protocol.RawExchanger.
-func (*idRequest) Required(map[protocol.ApiKey]int16) bool { return true }
-
-// RawExchange sends the request and reads the answer.
-func (r *idRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
-	topic := r.TopicNames[0]
-	newest, err := r.brokers.at(rw)
-	if err != nil {
-		return nil, err
-	}
-	if newest.fetch < fetchByID || newest.metadata < metadataWithID {
-		return &idAnswer{topic: topic}, nil
-	}
-	w := newRequest(protocol.Metadata, metadataWithID)
-	w.tags()
-	w.count(1)
-	w.bytes(noTopicID[:]) // none: by name
-	w.string(topic)
-	w.tags()
-	w.int8(0) // allow auto topic creation
-	w.int8(0) // include cluster authorized operations
-	w.int8(0) // include topic authorized operations
-	w.tags()
-	body, err := roundTrip(rw, w)
-	if err != nil {
-		return nil, err
-	}
-	return parseIDAnswer(body, topic)
-}
-
-// parseIDAnswer reads a metadata response of version 10 about one topic.
-func parseIDAnswer(body []byte, topic string) (*idAnswer, error) {
-	d := recordbatch.Cursor{Rest: body}
-	d.SkipTags() // of the header
-	d.Skip(4)    // throttle time
-	for n := d.Length(); n > 0 && !d.Bad; n-- {
-		d.Skip(4)          // broker
-		d.Skip(d.Length()) // host
-		d.Skip(4)          // port
-		d.Skip(d.Length()) // rack
-		d.SkipTags()
-	}
-	d.Skip(d.Length()) // cluster id
-	d.Skip(4)          // controller
-	topics := d.Length()
-	a := &idAnswer{topic: topic, code: int16(d.Uint16())}
-	d.Skip(d.Length()) // name
-	copy(a.id[:], d.Take(16))
-	if d.Bad || topics != 1 {
-		return nil, fmt.Errorf("id of topic %s: the answer has %d topics or ends early", topic, topics)
-	}
-	return a, nil
-}
-
-// noIDsFor is how long ErrNoTopicIDs is cached.
-const noIDsFor = time.Minute
-
-// idOf is TopicID, but returns a zero id if the brokers have no topic ids. It caches for a
-// minute that they have none.
-func (c *Cluster) idOf(ctx context.Context, topic string) ([16]byte, error) {
-	c.mu.Lock()
-	none := !c.noIDs.IsZero() && time.Since(c.noIDs) < noIDsFor
-	c.mu.Unlock()
-	if none {
-		return noTopicID, nil
-	}
-	id, err := c.TopicID(ctx, topic)
-	if errors.Is(err, ErrNoTopicIDs) {
-		c.mu.Lock()
-		c.noIDs = time.Now()
-		c.mu.Unlock()
-		return noTopicID, nil
+func (c *Cluster) TopicID(ctx context.Context, name string) ([16]byte, error) {
+	id, err := c.idOf(ctx, name)
+	if err == nil && id == noTopicID {
+		err = fmt.Errorf("id of topic %s: %w", name, ErrNoTopicIDs)
 	}
 	return id, err
+}
+
+// idOf is TopicID, but returns a zero id if the brokers have no topic ids. It asks, unless the
+// last answer had none: a topic may have been recreated since.
+func (c *Cluster) idOf(ctx context.Context, name string) ([16]byte, error) {
+	if found, err := c.transport.describe(ctx, topic.recent, name); err == nil && found[0].exists() && found[0].id == noTopicID {
+		return noTopicID, nil
+	}
+	found, err := c.fresh(ctx, name)
+	if err == nil && found.code != 0 {
+		err = found.code
+	}
+	if err != nil {
+		return noTopicID, fmt.Errorf("id of topic %s: %w", name, err)
+	}
+	return found.id, nil
+}
+
+// fresh asks about a topic now, whatever is cached.
+func (c *Cluster) fresh(ctx context.Context, name string) (topic, error) {
+	began := time.Now()
+	found, err := c.transport.describe(ctx, func(t topic) bool { return !t.at.Before(began) }, name)
+	return found[0], err
 }
 
 // outOfRange returns the Fetched for an offset that the log does not have. Reading continues
@@ -194,11 +102,11 @@ func (c *Cluster) recreated(ctx context.Context, at wire.Position) (wire.Fetched
 }
 
 // truncated returns the Fetched for a position whose log lost its end, as in an unclean
-// leader election. From d.end on the offsets mean other records. After two such elections in
-// a row d.end may be too high by what the first one lost.
-func truncated(at wire.Position, d divergence) wire.Fetched {
-	lost := wire.Range{First: d.end, Last: max(at.Offset-1, d.end), Err: fmt.Errorf("the log was truncated: records read before are valid up to offset %d only", d.end)}
-	return wire.Fetched{Next: d.end, Lost: &lost, Replaced: true, Log: wire.LogID{Topic: at.Log.Topic, Epoch: d.epoch}}
+// leader election. The log has the epoch only up to end. From end on the offsets mean other
+// records. After two such elections in a row end may be too high by what the first one lost.
+func truncated(at wire.Position, epoch int32, end int64) wire.Fetched {
+	lost := wire.Range{First: end, Last: max(at.Offset-1, end), Err: fmt.Errorf("the log was truncated: records read before are valid up to offset %d only", end)}
+	return wire.Fetched{Next: end, Lost: &lost, Replaced: true, Log: wire.LogID{Topic: at.Log.Topic, Epoch: epoch}}
 }
 
 // truncatedSomewhere is truncated for a loss of unknown size: the commit has no epoch, or the
@@ -213,7 +121,7 @@ func (c *Cluster) truncatedSomewhere(ctx context.Context, at wire.Position, firs
 		}
 		next = min(max(first, offset), at.Offset, end)
 	}
-	f := truncated(at, divergence{-1, next})
+	f := truncated(at, -1, next)
 	f.Lost.First = min(at.Offset, end)
 	f.Lost.Last = max(f.Lost.First, f.Lost.Last)
 	f.Lost.Err = fmt.Errorf("the log was truncated, and ends at offset %d now", end)

@@ -11,7 +11,7 @@ import (
 // Exists reports whether the topic exists. If this user may not see the topic, Exists
 // returns true, and an append to it will report the missing access.
 func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
-	_, err := c.askPartitions(ctx, topic)
+	_, err := c.Partitions(ctx, topic)
 	switch {
 	case err == nil, hiddenTopic(err):
 		return true, nil

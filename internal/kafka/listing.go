@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -12,14 +11,12 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
-
-	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
-	// describeTopicPartitions lists topics in the order of their names, from a given name
-	// on. Brokers have it since Kafka 3.8. The client library does not know it.
+	// describeTopicPartitions lists topics in the order of their names, from a given name on.
+	// Brokers have it since Kafka 3.8.
 	describeTopicPartitions protocol.ApiKey = 75
 	// pagePartitions bounds the number of partitions in an answer, so that each page has one
 	// topic. Only the names are used, and there are few delay topics.
@@ -27,9 +24,6 @@ const (
 	// listAllEvery is how often an older broker is asked for all topics.
 	listAllEvery = 10 * time.Minute
 )
-
-// errNoPages means that a broker cannot list topics from a given name on.
-var errNoPages = errors.New("the broker does not list topics by their names")
 
 // namesCache caches the names of all topics of a cluster with older brokers.
 type namesCache struct {
@@ -44,7 +38,7 @@ type namesCache struct {
 // topics, and the answer may be 10 minutes old.
 func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, error) {
 	names, err := c.namesFrom(ctx, prefix)
-	if errors.Is(err, errNoPages) {
+	if errors.Is(err, errNotOffered) {
 		names, err = c.allNames(ctx)
 	}
 	if err != nil {
@@ -56,16 +50,15 @@ func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, erro
 // namesFrom reads pages until a page has no topic with the prefix.
 func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string, err error) {
 	if prefix == "" {
-		return nil, errNoPages
+		return nil, errNotOffered
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
-		res, err := c.transport.send(ctx, c.client.Addr, &pageRequest{from: from})
+		page, err := c.page(ctx, from)
 		if err != nil {
-			return nil, explainConnection(err, c.opts.Security, false)
+			return nil, err
 		}
-		page := res.(*pageAnswer).names
 		names = append(names, page...)
 		if len(page) == 0 || !strings.HasPrefix(page[len(page)-1], prefix) {
 			return names, nil
@@ -82,11 +75,9 @@ func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
 	if !at.IsZero() && time.Since(at) < listAllEvery {
 		return slices.Clone(names), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	res, err := c.transport.askTopics(ctx, nil)
 	if err != nil {
-		return nil, explainConnection(err, c.opts.Security, false)
+		return nil, err
 	}
 	names = namesOf(res)
 	c.cachedNames.mu.Lock()
@@ -95,89 +86,33 @@ func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
 	return slices.Clone(names), nil
 }
 
-func namesOf(res *metadataAPI.Response) (names []string) {
+func namesOf(res *kmsg.MetadataResponse) (names []string) {
 	for _, t := range res.Topics {
 		if t.ErrorCode == 0 && len(t.Partitions) > 0 {
-			names = append(names, t.Name)
+			names = append(names, *t.Topic)
 		}
 	}
 	slices.Sort(names)
 	return names
 }
 
-// pageRequest asks for the topics whose names are not less than from.
-type pageRequest struct{ from string }
-
-// ApiKey implements protocol.Message. It returns a key that the library knows, because the
-// library does not know describeTopicPartitions.
-func (*pageRequest) ApiKey() protocol.ApiKey { return protocol.Metadata }
-
-// Required implements protocol.RawExchanger. versions has the requests that the broker
-// accepts. If the broker has no describeTopicPartitions, Required empties from, and
-// RawExchange fails with errNoPages.
-func (l *pageRequest) Required(versions map[protocol.ApiKey]int16) bool {
-	if _, ok := versions[describeTopicPartitions]; !ok {
-		l.from = ""
-	}
-	return true
-}
-
-// RawExchange sends the request, of version 0, and reads the answer.
-func (l *pageRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
-	if l.from == "" {
-		return nil, fmt.Errorf("%w: %w", errNoPages, protocol.ErrNoRecord) // ErrNoRecord makes the library keep the connection
-	}
-	w := newRequest(describeTopicPartitions, 0)
-	w.tags()
-	w.count(0) // no names: all topics
-	w.int32(pagePartitions)
-	w.int8(1) // a cursor follows
-	w.string(l.from)
-	w.int32(0) // the first partition to return
-	w.tags()   // of the cursor
-	w.tags()
-	body, err := roundTrip(rw, w)
+// page returns the names of the first topics whose names are not less than from. It fails with
+// errNotOffered if the broker is too old.
+func (c *Cluster) page(ctx context.Context, from string) (names []string, err error) {
+	req := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	req.ResponsePartitionLimit, req.Cursor = pagePartitions, &kmsg.DescribeTopicPartitionsRequestCursor{Topic: from}
+	res, err := c.transport.exchange(ctx, anyBroker, &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
+		_, ok := offered[describeTopicPartitions]
+		return 0, ok
+	}})
 	if err != nil {
 		return nil, err
 	}
-	return parsePage(body)
-}
-
-// pageAnswer is the answer to a pageRequest.
-type pageAnswer struct{ names []string }
-
-// ApiKey implements protocol.Message.
-func (*pageAnswer) ApiKey() protocol.ApiKey { return protocol.Metadata }
-
-// parsePage reads a DescribeTopicPartitions response of version 0.
-func parsePage(body []byte) (*pageAnswer, error) {
-	d := recordbatch.Cursor{Rest: body}
-	d.SkipTags() // of the header
-	d.Skip(4)    // throttle time
-	page := &pageAnswer{}
-	for range d.Length() {
-		code := int16(d.Uint16())
-		name := string(d.Take(d.Length()))
-		d.Skip(16 + 1) // topic id, is internal
-		for range d.Length() {
-			d.Skip(2 + 4 + 4 + 4) // error, partition, leader, epoch
-			for range 5 {         // replicas, in-sync, eligible leaders, last known ELR, offline
-				d.Skip(4 * d.Length())
-			}
-			d.SkipTags()
+	for _, t := range res.(messageAnswer).Response.(*kmsg.DescribeTopicPartitionsResponse).Topics {
+		if t.ErrorCode != 0 {
+			return nil, fmt.Errorf("%s: %w", *t.Topic, kafka.Error(t.ErrorCode))
 		}
-		d.Skip(4) // authorized operations
-		d.SkipTags()
-		if d.Bad {
-			break
-		}
-		if code != 0 {
-			return nil, fmt.Errorf("list topics: %s: %w", name, kafka.Error(code))
-		}
-		page.names = append(page.names, name)
+		names = append(names, *t.Topic)
 	}
-	if d.Bad {
-		return nil, fmt.Errorf("list topics: the answer ends early: %x", body[:min(len(body), 64)])
-	}
-	return page, nil
+	return names, nil
 }

@@ -39,37 +39,26 @@ func (g Group) Owner(partition int) *Member {
 // Group describes a group, and which of its members owns which partitions of the topic.
 // During a rebalance no member owns a partition.
 func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error) {
-	var res *kafka.DescribeGroupsResponse
-	err := askCoordinator(ctx, func() (err error) {
-		res, err = c.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
-		for _, d := range groupsOf(res) {
-			if err == nil && !errors.Is(d.Error, kafka.GroupIdNotFound) {
-				err = d.Error
-			}
+	var d kafka.DescribeGroupsResponseGroup
+	err := askCoordinator(ctx, func() error {
+		res, err := c.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
+		if err == nil {
+			d = res.Groups[0]
+			err = d.Error
 		}
 		return err
 	})
+	if errors.Is(err, kafka.GroupIdNotFound) {
+		return Group{State: "Dead"}, nil
+	}
 	if err != nil {
 		return Group{}, fmt.Errorf("describe group %s: %w", group, err)
 	}
-	g := Group{State: "Dead"}
-	for _, d := range res.Groups {
-		if d.Error != nil { // the group does not exist
-			continue
-		}
-		g.State = d.GroupState
-		for _, m := range d.Members {
-			g.Members = append(g.Members, member(m, topic))
-		}
+	g := Group{State: d.GroupState}
+	for _, m := range d.Members {
+		g.Members = append(g.Members, member(m, topic))
 	}
 	return g, nil
-}
-
-func groupsOf(res *kafka.DescribeGroupsResponse) []kafka.DescribeGroupsResponseGroup {
-	if res == nil {
-		return nil
-	}
-	return res.Groups
 }
 
 func member(m kafka.DescribeGroupsResponseMember, topic string) Member {

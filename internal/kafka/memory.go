@@ -23,9 +23,6 @@ type answerBuffer struct {
 // answerPool pools the buffers of answers that are no longer used. Overwriting a used
 // megabyte saves clearing and garbage-collecting a new one, which was a fifth of a relay's
 // time and half of its memory.
-//
-// After a request was canceled, its exchange may go on writing into its buffer for a while.
-// That is safe, because the caller never gets the answer, and so never puts the buffer back.
 type answerPool struct {
 	poison bool // overwrite the bytes that are put back; see Options.PoisonFreedMemory
 	pool   sync.Pool

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -139,29 +138,25 @@ type foundOffset struct {
 // isAfterTheEnd reports whether no record was appended at the time or later.
 func (f *foundOffset) isAfterTheEnd() bool { return f.err == nil && f.offset < 0 && f.moment >= 0 }
 
-// findOffsets sets the offsets and the errors. While a partition has no leader that answers, it asks
-// again.
+// findOffsets asks the leaders, and sets the offsets and the errors. While a partition has no leader
+// that answers, it asks again.
 func (c *Cluster) findOffsets(ctx context.Context, wanted []*foundOffset) {
-	_ = awaitLeader(ctx, func() error {
-		c.askOffsets(ctx, wanted)
+	_ = repeat(ctx, leaderTimeout, leaderMoves, func() error {
+		var requests errgroup.Group
+		requests.SetLimit(offsetRequestsAtOnce)
+		for to, about := range c.offsetRequests(ctx, wanted) {
+			requests.Go(func() error {
+				c.askLeader(ctx, to.leader, about)
+				return nil
+			})
+		}
+		requests.Wait()
 		wanted = slices.DeleteFunc(slices.Clone(wanted), func(f *foundOffset) bool { return !leaderMoves(f.err) })
 		if len(wanted) == 0 {
 			return nil
 		}
 		return wanted[0].err
 	})
-}
-
-// awaitLeader calls ask again for up to leaderTimeout while its error says that a partition has no
-// leader that answers.
-func awaitLeader(ctx context.Context, ask func() error) error {
-	for began := time.Now(); ; {
-		err := ask()
-		// After this pause the topology is refreshed once more.
-		if !leaderMoves(err) || time.Since(began) > leaderTimeout || !retry.Sleep(ctx, minRefreshInterval) {
-			return err
-		}
-	}
 }
 
 // leaderMoves reports whether an error may end as soon as the partition has another leader: the
@@ -179,77 +174,77 @@ func leaderMoves(err error) bool {
 	return err != nil && !errors.As(err, &access)
 }
 
-// askOffsets asks the present leaders once.
-func (c *Cluster) askOffsets(ctx context.Context, wanted []*foundOffset) {
-	var g errgroup.Group
-	g.SetLimit(offsetRequestsAtOnce)
-	for to, about := range c.offsetRequests(ctx, wanted) {
-		g.Go(func() error {
-			c.askLeader(ctx, to.leader, about)
-			return nil
-		})
-	}
-	g.Wait()
-}
-
 // leaderRequest is one of the requests to a leader. The number is that of the moment within its
 // partition.
 type leaderRequest struct {
-	leader int32
+	leader string // its address
 	number int
 }
 
 // offsetRequests divides the moments into requests. It sets the error of those that cannot be asked
 // for.
 func (c *Cluster) offsetRequests(ctx context.Context, wanted []*foundOffset) map[leaderRequest][]*foundOffset {
-	requests := map[leaderRequest][]*foundOffset{}
-	moments, known := map[topicPartition]int{}, map[string]topicLeaders{}
+	requests, moments := map[leaderRequest][]*foundOffset{}, map[topicPartition]int{}
+	type answer struct {
+		topic topic
+		err   error
+	}
+	known := map[string]answer{}
 	for _, f := range wanted {
-		leaders, there := known[f.topic]
+		about, there := known[f.topic]
 		if !there {
-			leaders = c.transport.leadersOf(ctx, f.topic)
-			known[f.topic] = leaders
+			about.topic, about.err = c.transport.routes(ctx, f.topic)
+			known[f.topic] = about
 		}
-		var leader int32
-		if leader, f.err = leaders.of(f.partition); f.err != nil {
+		if f.err = about.err; f.err != nil {
 			continue
 		}
-		r := leaderRequest{leader, moments[f.topicPartition]}
-		moments[f.topicPartition]++
-		requests[r] = append(requests[r], f)
+		var leader string
+		if leader, f.err = c.transport.topology.leader(about.topic, f.partition); f.err == nil {
+			r := leaderRequest{leader, moments[f.topicPartition]}
+			moments[f.topicPartition]++
+			requests[r] = append(requests[r], f)
+		}
 	}
 	return requests
 }
 
-// askLeader sends one request, and sets the offsets and the errors.
-func (c *Cluster) askLeader(ctx context.Context, leader int32, about []*foundOffset) {
+// askLeader sends one request, and sets the offsets and the errors. A partition may be in it only
+// once.
+func (c *Cluster) askLeader(ctx context.Context, leader string, about []*foundOffset) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	res, err := c.transport.RoundTrip(ctx, c.client.Addr, newOffsetsRequest(leader, about))
-	if err != nil && ctx.Err() != context.Canceled { // no answer: the leader may be another broker by now
-		for _, f := range about {
-			c.transport.topology.suspect(f.topic)
+	byPartition := map[topicPartition]*foundOffset{}
+	req, topics := &listoffsets.Request{ReplicaID: -1}, map[string]int{} // the index of each topic
+	for _, f := range about {
+		f.err = kafka.UnknownTopicOrPartition
+		byPartition[f.topicPartition] = f
+		i, there := topics[f.topic]
+		if !there {
+			i = len(req.Topics)
+			topics[f.topic] = i
+			req.Topics = append(req.Topics, listoffsets.RequestTopic{Topic: f.topic})
 		}
+		t := &req.Topics[i]
+		t.Partitions = append(t.Partitions, listoffsets.RequestPartition{Partition: int32(f.partition), CurrentLeaderEpoch: -1, Timestamp: int64(f.moment)})
 	}
-	byPartition := map[topicPartition]listoffsets.ResponsePartition{}
-	if err == nil {
-		for _, t := range res.(*listoffsets.Response).Topics {
-			for _, p := range t.Partitions {
-				byPartition[topicPartition{t.Topic, int(p.Partition)}] = p
+	res, err := c.transport.exchange(ctx, leader, req)
+	if err != nil {
+		for _, f := range about {
+			f.err = err
+			if ctx.Err() != context.Canceled { // no answer: the leader may be another broker by now
+				c.transport.topology.suspect(f.topic)
 			}
 		}
+		return
 	}
-	for _, f := range about {
-		answer, ok := byPartition[f.topicPartition]
-		switch {
-		case err != nil:
-			f.err = err
-		case !ok:
-			f.err = kafka.UnknownTopicOrPartition
-		case answer.ErrorCode != 0:
-			f.err = kafka.Error(answer.ErrorCode)
-		default:
-			f.offset = answer.Offset
+	for _, t := range res.(*listoffsets.Response).Topics {
+		for _, p := range t.Partitions {
+			if f := byPartition[topicPartition{t.Topic, int(p.Partition)}]; f != nil {
+				if f.offset, f.err = p.Offset, nil; p.ErrorCode != 0 {
+					f.err = kafka.Error(p.ErrorCode)
+				}
+			}
 		}
 	}
 }

@@ -55,8 +55,8 @@ func decoded(r wire.RawRecord) *wire.Message {
 }
 
 func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64, bytes int32) (wire.Fetched, error) {
-	var raw *rawAnswer
-	err := awaitLeader(ctx, func() (err error) {
+	var raw *rawFetched
+	err := repeat(ctx, leaderTimeout, leaderMoves, func() (err error) {
 		raw, err = c.fetchRaw(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{peekMaxWait, bytes})
 		return err
 	})

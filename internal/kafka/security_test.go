@@ -53,11 +53,10 @@ func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.connect.tls == nil || c.connect.mechanism == nil || c.connect.mechanism.Name() != ScramSHA512 {
+	if c.transport.brokers.tls == nil || c.transport.brokers.mechanism == nil || c.transport.brokers.mechanism.Name() != ScramSHA512 {
 		t.Error("connections are not secured")
 	}
-	d := c.dialer(t.Context(), t.Context())
-	if d.DialFunc == nil || c.transport.Dial == nil || c.client.Transport != c.transport {
+	if c.client.Transport != c.transport {
 		t.Error("the client library opens connections itself")
 	}
 }
@@ -69,7 +68,7 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, *c.dialer(t.Context(), t.Context()), c.transport.Transport, c.connect} {
+		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, c.transport, c.transport.brokers} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
 				if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {

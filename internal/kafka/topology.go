@@ -2,57 +2,68 @@ package kafka
 
 import (
 	"context"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
+	// metadataTTL is how often the metadata of the topics in use is refreshed. A leader that
+	// refuses a request, or does not answer, causes a refresh at once.
+	metadataTTL = 1 * time.Second
 	// minRefreshInterval is the shortest time between two requests for a topic that may have
 	// changed. While a partition has no leader, every answer marks its topic as one that may
 	// have changed, and without this limit each request would cause a refresh.
 	minRefreshInterval = 100 * time.Millisecond
 	// refreshFor is how long after the last request a topology is still refreshed.
 	refreshFor = 10 * time.Second
+	// metadataWithID is the first version of metadata with topic ids (Kafka 2.8).
+	metadataWithID = 10
 )
 
-// topology caches the metadata of the topics that this process uses: their partitions and
-// leaders. The client library would request the metadata of every topic of the cluster, or
-// of a list that cannot change, and would use an answer only within its time to live.
+// topology caches the metadata of a cluster that this process uses: partitions, leaders and ids
+// of topics, and the coordinators of groups. Every request is routed by it.
 //
 // Requests are routed by the cached metadata, however old it is. While there are requests,
 // all of it is refreshed every metadataTTL in the background. When an answer, or a missing
 // answer, says that a topic may have changed, the topic is refreshed before its next request.
 type topology struct {
-	ask func(ctx context.Context, topics []string) (*metadataAPI.Response, error)
+	ask func(ctx context.Context, topics []string) (*kmsg.MetadataResponse, error)
 
 	refreshLock chan struct{} // is held while asking; acquire it before mu, never while holding mu
 
-	mu         sync.Mutex
-	used       time.Time        // when the last request was routed
-	refreshing bool             // refreshLoop runs
-	cluster    protocol.Cluster // without topics; is replaced, never changed
-	brokers    []metadataAPI.ResponseBroker
-	topics     map[string]topic
+	mu           sync.Mutex
+	used         time.Time // when the last request was routed
+	refreshing   bool      // refreshLoop runs
+	topics       map[string]topic
+	coordinators map[string]string // the address of each group's coordinator
 }
 
 // topic is the last answer about a topic.
 type topic struct {
-	metadataAPI.ResponseTopic
-	layout  protocol.Topic
-	at      time.Time // when the answer was requested; zero: there is none
-	suspect bool      // the topic may have changed since
+	name     string
+	code     kafka.Error
+	id       [16]byte  // zero: the brokers compare no topic ids
+	leaders  []string  // of each partition: the address of its leader; "": it has none
+	replicas int       // of partition 0
+	at       time.Time // when the answer was requested; zero: there is none
+	suspect  bool      // the topic may have changed since
 }
 
-func newTopology(ask func(context.Context, []string) (*metadataAPI.Response, error)) *topology {
-	return &topology{ask: ask, refreshLock: make(chan struct{}, 1), topics: map[string]topic{}}
+func newTopology(ask func(context.Context, []string) (*kmsg.MetadataResponse, error)) *topology {
+	return &topology{ask: ask, refreshLock: make(chan struct{}, 1), topics: map[string]topic{}, coordinators: map[string]string{}}
 }
+
+// exists reports whether the topic exists and this user may see it.
+func (t topic) exists() bool { return t.code == 0 && len(t.leaders) > 0 }
 
 // usable reports whether requests may be routed by the cached answer.
 func (t topic) usable() bool {
@@ -61,35 +72,49 @@ func (t topic) usable() bool {
 
 // recent reports whether the cached answer is recent enough to describe the topic.
 func (t topic) recent() bool {
-	if t.suspect || t.ErrorCode != 0 {
+	if t.suspect || t.code != 0 {
 		return time.Since(t.at) < minRefreshInterval
 	}
 	return time.Since(t.at) < 2*metadataTTL // one refresh and its answer
 }
 
-// all reports whether enough is true for each topic.
-func (t *topology) all(names []string, enough func(topic) bool) bool {
+// get returns the cached answer about a topic.
+func (t *topology) get(name string) topic {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !slices.ContainsFunc(names, func(name string) bool { return !enough(t.topics[name]) })
+	return t.topics[name]
 }
 
-// ensure refreshes the cache, at most once, if enough is false for one of the topics. Only one
+// cached returns the cached answers, and whether each of them is enough.
+func (t *topology) cached(names []string, enough func(topic) bool) (found []topic, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		found = append(found, t.topics[name])
+	}
+	return found, !slices.ContainsFunc(found, func(known topic) bool { return !enough(known) })
+}
+
+// lookup returns the answers about topics. If enough is false for one of them, it refreshes
+// the cache first, once. If that fails, it returns the error and the cached answers. Only one
 // goroutine refreshes at a time, and each refresh asks for all cached topics.
-func (t *topology) ensure(ctx context.Context, names []string, enough func(topic) bool) error {
-	if t.all(names, enough) {
-		return nil
+func (t *topology) lookup(ctx context.Context, names []string, enough func(topic) bool) ([]topic, error) {
+	found, ok := t.cached(names, enough)
+	if ok {
+		return found, nil
 	}
 	select {
 	case t.refreshLock <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return found, ctx.Err()
 	}
 	defer func() { <-t.refreshLock }()
-	if t.all(names, enough) { // another goroutine has refreshed meanwhile
-		return nil
+	if found, ok = t.cached(names, enough); ok { // another goroutine has refreshed meanwhile
+		return found, nil
 	}
-	return t.refresh(ctx, names)
+	err := t.refresh(ctx, names)
+	found, _ = t.cached(names, enough)
+	return found, err
 }
 
 // refresh requests the named topics and all cached topics. The caller holds refreshLock.
@@ -107,66 +132,42 @@ func (t *topology) refresh(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	cluster := protocol.Cluster{ClusterID: res.ClusterID, Controller: res.ControllerID, Brokers: map[int32]protocol.Broker{}}
+	addresses := map[int32]string{}
 	for _, b := range res.Brokers {
-		cluster.Brokers[b.NodeID] = protocol.Broker{ID: b.NodeID, Host: b.Host, Port: b.Port, Rack: b.Rack}
+		addresses[b.NodeID] = addressOf(b.Host, b.Port)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cluster, t.brokers = cluster, res.Brokers
 	for _, answer := range res.Topics {
-		t.topics[answer.Name] = topic{ResponseTopic: answer, layout: layoutOf(answer), at: at}
+		known := topic{name: *answer.Topic, code: kafka.Error(answer.ErrorCode), id: answer.TopicID, leaders: make([]string, len(answer.Partitions)), at: at}
+		for _, p := range answer.Partitions {
+			if int(p.Partition) < len(known.leaders) {
+				known.leaders[p.Partition] = addresses[p.Leader]
+			}
+			if p.Partition == 0 {
+				known.replicas = len(p.Replicas)
+			}
+		}
+		t.topics[known.name] = known
 	}
 	return nil
 }
 
-// layoutOf converts an answer to the type that the client library's routing uses.
-func layoutOf(answer metadataAPI.ResponseTopic) protocol.Topic {
-	layout := protocol.Topic{Name: answer.Name, Error: answer.ErrorCode, Partitions: map[int32]protocol.Partition{}}
-	for _, p := range answer.Partitions {
-		layout.Partitions[p.PartitionIndex] = protocol.Partition{ID: p.PartitionIndex, Error: p.ErrorCode, Leader: p.LeaderID}
-	}
-	return layout
+func addressOf(host string, port int32) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// layout returns the cluster with the named topics, for routing. It leaves out topics that do
-// not exist or that this user may not see; the latter are in hidden. It fails only if a topic
-// has no cached answer and the refresh failed: an old answer may still be right.
-func (t *topology) layout(ctx context.Context, names []string) (cluster protocol.Cluster, hidden missingACLs, err error) {
-	failed := t.ensure(ctx, names, topic.usable)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	cluster = t.cluster
-	cluster.Topics = make(map[string]protocol.Topic, len(names))
-	for _, name := range names {
-		known := t.topics[name]
-		if known.at.IsZero() {
-			return cluster, hidden, failed
-		}
-		hidden.observe(known.ErrorCode, name)
-		if len(known.Partitions) > 0 {
-			cluster.Topics[name] = known.layout
-		}
+// leader returns the address of the leader of a partition.
+func (t *topology) leader(of topic, partition int) (string, error) {
+	err := kafka.LeaderNotAvailable
+	switch {
+	case partition < 0 || partition >= len(of.leaders):
+		err = kafka.UnknownTopicOrPartition
+	case of.leaders[partition] != "":
+		return of.leaders[partition], nil
 	}
-	return cluster, hidden, nil
-}
-
-// describe answers a metadata request about topics. Without names the request is about the
-// brokers, and describe forwards it.
-func (t *topology) describe(ctx context.Context, names []string) (*metadataAPI.Response, error) {
-	if len(names) == 0 {
-		return t.ask(ctx, []string{}) // nil would mean all topics
-	}
-	if err := t.ensure(ctx, names, topic.recent); err != nil {
-		return nil, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	res := &metadataAPI.Response{ClusterID: t.cluster.ClusterID, ControllerID: t.cluster.Controller, Brokers: t.brokers}
-	for _, name := range names {
-		res.Topics = append(res.Topics, t.topics[name].ResponseTopic)
-	}
-	return res, nil
+	t.suspect(of.name)
+	return "", err
 }
 
 // keepRecent starts refreshLoop if it does not run, and does not wait for it. run starts a
@@ -193,24 +194,20 @@ func (t *topology) refreshLoop(ctx context.Context) {
 		}
 		select {
 		case t.refreshLock <- struct{}{}:
-			limited, cancel := context.WithTimeout(ctx, requestTimeout)
-			t.refresh(limited, nil) // after a failure the cached answers stay
-			cancel()
+			t.refresh(ctx, nil) // after a failure the cached answers stay
 			<-t.refreshLock
 		case <-ctx.Done():
 		}
 	}
 }
 
-// suspect marks topics that may have changed.
-func (t *topology) suspect(names ...string) {
+// suspect marks a topic that may have changed.
+func (t *topology) suspect(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, name := range names {
-		if known, ok := t.topics[name]; ok {
-			known.suspect = true
-			t.topics[name] = known
-		}
+	if known, ok := t.topics[name]; ok {
+		known.suspect = true
+		t.topics[name] = known
 	}
 }
 
@@ -221,11 +218,47 @@ func (t *topology) forget() {
 	clear(t.topics)
 }
 
-// observe marks a topic as suspect if an error code says that it may have changed.
+// observe marks a topic as suspect, or forgets the coordinator of a group, if an error code says
+// that it may have changed. name is that of the topic or group.
 func (t *topology) observe(code int16, name string) {
 	switch kafka.Error(code) {
 	case kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable,
 		kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.KafkaStorageError, kafka.UnknownTopicID, kafka.Unknown:
 		t.suspect(name)
 	}
+}
+
+// coordinator returns the cached address of a group's coordinator; "": it is not known.
+func (t *topology) coordinator(group string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.coordinators[group]
+}
+
+// setCoordinator caches the address of a group's coordinator. "" forgets it.
+func (t *topology) setCoordinator(group, address string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if delete(t.coordinators, group); address != "" {
+		t.coordinators[group] = address
+	}
+}
+
+// metadataRequest asks a broker about topics by their names; nil means all topics. It never
+// creates a topic. Of brokers that compare no topic ids in a fetch it requests no ids.
+func metadataRequest(names []string) *message {
+	req := kmsg.NewPtrMetadataRequest()
+	if names != nil {
+		req.Topics = []kmsg.MetadataRequestTopic{}
+	}
+	for _, name := range names {
+		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
+	}
+	return &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
+		latest := int16(metadataWithID)
+		if offered[protocol.Fetch] < fetchByID {
+			latest = metadataWithID - 1
+		}
+		return min(offered[protocol.Metadata], latest), true
+	}}
 }

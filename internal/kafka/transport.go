@@ -3,48 +3,63 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/createpartitions"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
-	"github.com/segmentio/kafka-go/protocol/deletegroups"
 	"github.com/segmentio/kafka-go/protocol/deletetopics"
-	"github.com/segmentio/kafka-go/protocol/describeconfigs"
-	"github.com/segmentio/kafka-go/protocol/describegroups"
-	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
-	"github.com/segmentio/kafka-go/protocol/incrementalalterconfigs"
-	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/heartbeat"
+	"github.com/segmentio/kafka-go/protocol/joingroup"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
-	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
-	"github.com/segmentio/kafka-go/protocol/offsetcommit"
-	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+	"github.com/segmentio/kafka-go/protocol/syncgroup"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// transport wraps the client library's transport. Every request of this package goes through
-// it. If an answer refuses access to any resource, RoundTrip returns an AccessError.
+// requestTimeout bounds every request but JoinGroup and SyncGroup, so that no loop waits longer.
+// The client library sends half of it to the broker as the request's timeout.
+const requestTimeout = 5 * time.Second
+
+// errNotSent means that a request was not sent, because its partition has no leader or does not
+// exist.
+var errNotSent = errors.New("the request was not sent")
+
+// errCoordinatorSilent means that the coordinator of a group did not answer. Another broker may be
+// the coordinator by now.
+var errCoordinatorSilent = errors.New("the group's coordinator does not answer")
+
+// transport sends every request of this package, also those of the client library: to the right
+// broker, by one connection, once. Only the callers repeat requests. If an answer refuses access
+// to any resource, RoundTrip returns an AccessError.
 type transport struct {
-	*kafka.Transport
-	addr     net.Addr // means any broker
+	brokers  *brokers
 	topology *topology
-	connect  *connector
 	security Security
 	reached  atomic.Bool // a request has been answered
-
-	coordinators coordinators
 
 	lifetime context.Context // of the background functions
 	end      context.CancelFunc
 	mu       sync.Mutex // guards closed, and orders running.Go before running.Wait
 	closed   bool
 	running  sync.WaitGroup
+}
+
+func newTransport(b *brokers, s Security) *transport {
+	t := &transport{brokers: b, security: s}
+	t.topology = newTopology(t.askTopics)
+	t.lifetime, t.end = context.WithCancel(context.Background())
+	return t
 }
 
 // background runs a function until the transport is closed. It returns false, and runs
@@ -58,30 +73,86 @@ func (t *transport) background(run func(context.Context)) bool {
 	return !t.closed
 }
 
-// close ends the background functions and waits for them.
+// close ends the background functions, waits for them, and closes the connections.
 func (t *transport) close() {
 	t.end()
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
 	t.running.Wait()
+	t.brokers.close()
 }
 
-// RoundTrip sends a request and returns its answer. Metadata is answered by the topology.
-func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, err error) {
-	if about, ok := req.(*metadataAPI.Request); ok {
-		res, err = t.topology.describe(ctx, about.TopicNames)
-	} else {
-		res, err = t.route(ctx, addr, req)
+// RoundTrip implements kafka.RoundTripper. It sends a request once, to the broker that must
+// answer it, and returns the answer. It takes at most requestTimeout; JoinGroup and SyncGroup, in
+// which the coordinator waits for other members, may take longer by rebalanceTimeout.
+func (t *transport) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
+	limit := requestTimeout
+	switch req.(type) {
+	case *joingroup.Request, *syncgroup.Request:
+		limit += rebalanceTimeout
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	address, err := t.route(ctx, req)
 	if err != nil {
-		return nil, explainConnection(err, t.security, !t.reached.Load())
+		return nil, err
+	}
+	return t.exchange(ctx, address, req)
+}
+
+// route returns the address of the broker that must answer a request.
+func (t *transport) route(ctx context.Context, req kafka.Request) (string, error) {
+	if group := groupOf(req); group != "" {
+		return t.coordinator(ctx, group)
+	}
+	if topic, partition := partitionOf(req); topic != "" {
+		known, err := t.routes(ctx, topic)
+		if err != nil {
+			return "", err
+		}
+		address, err := t.topology.leader(known, partition)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", errNotSent, err)
+		}
+		return address, nil
+	}
+	if about, ok := req.(protocol.BrokerMessage); ok { // the controller, or the broker whose settings it is about
+		cluster, err := t.cluster(ctx)
+		if err != nil {
+			return "", err
+		}
+		if to, err := about.Broker(cluster); err == nil && to.Host != "" {
+			return addressOf(to.Host, to.Port), nil
+		}
+	}
+	return anyBroker, nil
+}
+
+// exchange sends a request to the broker at an address.
+func (t *transport) exchange(ctx context.Context, address string, req kafka.Request) (kafka.Response, error) {
+	res, err := t.brokers.exchange(ctx, address, req)
+	group := groupOf(req)
+	if err != nil {
+		if ctx.Err() != context.Canceled { // no answer: another broker may answer such requests by now
+			t.topology.setCoordinator(group, "")
+			topic, _ := partitionOf(req)
+			t.topology.suspect(topic)
+		}
+		err = explainConnection(err, t.security, !t.reached.Load())
+		if access := (*AccessError)(nil); group != "" && !errors.As(err, &access) {
+			err = fmt.Errorf("%w: %w", errCoordinatorSilent, err)
+		}
+		return nil, err
 	}
 	if !t.reached.Load() {
 		t.reached.Store(true)
 	}
 	var missing missingACLs
 	eachErrorCode(req, res, func(code int16, name string) {
+		if kafka.Error(code) == kafka.NotCoordinatorForGroup || kafka.Error(code) == kafka.GroupCoordinatorNotAvailable {
+			t.topology.setCoordinator(group, "")
+		}
 		t.topology.observe(code, name)
 		missing.observe(code, name)
 	})
@@ -93,6 +164,85 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		return nil, err
 	}
 	return res, nil
+}
+
+// askTopics asks any broker for the metadata of topics by name; nil means all topics.
+func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	res, err := t.exchange(ctx, anyBroker, metadataRequest(names))
+	if err != nil {
+		return nil, err
+	}
+	answer := res.(messageAnswer).Response.(*kmsg.MetadataResponse)
+	t.brokers.learn(answer.Brokers)
+	return answer, nil
+}
+
+// describe returns the answers about topics, as in topology.lookup. If this user may not see one
+// of the topics, it returns an AccessError.
+func (t *transport) describe(ctx context.Context, enough func(topic) bool, names ...string) ([]topic, error) {
+	found, err := t.topology.lookup(ctx, names, enough)
+	var hidden missingACLs
+	for _, known := range found {
+		hidden.observe(int16(known.code), known.name)
+		if known.at.IsZero() && err != nil {
+			return found, err
+		}
+	}
+	if denied := hidden.explain(protocol.Metadata, t.security.who); denied != nil {
+		return found, denied
+	}
+	return found, err
+}
+
+// routes returns the answer about a topic by which requests are routed. An old answer may still be
+// right, so it counts if there is no newer one.
+func (t *transport) routes(ctx context.Context, name string) (topic, error) {
+	t.topology.keepRecent(t.background)
+	if known := t.topology.get(name); known.usable() && known.code == 0 {
+		return known, nil
+	}
+	found, err := t.describe(ctx, topic.usable, name)
+	if known := found[0]; err != nil && (known.at.IsZero() || known.code != 0) {
+		return known, err
+	}
+	return found[0], nil
+}
+
+// cluster returns the brokers and the controller.
+func (t *transport) cluster(ctx context.Context) (protocol.Cluster, error) {
+	res, err := t.askTopics(ctx, []string{}) // nil would mean all topics
+	if err != nil {
+		return protocol.Cluster{}, err
+	}
+	cluster := protocol.Cluster{Controller: res.ControllerID, Brokers: map[int32]protocol.Broker{}}
+	for _, b := range res.Brokers {
+		cluster.Brokers[b.NodeID] = protocol.Broker{ID: b.NodeID, Host: b.Host, Port: b.Port}
+	}
+	return cluster, nil
+}
+
+// coordinator returns the address of the coordinator of a group. If this user may not know it,
+// that is any broker: that broker's answer says why.
+func (t *transport) coordinator(ctx context.Context, group string) (string, error) {
+	if address := t.topology.coordinator(group); address != "" {
+		return address, nil
+	}
+	res, err := t.brokers.exchange(ctx, anyBroker, &findcoordinator.Request{Key: group})
+	if err != nil {
+		return "", explainConnection(err, t.security, !t.reached.Load())
+	}
+	answer := res.(*findcoordinator.Response)
+	switch code := kafka.Error(answer.ErrorCode); {
+	case code == kafka.GroupAuthorizationFailed:
+		return anyBroker, nil
+	case code != 0:
+		return "", code
+	}
+	address := addressOf(answer.Host, answer.Port)
+	t.topology.setCoordinator(group, address)
+	return address, nil
 }
 
 // missingACLs collects the resources that an answer refuses access to.
@@ -125,127 +275,76 @@ func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error 
 	return denied(who(), a, r.code)
 }
 
-// eachErrorCode calls see with every error code of an answer and with the name of the
-// resource that the code is about.
+// eachErrorCode calls see with every error code of an answer and with the name of the topic,
+// group or other resource that the code is about.
 func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
+	group := groupOf(req)
+	ofGroup := func(code int16, name string) {
+		if kafka.Error(code) == kafka.GroupAuthorizationFailed {
+			name = group // an answer may say it of each partition
+		}
+		see(code, name)
+	}
 	switch r := res.(type) {
-	case *produce.Response:
+	case messageAnswer:
+		if f, ok := r.Response.(*kmsg.FetchResponse); ok {
+			topic, _ := partitionOf(req)
+			see(int16(fetchError(f)), topic)
+		}
+	case *produce.Response: // the most frequent one, without reflection
 		for i := range r.Topics {
 			for j := range r.Topics[i].Partitions {
 				see(r.Topics[i].Partitions[j].ErrorCode, r.Topics[i].Topic)
 			}
 		}
-	case *idAnswer:
-		see(r.code, r.topic)
-	case *rawAnswer:
-		see(r.code, fetchTopic(req))
-	case *listoffsets.Response:
-		for _, t := range r.Topics {
-			for _, p := range t.Partitions {
-				see(p.ErrorCode, t.Topic)
-			}
-		}
-	case *offsetcommit.Response:
-		for _, t := range r.Topics {
-			for _, p := range t.Partitions {
-				see(p.ErrorCode, resourceOf(p.ErrorCode, t.Name, req))
-			}
-		}
-	case *offsetfetch.Response:
-		see(r.ErrorCode, groupOf(req))
-		for _, t := range r.Topics {
-			for _, p := range t.Partitions {
-				see(p.ErrorCode, resourceOf(p.ErrorCode, t.Name, req))
-			}
-		}
-	case *metadataAPI.Response:
-		for _, t := range r.Topics {
-			see(t.ErrorCode, t.Name)
-		}
 	default:
-		eachAdminCode(req, res, see)
+		eachCodeIn(reflect.ValueOf(res).Elem(), group, ofGroup)
 	}
 }
 
-// eachAdminCode is eachErrorCode for requests about topic settings, groups and producer ids.
-func eachAdminCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
-	switch r := res.(type) {
-	case *initproducerid.Response:
-		see(r.ErrorCode, "")
-	case *findcoordinator.Response:
-		see(r.ErrorCode, groupOf(req))
-	case *describegroups.Response:
-		for _, g := range r.Groups {
-			see(g.ErrorCode, g.GroupID)
+// eachCodeIn is eachErrorCode for a structure of the client library. Its error code is in the field
+// ErrorCode. The resource is named there, or in the structure around it.
+func eachCodeIn(v reflect.Value, name string, see func(code int16, name string)) {
+	for _, field := range []string{"Topic", "Name", "GroupID", "ResourceName"} {
+		if f := v.FieldByName(field); f.IsValid() {
+			name = f.String()
 		}
-	case *describeconfigs.Response:
-		for _, c := range r.Resources {
-			see(c.ErrorCode, c.ResourceName)
-		}
-	case *incrementalalterconfigs.Response:
-		for _, c := range r.Responses {
-			see(c.ErrorCode, c.ResourceName)
-		}
-	case *createtopics.Response:
-		for _, t := range r.Topics {
-			see(t.ErrorCode, t.Name)
-		}
-	case *createpartitions.Response:
-		for _, t := range r.Results {
-			see(t.ErrorCode, t.Name)
-		}
-	case *deletetopics.Response:
-		for _, t := range r.Responses {
-			see(t.ErrorCode, t.Name)
-		}
-	case *deletegroups.Response:
-		for _, g := range r.Responses {
-			see(g.ErrorCode, g.GroupID)
+	}
+	if code := v.FieldByName("ErrorCode"); code.IsValid() {
+		see(int16(code.Int()), name)
+	}
+	for _, f := range v.Fields() {
+		if f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct {
+			for i := range f.Len() {
+				eachCodeIn(f.Index(i), name, see)
+			}
 		}
 	}
 }
 
-// resourceOf returns the group's name if the code is about the group, else the topic.
-func resourceOf(code int16, topic string, req kafka.Request) string {
-	if kafka.Error(code) == kafka.GroupAuthorizationFailed {
-		return groupOf(req)
-	}
-	return topic
-}
-
+// groupOf returns the group of a request that goes to a coordinator; "" for any other request.
 func groupOf(req kafka.Request) string {
 	switch r := req.(type) {
-	case *findcoordinator.Request:
-		return r.Key
-	case interface{ Group() string }:
+	case *heartbeat.Request:
+		return r.GroupID
+	case protocol.GroupMessage:
 		return r.Group()
 	}
 	return ""
 }
 
-func fetchTopic(req kafka.Request) string {
-	var topics []fetch.RequestTopic
-	if r, ok := req.(*rawFetch); ok {
-		topics = r.Topics
-	}
-	if len(topics) == 0 {
-		return ""
-	}
-	return topics[0].Topic
-}
-
-// explainJoin explains why joining a group failed. A membership has its own connections,
-// which do not go through the transport.
-func (c *Cluster) explainJoin(err error, group, topic string) error {
-	var code kafka.Error
-	if errors.As(err, &code) {
-		who := c.opts.Security.who()
-		switch code {
-		case kafka.GroupAuthorizationFailed:
-			return denied(who, access{"Read", "Group", group}, err)
-		case kafka.TopicAuthorizationFailed:
-			return denied(who, access{"Read", "Topic", topic}, err)
+// partitionOf returns a partition of a request that goes to its leader. For any other request the
+// topic is "".
+func partitionOf(req kafka.Request) (topic string, partition int) {
+	switch r := req.(type) {
+	case *message:
+		if f, ok := r.Request.(*kmsg.FetchRequest); ok {
+			return f.Topics[0].Topic, int(f.Topics[0].Partitions[0].Partition)
 		}
+	case *rawproduce.Request:
+		return r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition)
+	case *listoffsets.Request:
+		return r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition)
 	}
-	return explainConnection(err, c.opts.Security, false)
+	return "", 0
 }

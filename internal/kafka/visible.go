@@ -15,7 +15,7 @@ import (
 func (c *Cluster) CheckVisible(ctx context.Context, specs []TopicSpec) (findings []Finding, unseen []error, err error) {
 	var seen []TopicSpec
 	for _, spec := range specs {
-		if _, err := c.metadata(ctx, spec.Name); hiddenTopic(err) {
+		if _, err := c.transport.describe(ctx, topic.recent, spec.Name); hiddenTopic(err) {
 			unseen = append(unseen, fmt.Errorf("topic %s: %w", spec.Name, err))
 		} else if err != nil {
 			return nil, nil, fmt.Errorf("topic %s: %w", spec.Name, err)

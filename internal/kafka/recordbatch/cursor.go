@@ -23,30 +23,6 @@ func (c *Cursor) Take(n int) []byte {
 // Skip skips n bytes.
 func (c *Cursor) Skip(n int) { c.Take(n) }
 
-// Uint16 reads an integer of two bytes.
-func (c *Cursor) Uint16() uint16 {
-	if b := c.Take(2); b != nil {
-		return binary.BigEndian.Uint16(b)
-	}
-	return 0
-}
-
-// Uint64 reads an integer of eight bytes.
-func (c *Cursor) Uint64() uint64 {
-	if b := c.Take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-// Uint32 reads an integer of four bytes.
-func (c *Cursor) Uint32() uint32 {
-	if b := c.Take(4); b != nil {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
-
 // Varint reads a zigzag-encoded integer.
 func (c *Cursor) Varint() int64 {
 	v, n := binary.Varint(c.Rest)
@@ -56,20 +32,6 @@ func (c *Cursor) Varint() int64 {
 	}
 	c.Rest = c.Rest[n:]
 	return v
-}
-
-// Length reads the length of a compact array, string or byte string. It returns 0 for null,
-// too.
-func (c *Cursor) Length() int {
-	n := c.Uvarint()
-	if n == 0 {
-		return 0
-	}
-	if n-1 > uint64(len(c.Rest)) {
-		c.Bad, c.Rest = true, nil
-		return 0
-	}
-	return int(n - 1)
 }
 
 // Uvarint reads an unsigned variable-length integer.

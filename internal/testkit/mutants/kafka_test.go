@@ -4,9 +4,9 @@ package mutants
 // identity of a log, and the brokers' clock.
 var kafkaMutants = []mutant{
 	{
-		name:  "a connection authenticates again within a request",
-		edits: []edit{{"internal/kafka/reauthenticate.go", "	if c.answered.Swap(false) && time", "	if time"}},
-		pkg:   "internal/kafka", run: "TestSessionConn_", says: "authenticated again",
+		name:  "a connection does not authenticate again before its session ends",
+		edits: []edit{{"internal/kafka/connect.go", "time.Now().Add(session * 3 / 4)", "time.Now().Add(session * 3)"}},
+		pkg:   "internal/kafka", run: "TestCluster_AuthenticatesAgain", says: "want 4 times",
 	},
 	{
 		name:  "a new connection to Kafka has no deadline",
@@ -15,7 +15,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a broker that does not answer is tried first each time",
-		edits: []edit{{"internal/kafka/connect.go", "		c.next.CompareAndSwap(at, at+1) // later attempts begin with the next broker\n", ""}},
+		edits: []edit{{"internal/kafka/brokers.go", "		b.next.CompareAndSwap(at, at+1) // later requests begin with the next broker\n", ""}},
 		pkg:   "internal/kafka", run: "TestConsume_LogsSilentBroker|TestConsume_RetriesSilentCluster|TestPing", says: "the membership took",
 	},
 	{
@@ -25,7 +25,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a leader that has moved is asked until its metadata is old",
-		edits: []edit{{"internal/kafka/topology.go", "			known.suspect = true\n", ""}},
+		edits: []edit{{"internal/kafka/topology.go", "		known.suspect = true\n", ""}},
 		pkg:   "internal/kafka", run: "TestCluster_NoticesLeaderMove", says: "noticed after",
 	},
 	{
@@ -90,16 +90,31 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "each idle connection to a broker that hangs costs a deadline",
-		edits: []edit{{"internal/kafka/connect.go", "		conn = c.peers.join(conn, address, c.brokerHangs)\n", ""}},
+		edits: []edit{{"internal/kafka/brokers.go", "		b.skip(of.address)\n		of.closeAll()\n", "		of.close(c)\n"}},
 		pkg:   "internal/kafka", run: "TestCluster_HangingBroker", says: "appended after",
 	},
 	{
 		name: "a stop waits for one commit after the other, though the broker does not answer",
 		edits: []edit{
-			{"internal/kafka/group.go", "	for ctx.Err() == nil { // select", "	for { // select"},
-			{"internal/kafka/group.go", "		err := g.commit(lingering)\n		if evicted", "		err := g.commit(context.WithoutCancel(lingering))\n		if evicted"},
+			{"internal/kafka/generation.go", "	for ctx.Err() == nil { // select", "	for { // select"},
+			{"internal/kafka/generation.go", "		err := g.commit(lingering)\n		if evicted", "		err := g.commit(context.WithoutCancel(lingering))\n		if evicted"},
 		},
 		pkg: "internal/kafka", run: "TestConsume_StopsInTime", says: "after its ctx had ended",
+	},
+	{
+		name:  "a member goes on though its session is over",
+		edits: []edit{{"internal/kafka/generation.go", "		case evicted(err), time.Since(heard) >= sessionTimeout:\n", "		case evicted(err):\n"}},
+		pkg:   "internal/kafka", run: "TestConsume_EndsClaimsWhenTheSessionIsOver", says: "the claim ended after",
+	},
+	{
+		name:  "a broken connection ends the claims of a member",
+		edits: []edit{{"internal/kafka/generation.go", "		case evicted(err), time.Since(heard) >= sessionTimeout:\n", "		default:\n"}},
+		pkg:   "internal/kafka", run: "TestConsume_SurvivesHalfOpen", says: "the claim",
+	},
+	{
+		name:  "a leader believes the version of the metadata of older members",
+		edits: []edit{{"internal/kafka/group.go", "protocol.Unmarshal(member.Metadata, 0, &", "protocol.Unmarshal(member.Metadata, 1, &"}},
+		pkg:   "internal/kafka", run: "TestConsume_OldAndNewMembers/embedded", says: "partitions are unread",
 	},
 	{
 		name:  "one damaged answer counts as a damaged log",

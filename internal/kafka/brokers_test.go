@@ -15,7 +15,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
-		c.connect.next.Store(0)
+		c.transport.brokers.next.Store(0)
 		if err := b.MoveTopicPartition("t", 0, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,207 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/heartbeat"
+
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// generation is this member's share of a group between two rebalances. Its methods are safe
+// for concurrent use.
+type generation struct {
+	*membership
+	number int32
+	own    []int // the assigned partitions
+	// assigned is the number of partitions that this member has handed out as the group's
+	// leader; -1 if it is not the leader.
+	assigned int
+
+	mu         sync.Mutex
+	partitions int            // of the topic, when the generation began
+	toSend     map[int]Commit // by partition: commits that are still to be sent
+	last       map[int]Commit // by partition: the latest commit, sent or not
+
+	commitRequests chan chan error // each asks for a commit at once, and gets its error
+}
+
+// run serves the claims until ctx ends, or until the partitions may go to another member. It
+// reports whether the group has rejected a commit for that reason.
+func (g *generation) run(ctx context.Context, serve func(context.Context, wire.Claim)) (rejected bool) {
+	alive, died := context.WithCancel(context.WithoutCancel(ctx)) // until the last commit
+	var heartbeats sync.WaitGroup
+	defer heartbeats.Wait()
+	defer died()
+	ctx, revoke := context.WithCancel(ctx)
+	defer revoke()
+	heartbeats.Go(func() { g.beat(alive, revoke) })
+
+	var serves sync.WaitGroup
+	serves.Go(func() {
+		commits, ok := g.startCommits(ctx)
+		if !ok {
+			return
+		}
+		for _, number := range g.own {
+			serves.Go(func() {
+				if claim, ok := g.claim(ctx, number, commits); ok {
+					serve(ctx, claim)
+				}
+			})
+		}
+	})
+	serves.Go(func() { g.watch(ctx, revoke) })
+	rejected = g.commitUntil(ctx, revoke)
+	serves.Wait()
+	g.commitLast()
+	return rejected
+}
+
+// beat sends heartbeats until ctx ends, also while claims end. It calls revoke when the
+// partitions may go to another member: the coordinator says so, or has not answered for the
+// session timeout. A coordinator that moves, or a broken connection, ends nothing.
+func (g *generation) beat(ctx context.Context, revoke func()) {
+	heard := time.Now()
+	for retry.Sleep(ctx, heartbeatEvery) {
+		sent := time.Now()
+		limited, cancel := context.WithTimeout(ctx, min(heartbeatTimeout, sessionTimeout-time.Since(heard)))
+		err := g.send(limited, &heartbeat.Request{GroupID: g.group, GenerationID: g.number, MemberID: g.id})
+		cancel()
+		switch {
+		case err == nil:
+			heard = sent
+		case errors.Is(err, kafka.RebalanceInProgress):
+			heard = sent
+			revoke()
+		case evicted(err), time.Since(heard) >= sessionTimeout:
+			revoke()
+			return
+		}
+	}
+}
+
+// commitUntil commits at every interval, and when asked, until ctx ends. When the group says
+// that the partitions may belong to another member, commitUntil ends ctx by revoke and reports
+// true. A commit in flight when ctx ends may take finalCommitTimeout more, so that a broker that
+// does not answer does not keep a process from stopping in time.
+func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
+	lingering, cancel := retry.Linger(ctx, finalCommitTimeout)
+	defer cancel()
+	tick := time.NewTicker(commitEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil { // select prefers no case, and a tick may be ready as well
+		var answer chan error
+		select {
+		case <-ctx.Done():
+			return gone
+		case <-tick.C:
+		case answer = <-g.commitRequests:
+		}
+		err := g.commit(lingering)
+		if evicted(err) {
+			gone = true
+			revoke()
+		}
+		if answer != nil {
+			answer <- err
+		}
+	}
+	return gone
+}
+
+// commitLast commits what is done after the claims have ended. If the commit fails, as while
+// the coordinator moves, commitLast retries for finalCommitTimeout: the next owner repeats
+// everything that is not committed. It does not retry when the member was evicted.
+func (g *generation) commitLast() {
+	lingering, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
+	defer cancel()
+	pauses := retry.NewBackOff()
+	for err := g.commit(lingering); err != nil && !evicted(err) && retry.Sleep(lingering, pauses.NextBackOff()); {
+		err = g.commit(lingering)
+	}
+}
+
+// commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must
+// not be that of a claim, because the last commit comes after the claims have ended.
+func (g *generation) commit(ctx context.Context) error {
+	g.mu.Lock()
+	commits, partitions := g.toSend, g.partitions
+	g.toSend = map[int]Commit{}
+	g.mu.Unlock()
+	if len(commits) == 0 {
+		return nil
+	}
+	err := g.sendCommits(ctx, commits, partitions)
+	if err == nil {
+		return nil
+	}
+	g.log.Warn("commit failed", "err", err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for partition, commit := range commits {
+		if _, newer := g.toSend[partition]; !newer {
+			g.toSend[partition] = commit
+		}
+	}
+	return err
+}
+
+// sendCommits sends the commits of this generation. It adds the number of partitions to the
+// metadata, for begin.
+func (g *generation) sendCommits(ctx context.Context, commits map[int]Commit, partitions int) error {
+	var offsets []kafka.OffsetCommit
+	for number, c := range commits {
+		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
+	}
+	return g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id})
+}
+
+// note stores a commit of a partition, to be sent with the next commit.
+func (g *generation) note(partition int, c Commit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.toSend[partition], g.last[partition] = c, c
+}
+
+// watch calls revoke when the number of partitions differs from the number that this member has
+// handed out as the leader. Then the members join again.
+func (g *generation) watch(ctx context.Context, revoke func()) {
+	for g.assigned >= 0 && retry.Sleep(ctx, watchPartitions) {
+		n, err := g.cluster.Partitions(ctx, g.topic)
+		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
+			continue
+		}
+		if n != g.assigned {
+			g.log.Info("number of partitions changed", "from", g.assigned, "to", n)
+			revoke()
+			return
+		}
+	}
+}
+
+// confirm checks that this generation still owns a partition. It commits the partition's
+// latest offset again, and the group rejects the commit if another generation has begun.
+// The contexts of the claims have ended when confirm returns that error. ctx is the caller's
+// context, claimCtx that of the claim.
+func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error {
+	g.mu.Lock()
+	if _, pending := g.toSend[partition]; !pending {
+		g.toSend[partition] = g.last[partition]
+	}
+	g.mu.Unlock()
+	answer := make(chan error, 1)
+	select {
+	case g.commitRequests <- answer:
+		return <-answer // bounded by requestTimeout
+	case <-claimCtx.Done():
+		return claimCtx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
