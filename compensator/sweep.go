@@ -32,7 +32,11 @@ const (
 	maxUnresolvedPages = 10
 	// maxRetries is how many retries in a row may bring no verdict.
 	maxRetries = 3
-	// maxRemembered limits the failed orders that are remembered for the next sweep.
+	// contendedPause is how long a sweep waits before it asks again for the orders that another
+	// transaction had locked. A closer waits as long.
+	contendedPause = 3 * time.Second
+	// maxRemembered limits the failed orders that are remembered for the next sweep, and the
+	// locked ones that are asked for again.
 	maxRemembered = 1000
 )
 
@@ -49,6 +53,8 @@ type sweepRun struct {
 	silent        int                // pages in a row without any verdict
 	unresolved    []orderclose.Order // orders without a verdict
 	lastErr       error              // why the last of them has no verdict
+	contended     []orderclose.Order // locked orders, which are asked for again
+	lastCall      bool               // they are being asked for again
 	failed        map[string]bool    // orders that failed in this sweep
 	cycle         cycleCheck         // of the current pass
 }
@@ -91,6 +97,9 @@ func (s *sweepRun) sweepAll(ctx context.Context) error {
 	if !s.r.DryRun {
 		s.from = orderclose.Order{}
 	}
+	if err := s.retryContended(ctx); err != nil {
+		return err
+	}
 	return s.retryUnresolved(ctx)
 }
 
@@ -129,6 +138,22 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 			return nil
 		}
 	}
+}
+
+// retryContended asks once more for the orders that another transaction had locked, such as a payment
+// that was rolled back meanwhile.
+func (s *sweepRun) retryContended(ctx context.Context) error {
+	contended := s.contended
+	s.contended, s.lastCall = nil, true
+	if len(contended) > 0 {
+		retry.Sleep(ctx, contendedPause)
+	}
+	for page := range slices.Chunk(contended, s.o.PageSize) {
+		if err := s.close(ctx, [][]orderclose.Order{page}); err != nil {
+			return fmt.Errorf("close orders that were locked: %w", err)
+		}
+	}
+	return nil
 }
 
 // retryUnresolved retries the orders without a verdict, after all other orders were tried.
@@ -186,7 +211,7 @@ func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]o
 }
 
 // close closes pages concurrently and adds the outcomes to the report, in the order
-// of the pages. Orders without a verdict are kept for a retry. The error is ctx's.
+// of the pages. Orders without a verdict, and locked ones, are kept for a retry. The error is ctx's.
 func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error {
 	outcomes := make([][]orderclose.Outcome, len(pages))
 	failures := make([]error, len(pages))
@@ -227,6 +252,10 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 	for i, o := range outcomes {
 		if o.Verdict == "" {
 			s.unresolved = append(s.unresolved, page[i])
+			continue
+		}
+		if o.Verdict == orderclose.Contended && !s.lastCall && len(s.contended) < maxRemembered {
+			s.contended = append(s.contended, page[i])
 			continue
 		}
 		decided++

@@ -21,6 +21,7 @@ type fakeStore struct {
 	bad    map[string]bool
 	paid   map[string]bool // paid between the read of the page and the close
 	slow   time.Duration   // duration of each page
+	locked map[string]int  // how many closes find the order locked
 	sweeps int
 }
 
@@ -70,12 +71,16 @@ func (s *fakeStore) CloseOrders(_ context.Context, path orderclose.Path, request
 			return nil, errors.New("no stock row")
 		}
 		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed, At: time.Now()}
-		if s.paid[r.OrderID] {
+		switch {
+		case s.paid[r.OrderID]:
 			outcomes[i].Verdict = orderclose.AlreadyPaid
+		case s.locked[r.OrderID] > 0:
+			s.locked[r.OrderID]--
+			outcomes[i].Verdict = orderclose.Contended
 		}
 	}
 	s.orders = slices.DeleteFunc(s.orders, func(o orderclose.Order) bool {
-		return slices.ContainsFunc(requests, func(r orderclose.CloseRequest) bool { return r.OrderID == o.ID })
+		return slices.ContainsFunc(outcomes, func(a orderclose.Outcome) bool { return a.OrderID == o.ID && a.Verdict != orderclose.Contended })
 	})
 	return outcomes, nil
 }
@@ -108,6 +113,20 @@ func TestSweep_ClosesEveryPageOldestFirst(t *testing.T) {
 		}
 		if len(r.Failures) != 1 || r.Failures[0].OrderID != "o0007" || s.open() != 1 {
 			t.Errorf("failures %v, %d open; want o0007 alone", r.Failures, s.open())
+		}
+	})
+}
+
+func TestSweep_AsksOnceMoreForLockedOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(25)
+		s.locked = map[string]int{"o0003": 1, "o0014": 9}
+		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Found != 25 || r.Closed != 24 || r.Failed != 1 || s.locked["o0014"] != 7 || s.open() != 1 {
+			t.Errorf("%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
 		}
 	})
 }
