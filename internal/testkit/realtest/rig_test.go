@@ -185,7 +185,8 @@ func (r *rig) dropTopics(ctx context.Context) error {
 	for _, spec := range ops.TopicSpecs(r.cfg) {
 		names = append(names, spec.Name)
 	}
-	return r.kafka.DeleteTopics(ctx, names...)
+	// A busy broker may need longer than one request has.
+	return process.Await(ctx, func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, names...) })
 }
 
 // edit replaces the rig's topics.yaml by a rename.
