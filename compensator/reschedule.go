@@ -20,7 +20,8 @@ const (
 	// pageTimeout is how long a page is tried before scheduling is interrupted and
 	// continued later: enough for four unanswered attempts, each in a smaller bucket.
 	pageTimeout = 20 * time.Second
-	// bucketRest is how long a partition of a bucket is avoided after an append failed.
+	// bucketRest is how long a bucket is avoided after an append failed, if a smaller one accepts
+	// records. If none does, the best one is tried again each second.
 	bucketRest = 15 * time.Second
 )
 
@@ -30,9 +31,10 @@ type databaseClock struct{ at, read time.Time }
 
 func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
 
-// newSender returns a Sender that avoids a bucket that accepts no records for a while.
+// newSender returns a Sender that tries a partition that accepts no records again each second: when all
+// buckets fail, nothing else is left to do.
 func newSender(log Appender, logger *slog.Logger) *send.Sender {
-	return send.New(send.Options{Log: log, Group: log.GroupByKey, MinRest: bucketRest, MaxRest: bucketRest, Logger: logger})
+	return send.New(send.Options{Log: log, Group: log.GroupByKey, MaxRest: time.Second, Logger: logger})
 }
 
 // rescheduler schedules again the orders whose records may be lost. It belongs to one
@@ -158,8 +160,8 @@ func (s *rescheduler) record(o orderclose.Order, clock databaseClock) (wire.RawR
 }
 
 // topic returns the topic for a record with this remaining time: the bucket that fits, or the next
-// smaller one that does not rest. The relay of that bucket forwards the record as soon as the right
-// bucket accepts records. If all of them rest, it returns the bucket that fits.
+// smaller one that has not failed lately. The relay of that bucket forwards the record as soon as the right
+// bucket accepts records. If all of them failed, it returns the bucket that fits.
 func (s *rescheduler) topic(remaining time.Duration) string {
 	if remaining <= 0 {
 		return s.closeTopic
@@ -167,7 +169,7 @@ func (s *rescheduler) topic(remaining time.Duration) string {
 	buckets := s.buckets()
 	best := buckets.Pick(remaining)
 	for _, b := range slices.Backward(buckets.Open()) {
-		if until, _ := s.sender.Resting(b.Topic); b.Length <= best.Length && !time.Now().Before(until) {
+		if until, _ := s.sender.Resting(b.Topic); b.Length <= best.Length && time.Since(until) >= bucketRest {
 			return b.Topic
 		}
 	}

@@ -251,12 +251,36 @@ func TestRescheduler_PicksTheNextSmallerBucketForAWhile(t *testing.T) {
 		time.Sleep(bucketRest / 2)
 		fail("5m")
 		want("1h") // no bucket is left: the suitable one
-		time.Sleep(bucketRest/2 + 1)
+		time.Sleep(bucketRest/2 + time.Second)
 		want("1h")
 		fail("1h")
 		want("1h") // 5m rests, too
-		time.Sleep(bucketRest / 2)
+		time.Sleep(bucketRest/2 + time.Second)
 		want("5m")
+	})
+}
+
+// The only bucket that fits fails for some seconds. It is tried again within a second.
+func TestRescheduler_TriesTheOnlyBucketAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		sender := newSender(appenderFunc(func(string, []wire.RawRecord) error {
+			if time.Since(began) < 6*time.Second {
+				return errors.New("no leader")
+			}
+			return nil
+		}), slog.New(slog.DiscardHandler))
+		m := wire.Message{Key: []byte("k")}
+		for {
+			r := sender.Append(t.Context(), send.Destination{Topic: "5m", Partition: 2}, []wire.RawRecord{m.Raw()})
+			if len(r.Left) == 0 {
+				break
+			}
+			time.Sleep(r.Pause)
+		}
+		if took := time.Since(began); took > 7*time.Second {
+			t.Errorf("the record was appended after %v, want 7s at most", took)
+		}
 	})
 }
 

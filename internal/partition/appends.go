@@ -58,8 +58,7 @@ func (l *Loop) settled(then func(send.Result)) func(send.Result) {
 // send looks up the partitions of the records, and sends to each.
 func (l *Loop) send(s *send.Sender, topic string, records []wire.RawRecord, then func(send.Result)) {
 	var parts map[int][]wire.RawRecord
-	began := time.Now()
-	l.start(flight{s, began}, send.Destination{Topic: topic, Partition: send.AllPartitions}, records, func(ctx context.Context) (failed send.Result) {
+	l.start(flight{s, time.Now()}, send.Destination{Topic: topic, Partition: send.AllPartitions}, records, func(ctx context.Context) (failed send.Result) {
 		parts, failed = s.Group(ctx, topic, records)
 		return failed
 	}, func(failed send.Result) {
@@ -67,7 +66,8 @@ func (l *Loop) send(s *send.Sender, topic string, records []wire.RawRecord, then
 			then(failed)
 		}
 		for p, part := range parts {
-			l.sendPart(flight{s, began}, send.Destination{Topic: topic, Partition: p}, part, then)
+			// The loop may have been busy since the look-up.
+			l.sendPart(flight{s, time.Now()}, send.Destination{Topic: topic, Partition: p}, part, then)
 		}
 	})
 }

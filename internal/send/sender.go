@@ -42,6 +42,10 @@ import (
 // MaxTime is the time limit that callers set for an append: as long as one request may take.
 const MaxTime = 5 * time.Second
 
+// minRequest is how much of its time an append must have left for a further request. A request that is
+// cut off may have been written, and its records are written again.
+const minRequest = 2 * time.Second
+
 // probeRecords is how many records the first request to a partition has that failed before. If
 // they are written but the answer is missing, that many records are written again.
 const probeRecords = 100
@@ -179,6 +183,9 @@ func (s *Sender) request(ctx, lingering context.Context, to Destination, r *Resu
 	return func(records []wire.RawRecord) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if end, ok := ctx.Deadline(); ok && len(r.Acked) > 0 && time.Until(end) < minRequest {
+			return context.DeadlineExceeded
 		}
 		at, err := produce(lingering, to.Topic, to.Partition, records)
 		switch {

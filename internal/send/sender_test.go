@@ -62,6 +62,35 @@ func offsets(records []wire.RawRecord) []int64 {
 	return all
 }
 
+// A request that is cut off may have been written. So none begins that a slow broker cannot answer in
+// time.
+func TestAppend_CutsNoRequestOfASlowBrokerOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answered := 0
+		s := newSender(func(ctx context.Context, _ string, _ int, part []wire.RawRecord) error {
+			select {
+			case <-ctx.Done():
+				t.Errorf("a request was cut off after %d", answered)
+				return ctx.Err()
+			case <-time.After(1400 * time.Millisecond):
+				answered++
+				return nil
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), MaxTime)
+		defer cancel()
+		var all []wire.RawRecord
+		for range 5 {
+			m := wire.Message{Key: []byte("key"), Value: make([]byte, 800_000)}
+			all = append(all, m.Raw())
+		}
+		r := s.Append(ctx, Destination{"target", 0}, all)
+		if len(r.Acked) != 3 || answered != 3 || len(r.Left) != 2 {
+			t.Errorf("%d acked, %d answered, %d left; want 3, 3, 2", len(r.Acked), answered, len(r.Left))
+		}
+	})
+}
+
 // Whatever Kafka refuses, and whenever it fails, each record is acked, refused or left. The
 // records that are left are the last ones, and nothing is requested after the failure.
 func TestAppend_AccountsForEachRecordInOrder(t *testing.T) {
