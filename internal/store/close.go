@@ -282,7 +282,7 @@ func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
 	err := eachRow(c.tx, t.exists, []any{c.s.q.args(ids)}, func(rows *sql.Rows) error {
 		var id string
 		err := rows.Scan(&id)
-		if _, asked := c.attempts[id]; asked {
+		if slices.Contains(ids, id) { // not an order of the batch that the collation matches
 			c.contended[id] = true
 		}
 		return err

@@ -462,6 +462,32 @@ func otherCollations(t *testing.T) {
 	must(t, s.CheckMapping(t.Context()))
 }
 
+// A program that does not check the mapping still mixes up no lines of orders whose ids differ in case.
+func TestMySQL_LinesOfIDsThatDifferInCaseAreNotMixedUp(t *testing.T) { eachServer(t, differInCase) }
+
+func differInCase(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	createTables(t, s, "ALTER TABLE o MODIFY no VARCHAR(20) COLLATE utf8mb4_bin",
+		"INSERT INTO o VALUES ('aB', 0, 1), ('Ab', 1, 1), ('ord-1', 0, 1), ('x-1', 0, 1), ('X-1', 0, 1)", // Ab is paid
+		"INSERT INTO l VALUES ('aB', 'ink', 1), ('Ab', 'ink', 10), ('ORD-1', 'ink', 5), ('ord-1', 'ink', 2), ('x-1', 'ink', 3), ('X-1', 'ink', 4)")
+	for range 2 {
+		for _, ids := range [][]string{{"aB", "Ab", "ord-1", "x-1"}, {"X-1"}} {
+			var reqs []orderclose.CloseRequest
+			for _, id := range ids {
+				reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+			}
+			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+			must(t, err)
+		}
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 15 85, nib 0 100" {
+		t.Errorf("the stock is %s; want 15 of ink released, by aB, ord-1, x-1 and X-1", got)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, quantity) FROM stock_ledger"); got != "X-1 4, aB 1, ord-1 7, x-1 3" {
+		t.Errorf("the ledger has %s", got)
+	}
+}
+
 // Lines may spell the id of their order in another way, if the collation takes both for one id.
 func TestMySQL_LinesMaySpellIDsInAnotherWay(t *testing.T) { eachServer(t, spelledIDs) }
 

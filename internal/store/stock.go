@@ -46,7 +46,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			err = cmp.Or(err, bad)
 		}
 		if err == nil {
-			lines, err = ownLines(part, lines)
+			lines, err = s.ownLines(tx, t, part, lines)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
@@ -87,16 +87,20 @@ func sumLines(lines []line) []line {
 	return lines[:n]
 }
 
-// ownLines gives each line the id of its order as the table of orders spells it. Both columns have one
-// collation (CheckMapping), so the lines that the database returns for an order may spell its id in
-// another way, but belong to no other order. The error names an id that is none of the orders.
-func ownLines(orders []string, lines []line) ([]line, error) {
+// ownLines gives each line the id of its order as the table of orders spells it: if the collation takes
+// both for one id, the lines that the database returns for an order may spell its id in another way. Lines
+// of other orders are dropped. The error names an id that is none of the orders.
+func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) ([]line, error) {
 	asked := make(map[string]bool, len(orders))
 	for _, id := range orders {
 		asked[id] = true
 	}
 	if !slices.ContainsFunc(lines, func(l line) bool { return !asked[l.order] }) {
 		return lines, nil
+	}
+	lines, err := s.withoutOthers(tx, t, asked, lines)
+	if err != nil {
+		return nil, err
 	}
 	exact := func(id string) string { return strings.TrimRight(id, " ") }
 	folded := func(id string) string { return strings.ToLower(exact(id)) }
@@ -116,6 +120,37 @@ func ownLines(orders []string, lines []line) ([]line, error) {
 		}
 	}
 	return sumLines(lines), nil
+}
+
+// withoutOthers drops lines whose id is another order's, which only the collation of the lines takes for
+// one of the orders: an order of another month, or in tables that CheckMapping has not seen.
+func (s *Store) withoutOthers(tx *gorm.DB, t *table, asked map[string]bool, lines []line) ([]line, error) {
+	var strays []string
+	for _, l := range lines { // sorted by order
+		if n := len(strays); !asked[l.order] && (n == 0 || strays[n-1] != l.order) {
+			strays = append(strays, l.order)
+		}
+	}
+	in := []*table{t}
+	if s.q.months != nil && !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
+		known, _ := s.q.months.cached(time.Now())
+		in = slices.Collect(maps.Values(known))
+	}
+	others := map[string]bool{}
+	for _, t := range in {
+		for part := range slices.Chunk(strays, maxIn) {
+			err := eachRow(tx, t.exists, []any{s.q.args(part)}, func(rows *sql.Rows) error {
+				var id string
+				err := rows.Scan(&id)
+				others[id] = true
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return slices.DeleteFunc(lines, func(l line) bool { return others[l.order] && !asked[l.order] }), nil
 }
 
 // readLines returns the lines of the orders, each SKU of an order once, sorted by order and
