@@ -182,13 +182,19 @@ func (b *brokers) connection(ctx context.Context, address string) (*conn, error)
 func (b *brokers) release(c *conn, sent int64, ended bool, err error) {
 	of := c.broker
 	silent := of.heard.Load() <= sent && time.Duration(sinceStart()-sent) >= hangTimeout
+	hangs := false
+	defer func() { // after the lock is given back: a log may block
+		if hangs {
+			b.log.Warn("broker does not answer, closing its connections", "broker", of.address, "silent", hangTimeout)
+		}
+	}()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, open := of.open[c]
 	switch {
 	case !open: // closed already
 	case errors.Is(err, context.DeadlineExceeded) && silent:
-		b.log.Warn("broker does not answer, closing its connections", "broker", of.address, "silent", hangTimeout)
+		hangs = true
 		b.skip(of.address)
 		of.closeAll()
 	case ended:

@@ -106,7 +106,9 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id}
 	if joined.LeaderID == m.id {
 		if req.Assignments, g.assigned, err = m.assign(ctx, joined.Members); err != nil {
-			m.leave(ctx) // another member may be able to lead
+			leaving, cancel := context.WithTimeout(ctx, requestTimeout)
+			m.leave(leaving) // another member may be able to lead
+			cancel()
 			return nil, err
 		}
 	}
@@ -172,6 +174,9 @@ func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMem
 				continue
 			}
 			found, err := m.cluster.fresh(ctx, name)
+			if err == nil && found.code != 0 && found.code != kafka.UnknownTopicOrPartition {
+				err = found.code
+			}
 			if err != nil {
 				return nil, 0, fmt.Errorf("topic %s: %w", name, err)
 			}

@@ -103,6 +103,9 @@ func (t *topology) lookup(ctx context.Context, names []string, enough func(topic
 	if ok {
 		return found, nil
 	}
+	// While the brokers hang, many may wait for the lock.
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	select {
 	case t.refreshLock <- struct{}{}:
 	case <-ctx.Done():
