@@ -60,7 +60,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "another append is begun after the partition was revoked",
-		edits: []edit{{"internal/send/sender.go", "		if ctx.Err() != nil {\n			return ctx.Err()\n		}\n		at,", "		at,"}},
+		edits: []edit{{"internal/send/sender.go", "		if ctx.Err() != nil {\n			return ctx.Err()\n		}\n		if end,", "		if end,"}},
 		pkg:   "internal/send", run: "TestAppend_StartsNothing", says: "want the one that was in flight",
 	},
 	{
@@ -70,7 +70,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a partition without a leader holds up the others of its topic",
-		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			l.sendPart(flight{s, began}, send.Destination{Topic: topic, Partition: p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, began})\n			then(s.Append(ctx, send.Destination{Topic: topic, Partition: p}, part))\n			cancel()\n		}\n"}},
+		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			// The loop may have been busy since the look-up.\n			l.sendPart(flight{s, time.Now()}, send.Destination{Topic: topic, Partition: p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, time.Now()})\n			then(s.Append(ctx, send.Destination{Topic: topic, Partition: p}, part))\n			cancel()\n		}\n"}},
 		pkg:   "internal/partition", run: "TestSend_APartition", says: "Send: after 5s",
 	},
 	{
