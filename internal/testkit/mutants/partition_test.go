@@ -71,7 +71,7 @@ var partitionMutants = []mutant{
 	{
 		name:  "a partition without a leader holds up the others of its topic",
 		edits: []edit{{"internal/partition/appends.go", "		for p, part := range parts {\n			// The loop may have been busy since the look-up.\n			l.sendPart(flight{s, time.Now()}, send.Destination{Topic: topic, Partition: p}, part, then)\n		}\n", "		for p, part := range parts {\n			ctx, cancel := l.limit(flight{s, time.Now()})\n			then(s.Append(ctx, send.Destination{Topic: topic, Partition: p}, part))\n			cancel()\n		}\n"}},
-		pkg:   "internal/partition", run: "TestSend_APartition", says: "Send: after 5s",
+		pkg:   "internal/partition", run: "TestSend_APartition", says: "Send: acked after 5s",
 	},
 	{
 		name:  "a topic that accepts no records is tried in each turn",
