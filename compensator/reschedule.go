@@ -31,8 +31,8 @@ type databaseClock struct{ at, read time.Time }
 
 func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
 
-// newSender returns a Sender that tries a partition that accepts no records again each second: when all
-// buckets fail, nothing else is left to do.
+// newSender returns a Sender whose partitions rest for a second at most. If all buckets fail, the
+// rescheduler can only try again.
 func newSender(log Appender, logger *slog.Logger) *send.Sender {
 	return send.New(send.Options{Log: log, Group: log.GroupByKey, MaxRest: time.Second, Logger: logger})
 }

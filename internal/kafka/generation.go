@@ -80,7 +80,7 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 			heard = sent
 			revoke()
 		case evicted(err), time.Since(heard) >= sessionTimeout:
-			g.log.Warn("the coordinator has ended this membership, or does not answer: joining again", "silent", time.Since(heard).Round(time.Millisecond), "err", err)
+			g.log.Warn("membership in the group ended, joining again", "last_heartbeat", heard, "err", err)
 			revoke()
 			return
 		}

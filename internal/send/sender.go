@@ -42,8 +42,8 @@ import (
 // MaxTime is the time limit that callers set for an append: as long as one request may take.
 const MaxTime = 5 * time.Second
 
-// minRequest is how much of its time an append must have left for a further request. A request that is
-// cut off may have been written, and its records are written again.
+// minRequest is the shortest time that an append leaves for a further request. If the deadline cuts a
+// request off, Kafka may have written its records, and the caller sends them again.
 const minRequest = 2 * time.Second
 
 // probeRecords is how many records the first request to a partition has that failed before. If

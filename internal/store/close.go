@@ -272,20 +272,17 @@ func (c *closing) lockOrders(ids []string) error {
 	return nil
 }
 
-// notInTable returns the ids of which a table has no row. An order whose row exists and was skipped is
-// contended: a search in the next table would not find it.
+// notInTable returns the ids that have no row in a table. An id whose row exists, but was skipped because
+// of a lock, is contended. The next table does not have its row either.
 func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, found := c.orders[id]; return found })
 	if len(ids) == 0 || c.locks != skipLocked {
 		return ids, nil
 	}
-	err := eachRow(c.tx, t.exists, []any{c.s.q.args(ids)}, func(rows *sql.Rows) error {
-		var id string
-		err := rows.Scan(&id)
-		if slices.Contains(ids, id) { // not an order of the batch that the collation matches
+	err := c.s.existing(c.tx, t, ids, func(id string) {
+		if slices.Contains(ids, id) { // the collation may also match another order of the batch
 			c.contended[id] = true
 		}
-		return err
 	})
 	return slices.DeleteFunc(ids, func(id string) bool { return c.contended[id] }), err
 }

@@ -26,9 +26,9 @@ const (
 // errRowLocked is the error of a Contended order that was left out of a batch.
 var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, one of its lines, or the row of one of its SKUs", orderclose.ErrContended)
 
-// lockedKeys remembers orders, or SKUs, of which another transaction recently locked a line, or the row. Without
-// it, one transaction that hangs would cost each batch with such an order a lock wait, and
-// another wait for each half of the batch. Safe for concurrent use.
+// lockedKeys remembers the orders with a line, or the SKUs with a row, that another transaction recently
+// locked. Without it, each batch with such an order would wait for the lock, and each half of the batch
+// would wait again. Safe for concurrent use.
 type lockedKeys struct {
 	mu    sync.Mutex
 	until map[string]time.Time

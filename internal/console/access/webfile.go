@@ -221,7 +221,8 @@ func (c *webConfig) serveTLS(file *web.Config, dir string) error {
 		return errSANs
 	}
 	c.certificates = c.tls.ClientAuth >= tls.VerifyClientCertIfGiven
-	// A resumed connection is not asked for its SANs again: the user stays in for the 7 days of a ticket.
+	// TLS does not check the SANs of a resumed connection. With tickets, a user whose SAN was removed could
+	// connect for 7 days more.
 	c.tls.SessionTicketsDisabled = c.tls.VerifyPeerCertificate != nil
 	if c.certificates && c.tls.ClientCAs == nil { // otherwise each CA that the system trusts could name operators
 		return errCA
