@@ -135,6 +135,7 @@ type tab struct {
 	t     testing.TB
 	ctx   context.Context
 	base  string        // of the console, without a slash at the end
+	width int64         // of the screen, in pixels
 	limit time.Duration // of each step
 
 	mu        sync.Mutex
@@ -178,9 +179,10 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.handle))
 	b.ctx = ctx
 	t.Cleanup(cancel)
-	width, height := int64(1200), int64(900)
+	height := int64(900)
+	b.width = 1200
 	if l.phone {
-		width, height = 390, 844
+		b.width, height = 390, 844
 	}
 	scheme, motion := "light", "no-preference"
 	if l.dark {
@@ -195,7 +197,7 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 	b.do("emulate a reader",
 		command(security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: at.Scheme == "https"}),
 		command(emulation.SetUserAgentOverride, emulation.SetUserAgentOverrideParams{UserAgent: userAgent, AcceptLanguage: cmp.Or(l.lang, "en")}),
-		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: l.phone}),
+		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: b.width, Height: height, DeviceScaleFactor: 1, Mobile: l.phone}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion},
 		}}),
