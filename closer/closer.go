@@ -84,7 +84,7 @@ type Store interface {
 	//
 	//   - orderclose.ErrUnavailable: the store. The batch is retried. If one order alone gets
 	//     this error several times while the store closes other orders, that order has failed,
-	//     unless the error also wraps orderclose.ErrStoreDown.
+	//     unless the error also wraps orderclose.ErrNoOrderAtFault.
 	//   - orderclose.ErrContended: a locked row. The closer searches for its order, which
 	//     becomes Contended and is tried again after 3 s.
 	//   - any other error: an order of the batch. The closer searches for the order and retries

@@ -41,7 +41,7 @@ type calls struct {
 
 // call returns the result of f. If f does not answer within the limit, the error wraps errNoAnswer and
 // orderclose.ErrUnavailable. If f ignores the end of its context too, call calls onHang; the error
-// then also wraps orderclose.ErrStoreDown. what names the call.
+// then also wraps orderclose.ErrNoOrderAtFault. what names the call.
 func call[T any](ctx context.Context, c *calls, what string, limit time.Duration, f func(ctx context.Context) (T, error)) (result T, err error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -65,7 +65,7 @@ func call[T any](ctx context.Context, c *calls, what string, limit time.Duration
 		return a.result, a.err
 	case <-hang.C:
 		c.onHang(what + " hangs and ignores the end of its context")
-		return result, fmt.Errorf("%w: %w: %s: %w, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrStoreDown, what, errNoAnswer)
+		return result, fmt.Errorf("%w: %w: %s: %w, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, what, errNoAnswer)
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *brokenStore) Now(ctx context.Context) (time.Time, error) {
 
 func (s *brokenStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if s.closes != nil {
-		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, s.closes)
+		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, s.closes)
 	}
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }

@@ -29,7 +29,7 @@ type batch struct {
 // of at most Options.Batch orders, several at the same time.
 func (b *batch) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if b.lastErr != nil && time.Since(b.began) > maxSearch {
-		return nil, orderclose.ErrStoreDown
+		return nil, orderclose.ErrNoOrderAtFault
 	}
 	var ids []string
 	for _, r := range requests {
@@ -60,7 +60,7 @@ func (b *batch) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 		b.storeErr = retry.Catch(func() error { return b.settle(ctx, path, requests, answers) })
 	}
 	if b.storeErr != nil {
-		return nil, orderclose.ErrStoreDown
+		return nil, orderclose.ErrNoOrderAtFault
 	}
 	return b.of(requests), err
 }

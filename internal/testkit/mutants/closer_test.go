@@ -129,7 +129,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an order for which the payment provider has no answer keeps others pending",
-		edits: []edit{{"closer/payment/batch.go", "err = retry.WithCauses(b.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrStoreDown"}},
+		edits: []edit{{"closer/payment/batch.go", "err = retry.WithCauses(b.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrNoOrderAtFault"}},
 		pkg:   "closer/payment", run: "TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending", says: "status 0, bad: false",
 	},
 	{

@@ -76,7 +76,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "a close without its event",
-		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
+		edits: []edit{{"internal/store/closing.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",
 	},
 	{
