@@ -36,11 +36,11 @@ const (
 	// keep that time after the clock is corrected.
 	wrongClockSkew = 30 * time.Second
 
-	// maxRetries is how often an order that could not be closed is retried: after 1, 2
+	// maxOrderRetries is how often an order that could not be closed is retried: after 1, 2
 	// and 4 minutes. In that time a lagging replica catches up, and an operator may fix a
 	// wrong row. Then the order becomes a dead letter.
-	maxRetries = 3
-	retryBase  = time.Minute
+	maxOrderRetries = 3
+	retryBase       = time.Minute
 	// pendingFor is how long a payment may stay unknown, counted from the provider's
 	// first answer that it does not know. The provider is asked again after 1, 2, 4, 8
 	// and then every 15 minutes.
@@ -114,10 +114,10 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	return failed(r, causeFailed, fmt.Sprintf("the store returned the unknown verdict %q", o.Verdict), jitter)
 }
 
-// failed schedules a retry, or gives the order up after maxRetries.
+// failed schedules a retry, or gives the order up after maxOrderRetries.
 func failed(r wire.Record, cause, detail string, jitter float64) decision {
 	d := decision{action: giveUp, cause: cause, detail: detail}
-	if r.Attempt < maxRetries {
+	if r.Attempt < maxOrderRetries {
 		d.action, d.retry, d.wait = schedule, true, addJitter(retryBase<<r.Attempt, jitter)
 		r.Attempt++
 		r.Cause = cause

@@ -34,7 +34,7 @@
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
 //	postpone.go                                 moving due times to later
 //	outbox.go                                   the outboxes of events and of schedules
-//	categories.go, counts.go                    the categories of orders, and how many are due when
+//	categories.go, counts.go                    the categories of orders, and how many have which state
 //	history.go, historymapped.go                all rows of one order
 //	audit.go, closedpage.go, stockcheck.go      the rows of many orders, and the sums of the stock
 //	migrate.go                                  the schema's versions

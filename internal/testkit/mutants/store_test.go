@@ -102,7 +102,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "an order pays for a store that fails at random",
-		edits: []edit{{"internal/bisect/suspects.go", "	if len(s.pending) <= maxPending {", "	if len(s.pending) >= 0 {"}},
+		edits: []edit{{"internal/bisect/suspects.go", "	if len(s.sinceAnswer) <= maxChargeable {", "	if len(s.sinceAnswer) >= 0 {"}},
 		pkg:   "internal/bisect", run: "TestCulprits_BlamesHardlyAny", says: "are blamed once",
 	},
 	{
