@@ -142,7 +142,7 @@ func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
 // batch, nil if there are no rows, and the number of rows that were read. The error
 // is the database's. If the published rows could not be deleted, undeleted holds them.
 func (w *worker) dispatch(ctx context.Context, from int64) (b *batch, n int, err error) {
-	ctx, cancel := retry.Linger(ctx, stopTimeout)
+	ctx, cancel := retry.WithFinishTime(ctx, stopTimeout)
 	defer cancel()
 	n, err = w.store.Dispatch(ctx, w.outbox, from, w.batchSize, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
 		b = &batch{rows: rows}

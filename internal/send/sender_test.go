@@ -42,7 +42,7 @@ func group(_ context.Context, topic string, records []wire.RawRecord) (map[int][
 }
 
 func newSender(f fakeLog) *Sender {
-	return New(Options{Log: f, Group: group, Linger: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	return New(Options{Log: f, Group: group, FinishTime: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 }
 
 func records(keys ...string) []wire.RawRecord {
