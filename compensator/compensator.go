@@ -82,9 +82,9 @@ type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Log stores when sweeps finished. All processes that sweep the same orders share one
-// Log.
-type Log interface {
+// SweepLog stores when sweeps finished. All processes that sweep the same orders share one
+// SweepLog.
+type SweepLog interface {
 	// LastSweep returns when the last sweep of that name finished, zero if never, and
 	// the current time, both by the same clock.
 	LastSweep(ctx context.Context, name string) (finished, now time.Time, err error)
@@ -118,11 +118,11 @@ var errAlreadyDone = errors.New("another process has finished it")
 type Options struct {
 	Store Store
 	// Name identifies the orders that are swept. Compensators with the same Name and
-	// Log share one sweep per period. At most 249 ASCII characters.
+	// SweepLog share one sweep per period. At most 249 ASCII characters.
 	Name string
-	// Log stores when sweeps finished. Without one each Compensator remembers its own
+	// SweepLog stores when sweeps finished. Without one each Compensator remembers its own
 	// sweeps, and sweeps when it starts.
-	Log Log
+	SweepLog SweepLog
 	// Lock keeps other processes from sweeping at the same time. Without one every
 	// process sweeps, which is harmless but costs database time.
 	Lock     Lock
@@ -152,7 +152,7 @@ type Options struct {
 	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
-	// OnHang is called with the reason when a call of the Store, Log or Lock ignores the end of its
+	// OnHang is called with the reason when a call of the Store, SweepLog or Lock ignores the end of its
 	// context. The process should end then, because the call cannot be stopped. OnHang may return: the
 	// sweep fails, and its lock is released. Default: panic.
 	OnHang func(why string)
@@ -196,8 +196,8 @@ func New(o Options) (*Compensator, error) {
 			return nil, err
 		}
 	}
-	if o.Log == nil {
-		o.Log = &ownLog{clock: o.Store}
+	if o.SweepLog == nil {
+		o.SweepLog = &ownLog{clock: o.Store}
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("compensator: " + why) }
@@ -212,11 +212,11 @@ func New(o Options) (*Compensator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
-	calls := &calls{store: o.Store, log: o.Log, onHang: o.OnHang, logger: o.Logger}
+	calls := &calls{store: o.Store, log: o.SweepLog, onHang: o.OnHang, logger: o.Logger}
 	if o.Control != nil {
 		calls.due = o.Control.Store
 	}
-	o.Store, o.Log = calls, calls
+	o.Store, o.SweepLog = calls, calls
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
 		limit = rate.Inf
@@ -249,7 +249,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 // tick sweeps if a sweep is due, and returns the time until the next call.
 func (c *Compensator) tick(ctx context.Context) time.Duration {
 	c.checkLock(ctx)
-	finished, now, err := c.o.Log.LastSweep(ctx, c.o.Name)
+	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
 	if err != nil {
 		if ctx.Err() == nil {
 			c.o.Logger.Error("last sweep unknown, will retry", "in", c.schedule.pollInterval(), "err", err)
@@ -277,7 +277,7 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 // stillDue is called under the lock, because another process may have swept
 // meanwhile.
 func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
-	finished, now, err := c.o.Log.LastSweep(ctx, c.o.Name)
+	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
 	return err == nil && c.schedule.due(finished, now), err
 }
 
@@ -349,7 +349,7 @@ func (c *Compensator) report(r Report, err error) {
 	}
 }
 
-// ownLog is a Log in memory, for one process.
+// ownLog is a SweepLog in memory, for one process.
 type ownLog struct {
 	clock interface {
 		Now(ctx context.Context) (time.Time, error)
@@ -358,7 +358,7 @@ type ownLog struct {
 	finished time.Time
 }
 
-// LastSweep implements Log.
+// LastSweep implements SweepLog.
 func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Time, err error) {
 	now, err = l.clock.Now(ctx)
 	l.mu.Lock()
@@ -366,7 +366,7 @@ func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Ti
 	return l.finished, now, err
 }
 
-// SweepFinished implements Log.
+// SweepFinished implements SweepLog.
 func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
 	now, err := l.clock.Now(ctx)
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 // again. Package pipeline fills it; other programs cannot. All fields but ReplayTopic and
 // Lock are required.
 type Control struct {
-	Kafka    Kafka
-	Store    DueStore
-	Appender Appender
-	Group    string                    // consumer group that holds the position in Topic
-	Topic    string                    // the control topic, with one partition
-	Buckets  func() orderclose.Buckets // the buckets in use now
+	Kafka     Kafka
+	Store     DueStore
+	Producers send.KeyedProducers
+	Group     string                    // consumer group that holds the position in Topic
+	Topic     string                    // the control topic, with one partition
+	Buckets   func() orderclose.Buckets // the buckets in use now
 	// CloseTopic and ReplayTopic hold records of orders that were due already.
 	CloseTopic, ReplayTopic string
 	MaxDelay                func() time.Duration // the current maximum delay
@@ -53,17 +53,9 @@ type DueStore interface {
 	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// Appender is the part of Kafka that a Compensator appends records with. Package pipeline fills it;
-// other programs cannot implement it.
-type Appender interface {
-	send.Log
-	// GroupByKey groups records by the partition for their key, and keeps their order.
-	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-}
-
 func (k *Control) check() error {
-	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
-		return errors.New("compensator: Control needs Kafka, Store, Appender, Group, Topic, Buckets, CloseTopic and MaxDelay")
+	if k.Kafka == nil || k.Store == nil || k.Producers == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
+		return errors.New("compensator: Control needs Kafka, Store, Producers, Group, Topic, Buckets, CloseTopic and MaxDelay")
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (h *fakeHistory) take() []wire.Sweep {
 }
 
 func (h *fakeHistory) history() *History {
-	return &History{Log: h, Topic: "control", Holder: "shop/17"}
+	return &History{Appender: h, Topic: "control", Holder: "shop/17"}
 }
 
 // own is an Investigator with a cause of its own.
@@ -180,7 +180,7 @@ func TestHistory_SaysWhyASweepWasStarted(t *testing.T) {
 			h := &fakeHistory{}
 			k := &fakeControl{position: -1, told: []wire.Lost{{Topic: "delay_5m", Last: 5}, {Topic: "delay_5m", Last: 7}}}
 			l := newListener(newCompensator(t, Options{Store: newStore(0), History: h.history(), Control: &Control{
-				Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
+				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
 				Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
 			}}))
 			if err := l.poll(t.Context()); err != nil {

@@ -36,7 +36,7 @@ func newListener(c *Compensator) *listener {
 		c: c, k: k, used: usedBuckets{}, swept: make(chan sweepResult, 1),
 		topic: controlTopic{kafka: k.Kafka, group: k.Group, name: k.Topic},
 		rescheduler: rescheduler{
-			store: c.calls, sender: newSender(k.Appender, c.o.Logger), buckets: k.Buckets, closeTopic: k.CloseTopic,
+			store: c.calls, sender: newSender(k.Producers, c.o.Logger), buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
 			logger: c.o.Logger, count: c.metrics.Rescheduled,
 		},

@@ -33,8 +33,8 @@ func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
 
 // newSender returns a Sender whose partitions rest for a second at most. If all buckets fail, the
 // rescheduler can only try again.
-func newSender(log Appender, logger *slog.Logger) *send.Sender {
-	return send.New(send.Options{Log: log, Group: log.GroupByKey, MaxRest: time.Second, Logger: logger})
+func newSender(kafka send.KeyedProducers, logger *slog.Logger) *send.Sender {
+	return send.New(send.Options{Producers: kafka, Group: kafka.GroupByKey, MaxRest: time.Second, Logger: logger})
 }
 
 // rescheduler schedules again the orders whose records may be lost. It belongs to one

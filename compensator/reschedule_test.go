@@ -118,7 +118,7 @@ func listening(t *testing.T, n int, told wire.Lost, test func(k *manyOpen, s *fa
 		c := newCompensator(t, Options{
 			Store: s, Rate: 2, PageSize: 20, Name: "order-close",
 			Control: &Control{
-				Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return 30 * 24 * time.Hour },
+				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return 30 * 24 * time.Hour },
 				Buckets: func() orderclose.Buckets {
 					return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_12h", Length: 12 * time.Hour}}
 				},
@@ -200,7 +200,7 @@ func TestListen_ANewBucketIsNoLoss(t *testing.T) {
 	})
 }
 
-// appenderFunc is an Appender with three partitions in every topic.
+// appenderFunc is a send.KeyedProducers with three partitions in every topic.
 type appenderFunc func(topic string, records []wire.RawRecord) error
 
 func (f appenderFunc) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
@@ -220,7 +220,7 @@ func (f appenderFunc) Idempotent(func(), func(int)) wire.AppendFunc {
 func TestRescheduler_PicksTheNextSmallerBucketForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing := map[string]bool{}
-		var log Appender = appenderFunc(func(topic string, _ []wire.RawRecord) error {
+		log := appenderFunc(func(topic string, _ []wire.RawRecord) error {
 			if failing[topic] {
 				return errors.New("no leader")
 			}

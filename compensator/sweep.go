@@ -79,7 +79,7 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		return err
 	}
 	c.lastFailed = s.failed
-	return c.o.Log.SweepFinished(ctx, c.o.Name)
+	return c.o.SweepLog.SweepFinished(ctx, c.o.Name)
 }
 
 // sweepAll closes all overdue orders. It starts where the last sweep gave up. So the orders

@@ -32,7 +32,7 @@ type worker struct {
 func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	logger := o.Logger.With("outbox", k.Outbox)
 	skipped, quarantine := &skippedRows{}, newQuarantine()
-	sender := send.New(send.Options{Log: o.Log, Group: o.Log.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
+	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
 		workers[i] = &worker{

@@ -28,7 +28,7 @@ func newSenders(l *Loop) (sender, patient *send.Sender) {
 	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return l.stage.Log.GroupForClaim(ctx, l.Claim, topic, records)
 	}
-	o := send.Options{Log: l.stage.Log, Group: group, FinishTime: retry.FinishTime, Repeated: l.stage.Metrics.Repeated, Logger: l.Logger}
+	o := send.Options{Producers: l.stage.Log, Group: group, FinishTime: retry.FinishTime, Repeated: l.stage.Metrics.Repeated, Logger: l.Logger}
 	return send.New(o), send.New(o)
 }
 

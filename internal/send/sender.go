@@ -54,16 +54,24 @@ const probeRecords = 100
 // partition.
 type GroupFunc func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 
-// Log makes producers; kafka.Cluster implements it.
-type Log interface {
+// Producers makes producers; kafka.Cluster implements it.
+type Producers interface {
 	// Idempotent returns an append function for one goroutine, with a producer id of its own. It calls
 	// repeated with the number of records that may have been written twice. Both may be nil.
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
-// Options of a Sender. Log, Group and Logger are required.
+// KeyedProducers also finds the partitions of records by their keys. kafka.Cluster, which is Kafka of
+// pipeline.Connections, implements it.
+type KeyedProducers interface {
+	Producers
+	// GroupByKey is a GroupFunc: a record goes to the partition for its key.
+	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+}
+
+// Options of a Sender. Producers, Group and Logger are required.
 type Options struct {
-	Log        Log
+	Producers  Producers
 	Group      GroupFunc
 	FinishTime time.Duration     // how long a request in flight may take after the context of its append was cancelled
 	MinRest    time.Duration     // how long a partition rests after one failed append, doubled by each further one; default MinRest
@@ -177,7 +185,7 @@ func (s *Sender) request(ctx, finishing context.Context, to Destination, r *Resu
 	defer s.mu.Unlock()
 	produce := s.producers[to]
 	if produce == nil {
-		produce = s.o.Log.Idempotent(nil, s.o.Repeated)
+		produce = s.o.Producers.Idempotent(nil, s.o.Repeated)
 		s.producers[to] = produce
 	}
 	return func(records []wire.RawRecord) error {

@@ -66,7 +66,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
 		}
 		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.world.Store}, Log: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			Store: killed{r.world.Store}, Kafka: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 		})
 		if err != nil {
 			t.Fatal(err)
