@@ -262,7 +262,7 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 		return c.schedule.wait(now)
 	}
 	began := time.Now()
-	r, err := c.hold(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.workOnce(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 	if err == nil {
 		c.metrics.LastSweep(r.StartedAt.Add(r.Took()))
 	}
@@ -285,22 +285,22 @@ func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 // The report is valid also if an error ended the sweep early. The error wraps ErrHeld
 // if another process is sweeping.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	r, err := c.hold(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.workOnce(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 	c.record(ctx, wire.SweepOnce, r, err)
 	return r, err
 }
 
-// hold runs work under the lock, or without the lock if it is unavailable, and
-// reports the result. If wanted is set, hold calls it under the lock and does nothing
+// workOnce runs work under the lock, or without the lock if it is unavailable, and
+// reports the result. If wanted is set, workOnce calls it under the lock and does nothing
 // if it returns false.
-func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
+func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	if !c.busy.TryLock() {
 		c.metrics.SweepSkipped(skippedRunning)
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
 	defer c.busy.Unlock()
 	r := Report{DryRun: dryRun}
-	do := func(ctx context.Context, lock string) error {
+	do := func(ctx context.Context, lockState string) error {
 		if wanted != nil {
 			if ok, err := wanted(ctx); err != nil {
 				return err
@@ -308,7 +308,7 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 				return errAlreadyDone
 			}
 		}
-		r.Lock = lock
+		r.Lock = lockState
 		began := time.Now()
 		c.metrics.Sweeping(began)
 		defer c.metrics.Sweeping(time.Time{})

@@ -60,12 +60,12 @@ func (k *Control) check() error {
 	return nil
 }
 
-// reach returns how far ahead the orders of the lost records may have been due. For a
+// dueWithin returns how far ahead the orders of the lost records may have been due. For a
 // bucket this is the length of the next larger open bucket, and for the largest bucket and
 // for an unknown topic the maximum delay. Orders in the close and the replay topic
 // were due already. An empty log of an unknown topic belongs to a bucket that is being
 // added: relays serve it before records are appended to it.
-func (k *Control) reach(lost notice, buckets orderclose.Buckets) time.Duration {
+func (k *Control) dueWithin(lost notice, buckets orderclose.Buckets) time.Duration {
 	if lost.Topic == k.CloseTopic || lost.Topic == k.ReplayTopic {
 		return 0
 	}
@@ -92,8 +92,8 @@ const formerListTime = time.Hour
 type usedBuckets map[usedBucket]time.Time
 
 type usedBucket struct {
-	topic         string
-	length, reach time.Duration
+	topic             string
+	length, dueWithin time.Duration
 }
 
 // mayHoldRecords reports whether records that were put into the bucket until last may still be there.
@@ -104,18 +104,18 @@ func (b usedBucket) mayHoldRecords(last, now time.Time) bool {
 // update notes the list in use now. It forgets buckets in which no record can be any more.
 func (u usedBuckets) update(k *Control, buckets orderclose.Buckets, now time.Time) {
 	for _, b := range buckets {
-		u[usedBucket{b.Topic, b.Length, k.reach(notice{Lost: wire.Lost{Topic: b.Topic}}, buckets)}] = now
+		u[usedBucket{b.Topic, b.Length, k.dueWithin(notice{Lost: wire.Lost{Topic: b.Topic}}, buckets)}] = now
 	}
 	maps.DeleteFunc(u, func(b usedBucket, last time.Time) bool { return !b.mayHoldRecords(last, now) })
 }
 
-// reach returns the longest Control.reach of the lists that were in use since a lost record was put
+// dueWithin returns the longest Control.dueWithin of the lists that were in use since a lost record was put
 // into its bucket. buckets is the list in use now.
-func (u usedBuckets) reach(k *Control, lost notice, buckets orderclose.Buckets, now time.Time) time.Duration {
-	longest := k.reach(lost, buckets)
+func (u usedBuckets) dueWithin(k *Control, lost notice, buckets orderclose.Buckets, now time.Time) time.Duration {
+	longest := k.dueWithin(lost, buckets)
 	for b, last := range u {
 		if b.topic == lost.Topic && b.mayHoldRecords(last, now) {
-			longest = max(longest, b.reach)
+			longest = max(longest, b.dueWithin)
 		}
 	}
 	return longest

@@ -302,7 +302,7 @@ func TestRescheduler_LeavesARefusedOrderToTheSweep(t *testing.T) {
 			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 20, logger: slog.New(slog.DiscardHandler),
 			count: func(orders int) { scheduled += orders },
 		}
-		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{reach: 240 * time.Hour} })
+		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })
 		if err != nil || scheduled != 49 {
 			t.Errorf("%d orders scheduled, %v; want 49", scheduled, err)
 		}
@@ -325,7 +325,7 @@ func TestRescheduler_ContinuesAfterAnErrorAndBeginsAgainAfterALoss(t *testing.T)
 			count: func(orders int) { scheduled += orders },
 		}
 		run := func() error {
-			return s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{reach: 240 * time.Hour} })
+			return s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })
 		}
 		if err := run(); err == nil || scheduled != 20 {
 			t.Fatalf("%d orders scheduled, %v; want 20 and an error", scheduled, err)
