@@ -16,9 +16,11 @@
 //	worker.go       which batch is read when
 //	walk.go         reading past rows that were skipped
 //	undeleted.go    rows that are published and not yet deleted
-//	publish.go      one batch: to Kafka by internal/send, or to the dead letters; batch.go says what became of its rows
+//	publish.go      one batch: to Kafka by internal/send, or to the dead letters
+//	rowbatch.go     what became of the rows of a batch
 //	quarantine.go   rows that can be neither published nor dead-lettered
 //	decide.go       how long to pause (pure)
+//	metrics.go      metrics
 package outbox
 
 import (
