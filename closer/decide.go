@@ -23,9 +23,9 @@ const (
 	// blockedWait is the wait of an order that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
-	// notDueRounds is how often a record may come too early for the same due time before
-	// it must wait longer than the remaining time. Each further round waits longer, so
-	// that two clocks that disagree do not send the record in circles.
+	// After notDueRounds early arrivals for one due time, the next wait is longer than the
+	// remaining time. Each further wait is longer still, so that two clocks that disagree do not
+	// send the record in circles.
 	notDueRounds     = 2
 	notDueBackoff    = 5 * time.Second
 	notDueMaxBackoff = time.Minute
@@ -76,12 +76,17 @@ const (
 // decision is an action and its parameters.
 type decision struct {
 	action action
-	wait   time.Duration // of park and schedule: the wait from now
-	bucket time.Duration // of park: the wait in a bucket if memory has no room; 0: inBucket chooses the wait
-	record wire.Record   // of park and schedule: the record of the next round; retryRecord adds its release time and origin
-	retry  bool          // of park and schedule: the close failed or the payment is pending, so the order counts as retried
-	cause  string        // of a retry, of giveUp, and of park without a verdict or with a locked row: the reason, one word
-	detail string        // with cause: the reason, a sentence
+	// wait and record are set if the action is park or schedule: the wait from now, and the record of
+	// the next round. retryRecord adds the record's release time and origin.
+	wait   time.Duration
+	record wire.Record
+	// bucketWait may be set if the action is park: the wait in a bucket, if memory has no room. If it
+	// is 0, inBucket chooses the wait.
+	bucketWait time.Duration
+	retry      bool // the order counts as retried: its close failed, or its payment is pending
+	// cause is the reason in one word, detail the reason in a sentence. Both are set if the order is
+	// retried or given up, if it has no verdict, and if it is contended or paused.
+	cause, detail string
 }
 
 // decide returns what to do with record r after outcome o. The time at is the present by
@@ -100,7 +105,7 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.Paused:
 		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)
-		return decision{action: park, wait: wait, bucket: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
+		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
 		return pending(r, at, jitter)
 	case orderclose.NotFound:
@@ -177,7 +182,7 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	wait := max(remaining, minNotDueWait(r.NotDue))
 	tooOften := r.NotDue > notDueRounds && r.NotDue%2 == 1
 	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew {
-		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucket: wait, record: r}
+		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucketWait: wait, record: r}
 	}
 	return decision{action: schedule, wait: wait, record: r}
 }
@@ -207,7 +212,7 @@ func (d decision) inMemory() decision {
 	if d.action != schedule {
 		return d
 	}
-	d.action, d.bucket = park, d.wait
+	d.action, d.bucketWait = park, d.wait
 	if d.cause == "" || d.cause == causePending {
 		d.wait = min(d.wait, notDueMaxBackoff)
 	}
@@ -219,8 +224,8 @@ func (d decision) inMemory() decision {
 func (d decision) inBucket(jitter float64) decision {
 	d.action = schedule
 	switch {
-	case d.bucket > 0:
-		d.wait = d.bucket
+	case d.bucketWait > 0:
+		d.wait = d.bucketWait
 	case d.cause != "":
 		d.retry, d.wait = true, addJitter(blockedWait, jitter)
 		d.record.Cause = d.cause

@@ -39,7 +39,7 @@ func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, off
 // ReadLittle is Read with at most 64 KB, and waits at most 100 ms for a record. A larger first
 // batch comes whole.
 func (c *Cluster) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.identified(ctx, at)
+	at, err := c.withTopicID(ctx, at)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
