@@ -149,7 +149,7 @@ type Options struct {
 	// could not begin. May be nil.
 	Missed func([]Miss)
 	// Category returns the label value for an order's category in the metric of lateness. Each
-	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
+	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
 	// OnHang is called with the reason when a call of the Store, SweepLog or Lock ignores the end of its

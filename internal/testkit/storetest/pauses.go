@@ -8,7 +8,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var pauseClaims = []claim{
+var pausePromises = []promise{
 	{"APausedPathClosesNothing", pausedPath},
 	{"APausedCategoryDelaysItsOrdersOnly", pausedCategory},
 	{"APauseEndsByItself", pauseEnds},
