@@ -5,20 +5,29 @@
 // Sweep for a single sweep.
 //
 // Any number of Compensators may run. Each asks the database once a minute when the
-// last sweep finished, by the database's clock. period.go decides when a sweep is
-// due. If a sweep is due, the Compensator takes a lock in Redis (lock.go), asks again,
-// sweeps, and stores that it has finished. So one Compensator sweeps in each period.
+// last sweep finished, by the database's clock. If a sweep is due, the Compensator takes
+// a lock in Redis, asks again, sweeps, and stores that it has finished. So one Compensator sweeps in each period.
 // If it is killed, another takes over within two minutes: one minute until the lock
 // expires, and one until the next poll.
 //
 // A sweep pages over the orders that are overdue by more than a grace, oldest first,
-// at a limited rate (sweep.go). Closed orders are not found again, so a sweep that is
+// at a limited rate. Closed orders are not found again, so a sweep that is
 // restarted continues where it stopped.
 //
 // With a Control, a Compensator also reads the control topic. When a relay or closer
 // reports lost records, it sweeps at once and schedules again all orders whose records
 // may have been lost.
 //
+//	compensator.go    options, start and stop, and one sweep under the lock
+//	period.go         when a sweep is due
+//	sweep.go          a sweep: its pages, and what is tried again
+//	lock.go           the lock in Redis, and work without it
+//	report.go         the result of a sweep
+//	cause.go          why orders were missed
+//	calls.go          calls of the user's code: time limits, panics
+//	contract.go       checks the pages of a Store
+//	history.go        appends a record of each sweep to the control topic
+//	metrics.go        metrics
 //	listener.go       decides when to act on losses, and in which order
 //	control_topic.go  reads the notices, and keeps the position in the control topic
 //	losses.go         sums up the losses (pure)
@@ -26,9 +35,8 @@
 //	control.go        Control, which package pipeline fills
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
-// error (calls.go); the pages of a Store are checked (contract.go).
-//
-// With a History, it appends a record of each sweep to the control topic (history.go).
+// error; the pages of a Store are checked. With a History, a Compensator appends a record of each sweep
+// to the control topic.
 //
 // Correctness depends only on the Store, which closes each order once: two sweeps at the
 // same time close the same orders as one sweep. If Redis does not answer, a Compensator
