@@ -262,7 +262,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		if missing > dead || len(w.taken) < 50 || w.calls == len(w.taken) {
 			t.Errorf("%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
 		}
-		lag, err := r.kafka.Lag(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
+		lag, err := r.kafka.WaitingIn(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
 		if err != nil || lag != 0 {
 			t.Errorf("%d events are not committed, %v", lag, err)
 		}
