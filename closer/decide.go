@@ -41,12 +41,12 @@ const (
 	// wrong row. Then the order becomes a dead letter.
 	maxOrderRetries = 3
 	retryBase       = time.Minute
-	// pendingFor is how long a payment may stay unknown, counted from the provider's
+	// paymentTimeout is how long a payment may stay unknown, counted from the provider's
 	// first answer that it does not know. The provider is asked again after 1, 2, 4, 8
 	// and then every 15 minutes.
-	pendingFor  = 24 * time.Hour
-	pendingBase = time.Minute
-	pendingMax  = 15 * time.Minute
+	paymentTimeout   = 24 * time.Hour
+	paymentRetryBase = time.Minute
+	paymentRetryMax  = 15 * time.Minute
 	// jitterDivisor bounds the jitter to a tenth of a wait. Jitter keeps orders that
 	// failed together from returning together.
 	jitterDivisor = 10
@@ -60,7 +60,7 @@ const (
 	causeContended  = string(orderclose.Contended)
 	causePaused     = string(orderclose.Paused)
 	causeNoVerdict  = "no_verdict"         // the store gave this order no verdict, but gave one to others
-	causeUnresolved = "payment_unresolved" // the provider did not know for pendingFor
+	causeUnresolved = "payment_unresolved" // the provider did not know for paymentTimeout
 )
 
 // action is what happens to a record after its order was tried.
@@ -107,7 +107,7 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)
 		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
-		return pending(r, at, jitter)
+		return paymentPending(r, at, jitter)
 	case orderclose.NotFound:
 		return failed(r, causeNotFound, "the store has no such order", jitter)
 	case orderclose.Failed:
@@ -131,21 +131,21 @@ func failed(r wire.Record, cause, detail string, jitter float64) decision {
 	return d
 }
 
-// pending schedules the next question to the payment provider, until pendingFor after the
+// paymentPending schedules the next question to the payment provider, until paymentTimeout after the
 // first one. It uses up no retry. The wait is a minute plus the time that the order has
 // waited already, which doubles it each time.
-func pending(r wire.Record, at time.Time, jitter float64) decision {
+func paymentPending(r wire.Record, at time.Time, jitter float64) decision {
 	if r.PendingSince.IsZero() {
 		r.PendingSince = at
 	}
 	waited := max(at.Sub(r.PendingSince), 0)
-	if waited >= pendingFor {
+	if waited >= paymentTimeout {
 		return decision{action: giveUp, cause: causeUnresolved,
 			detail: fmt.Sprintf("the payment provider did not know for %v whether the order is paid", waited.Round(time.Second))}
 	}
 	r.Cause = causePending
-	wait := addJitter(min(waited+pendingBase, pendingMax), jitter)
-	return decision{action: schedule, retry: true, wait: min(wait, pendingFor-waited), record: r,
+	wait := addJitter(min(waited+paymentRetryBase, paymentRetryMax), jitter)
+	return decision{action: schedule, retry: true, wait: min(wait, paymentTimeout-waited), record: r,
 		cause: causePending, detail: "the payment provider does not know yet whether the order is paid"}
 }
 

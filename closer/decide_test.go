@@ -101,10 +101,10 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			}
 			least, most := retryBase<<max(failures-1, 0), (retryBase<<max(failures-1, 0))*11/10
 			if v == orderclose.PaymentPending {
-				least, most = min(pendingBase, begin.Add(pendingFor).Sub(at)), pendingMax*11/10
+				least, most = min(paymentRetryBase, begin.Add(paymentTimeout).Sub(at)), paymentRetryMax*11/10
 				if r.PendingSince.IsZero() {
 					begin = at
-					least = pendingBase
+					least = paymentRetryBase
 				}
 			}
 			switch {

@@ -24,7 +24,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a payment that stays unknown is asked about without end",
-		edits: []edit{{"closer/decide.go", "	if waited >= pendingFor {", "	if waited >= 1000*pendingFor {"}},
+		edits: []edit{{"closer/decide.go", "	if waited >= paymentTimeout {", "	if waited >= 1000*paymentTimeout {"}},
 		pkg:   "closer", run: "TestDecide_", says: "not given up after",
 	},
 	{
