@@ -19,8 +19,8 @@ type Bucket struct {
 	Draining bool
 }
 
-// Tolerance is how much shorter than the bucket's length a remaining delay may be, so
-// that Pick still chooses this bucket: a tenth of the length, at most MaxTolerance.
+// Tolerance returns by how much the bucket may be longer than the remaining delay of an order, if
+// Pick is to choose it: a tenth of the bucket's length, at most MaxTolerance.
 // Without it an order of 30 minutes that is published 20 ms after it was created would take
 // five buckets instead of one.
 func (b Bucket) Tolerance() time.Duration {

@@ -65,17 +65,17 @@ type Outcome struct {
 func (o Outcome) Remaining() time.Duration { return o.Due.Sub(o.At) }
 
 // ErrUnavailable means that the database, or the service that closes orders, does not
-// work now: it is unreachable, read-only, full or overloaded. Probably no order is at
-// fault. Retry the same orders later.
+// work now: it is unreachable, read-only, full or overloaded. Retry the same orders later.
+// ErrUnavailable alone does not clear the orders: one of them may make the store hang.
 var ErrUnavailable = errors.New("the store is unavailable")
 
-// ErrStoreDown is wrapped beside ErrUnavailable if it is certain that no order is at
+// ErrNoOrderAtFault is wrapped beside ErrUnavailable if it is certain that no order is at
 // fault: the connection was refused or lost, or the database accepts no writes. Without
-// ErrStoreDown, one order may be at fault. Such an order has failed if it gets
-// ErrUnavailable several times when it is closed alone, while other orders are closed.
-var ErrStoreDown = errors.New("no order is at fault")
+// ErrNoOrderAtFault, an order has failed if it gets ErrUnavailable several times when it is
+// closed alone, while other orders are closed.
+var ErrNoOrderAtFault = errors.New("no order is at fault")
 
-// ErrPaused is wrapped beside ErrUnavailable and ErrStoreDown while an operator has paused the
+// ErrPaused is wrapped beside ErrUnavailable and ErrNoOrderAtFault while an operator has paused the
 // closes of all orders by a path.
 var ErrPaused = errors.New("closing is paused")
 

@@ -1,7 +1,12 @@
 package orderclose_test
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +166,48 @@ func TestStructure_PackagesForOtherServicesAreLightToImport(t *testing.T) {
 					t.Errorf("%s links %s", pkg, dep)
 				}
 			}
+		}
+	}
+}
+
+// listedFiles matches a line of a package comment that says what is in one or more files.
+var listedFiles = regexp.MustCompile(`^\t(\w+\.go(?:, \w+\.go)*) +\S`)
+
+// A package comment that lists files lists each Go file of its folder once, except tests and a doc.go.
+// A list of test files is not compared.
+func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
+	files, comments := map[string][]string{}, map[string]string{} // by folder
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains(notRead, entry.Name()):
+			return fs.SkipDir
+		case entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		folder := filepath.Dir(path)
+		if entry.Name() != "doc.go" {
+			files[folder] = append(files[folder], entry.Name())
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err == nil {
+			comments[folder] += file.Doc.Text()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, comment := range comments {
+		var listed []string
+		for line := range strings.Lines(comment) {
+			if m := listedFiles.FindStringSubmatch(line); m != nil && !strings.Contains(m[1], "_test.go") {
+				listed = append(listed, strings.Split(m[1], ", ")...)
+			}
+		}
+		if slices.Sort(listed); listed != nil && !slices.Equal(listed, files[folder]) {
+			t.Errorf("the package comment of %s lists\n%v, its folder has\n%v", folder, listed, files[folder])
 		}
 	}
 }

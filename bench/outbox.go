@@ -289,7 +289,7 @@ func runDispatch(ctx context.Context, j job) error {
 	}
 	defer st.Close()
 	d, err := outbox.New(outbox.Options{
-		Store: st, Log: cluster, DeadLetterTopic: j.DeadLetter, Logger: logger,
+		Store: st, Kafka: cluster, DeadLetterTopic: j.DeadLetter, Logger: logger,
 		Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
 			return outbox.Scheduling{Buckets: orderclose.Buckets{{Topic: j.Target, Length: bucketLength}}, CloseTopic: j.DeadLetter}
 		})},

@@ -130,7 +130,7 @@ func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 				t.Errorf("%s got %+v, want its own %d", name, got, want)
 			}
 		}
-		failed := fmt.Errorf("away: %w", orderclose.ErrStoreDown)
+		failed := fmt.Errorf("away: %w", orderclose.ErrNoOrderAtFault)
 		b.release <- failed
 		if got := <-jobE; !errors.Is(got.err, failed) {
 			t.Errorf("got %+v, want the error", got)

@@ -31,7 +31,9 @@ type entry struct {
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
 	paused  bool      // the orders of its category were paused when it was tried last
-	blocked bool      // parked for another reason than a due time in the next seconds: a locked row, no verdict, or a clock that may be wrong
+	// blocked: it is parked because of a locked row, a pause, a missing verdict, or a clock that may be
+	// wrong. The other parked orders are due in the next seconds.
+	blocked bool
 }
 
 // newEntry decodes a record without the attributes: they take many times the memory of their JSON,

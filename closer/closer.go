@@ -84,7 +84,7 @@ type Store interface {
 	//
 	//   - orderclose.ErrUnavailable: the store. The batch is retried. If one order alone gets
 	//     this error several times while the store closes other orders, that order has failed,
-	//     unless the error also wraps orderclose.ErrStoreDown.
+	//     unless the error also wraps orderclose.ErrNoOrderAtFault.
 	//   - orderclose.ErrContended: a locked row. The closer searches for its order, which
 	//     becomes Contended and is tried again after 3 s.
 	//   - any other error: an order of the batch. The closer searches for the order and retries
@@ -125,7 +125,7 @@ type Options struct {
 	// Brokers is the brokers' clock, which sets append times. Default Clock.
 	Brokers func() time.Time
 	// Category returns the label value for an order's category in the metric of lateness. Each
-	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
+	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
 	// OnHang is called with the reason when a loop hangs and does not stop, or a call of the Store

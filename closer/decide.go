@@ -23,9 +23,9 @@ const (
 	// blockedWait is the wait of an order that is contended or without a verdict if
 	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
-	// notDueRounds is how often a record may come too early for the same due time before
-	// it must wait longer than the remaining time. Each further round waits longer, so
-	// that two clocks that disagree do not send the record in circles.
+	// After notDueRounds early arrivals for one due time, the next wait is longer than the
+	// remaining time. Each further wait is longer still, so that two clocks that disagree do not
+	// send the record in circles.
 	notDueRounds     = 2
 	notDueBackoff    = 5 * time.Second
 	notDueMaxBackoff = time.Minute
@@ -36,17 +36,17 @@ const (
 	// keep that time after the clock is corrected.
 	wrongClockSkew = 30 * time.Second
 
-	// maxRetries is how often an order that could not be closed is retried: after 1, 2
+	// maxOrderRetries is how often an order that could not be closed is retried: after 1, 2
 	// and 4 minutes. In that time a lagging replica catches up, and an operator may fix a
 	// wrong row. Then the order becomes a dead letter.
-	maxRetries = 3
-	retryBase  = time.Minute
-	// pendingFor is how long a payment may stay unknown, counted from the provider's
+	maxOrderRetries = 3
+	retryBase       = time.Minute
+	// paymentTimeout is how long a payment may stay unknown, counted from the provider's
 	// first answer that it does not know. The provider is asked again after 1, 2, 4, 8
 	// and then every 15 minutes.
-	pendingFor  = 24 * time.Hour
-	pendingBase = time.Minute
-	pendingMax  = 15 * time.Minute
+	paymentTimeout   = 24 * time.Hour
+	paymentRetryBase = time.Minute
+	paymentRetryMax  = 15 * time.Minute
 	// jitterDivisor bounds the jitter to a tenth of a wait. Jitter keeps orders that
 	// failed together from returning together.
 	jitterDivisor = 10
@@ -60,7 +60,7 @@ const (
 	causeContended  = string(orderclose.Contended)
 	causePaused     = string(orderclose.Paused)
 	causeNoVerdict  = "no_verdict"         // the store gave this order no verdict, but gave one to others
-	causeUnresolved = "payment_unresolved" // the provider did not know for pendingFor
+	causeUnresolved = "payment_unresolved" // the provider did not know for paymentTimeout
 )
 
 // action is what happens to a record after its order was tried.
@@ -76,12 +76,17 @@ const (
 // decision is an action and its parameters.
 type decision struct {
 	action action
-	wait   time.Duration // of park and schedule: the wait from now
-	bucket time.Duration // of park: the wait in a bucket if memory has no room; 0: inBucket chooses the wait
-	record wire.Record   // of park and schedule: the record of the next round; retryRecord adds its release time and origin
-	retry  bool          // of park and schedule: the close failed or the payment is pending, so the order counts as retried
-	cause  string        // of a retry, of giveUp, and of park without a verdict or with a locked row: the reason, one word
-	detail string        // with cause: the reason, a sentence
+	// wait and record are set if the action is park or schedule: the wait from now, and the record of
+	// the next round. retryRecord adds the record's release time and origin.
+	wait   time.Duration
+	record wire.Record
+	// bucketWait may be set if the action is park: the wait in a bucket, if memory has no room. If it
+	// is 0, inBucket chooses the wait.
+	bucketWait time.Duration
+	retry      bool // the order counts as retried: its close failed, or its payment is pending
+	// cause is the reason in one word, detail the reason in a sentence. Both are set if the order is
+	// retried or given up, if it has no verdict, and if it is contended or paused.
+	cause, detail string
 }
 
 // decide returns what to do with record r after outcome o. The time at is the present by
@@ -100,9 +105,9 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.Paused:
 		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)
-		return decision{action: park, wait: wait, bucket: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
+		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
-		return pending(r, at, jitter)
+		return paymentPending(r, at, jitter)
 	case orderclose.NotFound:
 		return failed(r, causeNotFound, "the store has no such order", jitter)
 	case orderclose.Failed:
@@ -114,10 +119,10 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	return failed(r, causeFailed, fmt.Sprintf("the store returned the unknown verdict %q", o.Verdict), jitter)
 }
 
-// failed schedules a retry, or gives the order up after maxRetries.
+// failed schedules a retry, or gives the order up after maxOrderRetries.
 func failed(r wire.Record, cause, detail string, jitter float64) decision {
 	d := decision{action: giveUp, cause: cause, detail: detail}
-	if r.Attempt < maxRetries {
+	if r.Attempt < maxOrderRetries {
 		d.action, d.retry, d.wait = schedule, true, addJitter(retryBase<<r.Attempt, jitter)
 		r.Attempt++
 		r.Cause = cause
@@ -126,21 +131,21 @@ func failed(r wire.Record, cause, detail string, jitter float64) decision {
 	return d
 }
 
-// pending schedules the next question to the payment provider, until pendingFor after the
+// paymentPending schedules the next question to the payment provider, until paymentTimeout after the
 // first one. It uses up no retry. The wait is a minute plus the time that the order has
 // waited already, which doubles it each time.
-func pending(r wire.Record, at time.Time, jitter float64) decision {
+func paymentPending(r wire.Record, at time.Time, jitter float64) decision {
 	if r.PendingSince.IsZero() {
 		r.PendingSince = at
 	}
 	waited := max(at.Sub(r.PendingSince), 0)
-	if waited >= pendingFor {
+	if waited >= paymentTimeout {
 		return decision{action: giveUp, cause: causeUnresolved,
 			detail: fmt.Sprintf("the payment provider did not know for %v whether the order is paid", waited.Round(time.Second))}
 	}
 	r.Cause = causePending
-	wait := addJitter(min(waited+pendingBase, pendingMax), jitter)
-	return decision{action: schedule, retry: true, wait: min(wait, pendingFor-waited), record: r,
+	wait := addJitter(min(waited+paymentRetryBase, paymentRetryMax), jitter)
+	return decision{action: schedule, retry: true, wait: min(wait, paymentTimeout-waited), record: r,
 		cause: causePending, detail: "the payment provider does not know yet whether the order is paid"}
 }
 
@@ -177,7 +182,7 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	wait := max(remaining, minNotDueWait(r.NotDue))
 	tooOften := r.NotDue > notDueRounds && r.NotDue%2 == 1
 	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew {
-		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucket: wait, record: r}
+		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucketWait: wait, record: r}
 	}
 	return decision{action: schedule, wait: wait, record: r}
 }
@@ -207,7 +212,7 @@ func (d decision) inMemory() decision {
 	if d.action != schedule {
 		return d
 	}
-	d.action, d.bucket = park, d.wait
+	d.action, d.bucketWait = park, d.wait
 	if d.cause == "" || d.cause == causePending {
 		d.wait = min(d.wait, notDueMaxBackoff)
 	}
@@ -219,8 +224,8 @@ func (d decision) inMemory() decision {
 func (d decision) inBucket(jitter float64) decision {
 	d.action = schedule
 	switch {
-	case d.bucket > 0:
-		d.wait = d.bucket
+	case d.bucketWait > 0:
+		d.wait = d.bucketWait
 	case d.cause != "":
 		d.retry, d.wait = true, addJitter(blockedWait, jitter)
 		d.record.Cause = d.cause

@@ -91,7 +91,7 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			v := verdicts.Draw(t, "verdict")
 			d := decide(r, orderclose.Outcome{Verdict: v, Due: epoch, At: epoch}, at, rapid.Float64Range(0, 1).Draw(t, "jitter"))
 			if d.action == giveUp {
-				if v != orderclose.PaymentPending && failures != maxRetries {
+				if v != orderclose.PaymentPending && failures != maxOrderRetries {
 					t.Fatalf("given up after %d retries", failures)
 				}
 				break
@@ -101,14 +101,14 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			}
 			least, most := retryBase<<max(failures-1, 0), (retryBase<<max(failures-1, 0))*11/10
 			if v == orderclose.PaymentPending {
-				least, most = min(pendingBase, begin.Add(pendingFor).Sub(at)), pendingMax*11/10
+				least, most = min(paymentRetryBase, begin.Add(paymentTimeout).Sub(at)), paymentRetryMax*11/10
 				if r.PendingSince.IsZero() {
 					begin = at
-					least = pendingBase
+					least = paymentRetryBase
 				}
 			}
 			switch {
-			case d.action != schedule || !d.retry || failures > maxRetries || d.record.Attempt != failures || d.record.Cause != string(v):
+			case d.action != schedule || !d.retry || failures > maxOrderRetries || d.record.Attempt != failures || d.record.Cause != string(v):
 				t.Fatalf("round %d, %s after %d failures: %+v", round, v, failures, d)
 			case d.wait < least || d.wait > most:
 				t.Fatalf("round %d, %s after %d failures waits %v, want %v to %v", round, v, failures, d.wait, least, most)

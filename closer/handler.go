@@ -117,7 +117,7 @@ func (h *handler) closeBatch(batch []*entry) {
 // may be fewer than when the batch was made. A transaction that began before a revocation
 // may finish.
 func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ctx, cancel := retry.Linger(h.loop.Ctx, retry.LingerTime)
+	ctx, cancel := retry.WithFinishTime(h.loop.Ctx, retry.FinishTime)
 	defer cancel()
 	return h.transactions.close(ctx, requests, h.replay, h.loop.Beat)
 }

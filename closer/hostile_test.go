@@ -61,7 +61,7 @@ func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
 		log, store, logs := &orderLog{}, &fakeStore{}, &testkit.LogBuffer{}
 		log.add(t, "poison-new")
 		o := orderclose.Order{ID: "poison-old", CreatedAt: time.Now(), Due: time.Now()}
-		log.put(t, toClose, wire.Record{Order: o, Release: o.Due, Attempt: maxRetries, Cause: causeFailed})
+		log.put(t, toClose, wire.Record{Order: o, Release: o.Due, Attempt: maxOrderRetries, Cause: causeFailed})
 		for i := range 18 {
 			log.add(t, fmt.Sprint("good-", i))
 		}

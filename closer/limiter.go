@@ -13,7 +13,7 @@ type limiter struct {
 	target                   time.Duration
 	minLimit, maxLimit, step int
 	limit                    int
-	fastOrders               int       // orders closed within the target since the limit last changed
+	fastOrders               int       // orders in fast transactions since the limit last changed; as many as the limit raise it
 	lastCut                  time.Time // when the limit was last lowered
 }
 

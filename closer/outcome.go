@@ -40,7 +40,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		h.loop.Done(e.message.Generation, e.message.Offset)
 	case park:
 		e.record = d.record // the due time may have moved, and a closing service uses it
-		e.blocked = d.cause != "" || d.bucket > 0
+		e.blocked = d.cause != "" || d.bucketWait > 0
 		h.buffer.park(e, now.Add(d.wait))
 	case giveUp:
 		h.loop.DeadLetter(e.message, d.cause, d.detail)

@@ -26,7 +26,7 @@ type pausableStore struct {
 func (s *pausableStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	s.calls.Add(1)
 	if s.all.Load() {
-		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, fmt.Errorf("%w until noon: maintenance", orderclose.ErrPaused))
+		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, fmt.Errorf("%w until noon: maintenance", orderclose.ErrPaused))
 	}
 	if !s.category.Load() {
 		return s.fakeStore.CloseOrders(ctx, path, requests)

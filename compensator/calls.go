@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// callTimeout is how long one call of a Store, Log or Lock may take: eight times the read
+	// callTimeout is how long one call of a Store, SweepLog or Lock may take: eight times the read
 	// timeout of one database statement.
 	callTimeout = 2 * time.Minute
 	// shortTimeout is the limit of a call of CloseOrders after one without an answer, until all orders
@@ -28,12 +28,12 @@ const (
 
 var errNoAnswer = errors.New("no answer")
 
-// calls is the Store, DueStore and Log that a Compensator uses: those of the user. It limits the time of
+// calls is the Store, DueStore and SweepLog that a Compensator uses: those of the user. It limits the time of
 // each call, turns panics into errors, and checks the pages. It is safe for concurrent use.
 type calls struct {
 	store  Store
 	due    DueStore // nil without a Control
-	log    Log
+	log    SweepLog
 	onHang func(why string)
 	logger *slog.Logger
 	hung   atomic.Bool // a call of CloseOrders had no answer, and no page has all its verdicts since
@@ -41,7 +41,7 @@ type calls struct {
 
 // call returns the result of f. If f does not answer within the limit, the error wraps errNoAnswer and
 // orderclose.ErrUnavailable. If f ignores the end of its context too, call calls onHang; the error
-// then also wraps orderclose.ErrStoreDown. what names the call.
+// then also wraps orderclose.ErrNoOrderAtFault. what names the call.
 func call[T any](ctx context.Context, c *calls, what string, limit time.Duration, f func(ctx context.Context) (T, error)) (result T, err error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -65,7 +65,7 @@ func call[T any](ctx context.Context, c *calls, what string, limit time.Duration
 		return a.result, a.err
 	case <-hang.C:
 		c.onHang(what + " hangs and ignores the end of its context")
-		return result, fmt.Errorf("%w: %w: %s: %w, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrStoreDown, what, errNoAnswer)
+		return result, fmt.Errorf("%w: %w: %s: %w, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, what, errNoAnswer)
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *calls) Probe(ctx context.Context) error {
 // MaxBatch returns how many orders the store accepts at once.
 func (c *calls) MaxBatch() int { return bisect.MaxBatch(c.store) }
 
-// LastSweep implements Log.
+// LastSweep implements SweepLog.
 func (c *calls) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
 	times, err := call(ctx, c, "the log's method LastSweep", callTimeout, func(ctx context.Context) (times [2]time.Time, err error) {
 		times[0], times[1], err = c.log.LastSweep(ctx, name)
@@ -149,7 +149,7 @@ func (c *calls) LastSweep(ctx context.Context, name string) (finished, now time.
 	return times[0], times[1], err
 }
 
-// SweepFinished implements Log.
+// SweepFinished implements SweepLog.
 func (c *calls) SweepFinished(ctx context.Context, name string) error {
 	_, err := call(ctx, c, "the log's method SweepFinished", callTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.log.SweepFinished(ctx, name)

@@ -5,20 +5,29 @@
 // Sweep for a single sweep.
 //
 // Any number of Compensators may run. Each asks the database once a minute when the
-// last sweep finished, by the database's clock. period.go decides when a sweep is
-// due. If a sweep is due, the Compensator takes a lock in Redis (lock.go), asks again,
-// sweeps, and stores that it has finished. So one Compensator sweeps in each period.
+// last sweep finished, by the database's clock. If a sweep is due, the Compensator takes
+// a lock in Redis, asks again, sweeps, and stores that it has finished. So one Compensator sweeps in each period.
 // If it is killed, another takes over within two minutes: one minute until the lock
 // expires, and one until the next poll.
 //
 // A sweep pages over the orders that are overdue by more than a grace, oldest first,
-// at a limited rate (sweep.go). Closed orders are not found again, so a sweep that is
+// at a limited rate. Closed orders are not found again, so a sweep that is
 // restarted continues where it stopped.
 //
 // With a Control, a Compensator also reads the control topic. When a relay or closer
 // reports lost records, it sweeps at once and schedules again all orders whose records
 // may have been lost.
 //
+//	compensator.go    options, start and stop, and one sweep under the lock
+//	period.go         when a sweep is due
+//	sweep.go          a sweep: its pages, and what is tried again
+//	lock.go           the lock in Redis, and work without it
+//	report.go         the result of a sweep
+//	cause.go          why orders were missed
+//	calls.go          calls of the user's code: time limits, panics
+//	contract.go       checks the pages of a Store
+//	history.go        appends a record of each sweep to the control topic
+//	metrics.go        metrics
 //	listener.go       decides when to act on losses, and in which order
 //	control_topic.go  reads the notices, and keeps the position in the control topic
 //	losses.go         sums up the losses (pure)
@@ -26,9 +35,8 @@
 //	control.go        Control, which package pipeline fills
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
-// error (calls.go); the pages of a Store are checked (contract.go).
-//
-// With a History, it appends a record of each sweep to the control topic (history.go).
+// error; the pages of a Store are checked. With a History, a Compensator appends a record of each sweep
+// to the control topic.
 //
 // Correctness depends only on the Store, which closes each order once: two sweeps at the
 // same time close the same orders as one sweep. If Redis does not answer, a Compensator
@@ -82,9 +90,9 @@ type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Log stores when sweeps finished. All processes that sweep the same orders share one
-// Log.
-type Log interface {
+// SweepLog stores when sweeps finished. All processes that sweep the same orders share one
+// SweepLog.
+type SweepLog interface {
 	// LastSweep returns when the last sweep of that name finished, zero if never, and
 	// the current time, both by the same clock.
 	LastSweep(ctx context.Context, name string) (finished, now time.Time, err error)
@@ -118,11 +126,11 @@ var errAlreadyDone = errors.New("another process has finished it")
 type Options struct {
 	Store Store
 	// Name identifies the orders that are swept. Compensators with the same Name and
-	// Log share one sweep per period. At most 249 ASCII characters.
+	// SweepLog share one sweep per period. At most 249 ASCII characters.
 	Name string
-	// Log stores when sweeps finished. Without one each Compensator remembers its own
+	// SweepLog stores when sweeps finished. Without one each Compensator remembers its own
 	// sweeps, and sweeps when it starts.
-	Log Log
+	SweepLog SweepLog
 	// Lock keeps other processes from sweeping at the same time. Without one every
 	// process sweeps, which is harmless but costs database time.
 	Lock     Lock
@@ -149,10 +157,10 @@ type Options struct {
 	// could not begin. May be nil.
 	Missed func([]Miss)
 	// Category returns the label value for an order's category in the metric of lateness. Each
-	// value is a histogram, so there must be few. Several goroutines call it at once. Default: all
+	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
 	Category func(category string) string
-	// OnHang is called with the reason when a call of the Store, Log or Lock ignores the end of its
+	// OnHang is called with the reason when a call of the Store, SweepLog or Lock ignores the end of its
 	// context. The process should end then, because the call cannot be stopped. OnHang may return: the
 	// sweep fails, and its lock is released. Default: panic.
 	OnHang func(why string)
@@ -196,8 +204,8 @@ func New(o Options) (*Compensator, error) {
 			return nil, err
 		}
 	}
-	if o.Log == nil {
-		o.Log = &ownLog{clock: o.Store}
+	if o.SweepLog == nil {
+		o.SweepLog = &ownLog{clock: o.Store}
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("compensator: " + why) }
@@ -212,11 +220,11 @@ func New(o Options) (*Compensator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)
 	}
-	calls := &calls{store: o.Store, log: o.Log, onHang: o.OnHang, logger: o.Logger}
+	calls := &calls{store: o.Store, log: o.SweepLog, onHang: o.OnHang, logger: o.Logger}
 	if o.Control != nil {
 		calls.due = o.Control.Store
 	}
-	o.Store, o.Log = calls, calls
+	o.Store, o.SweepLog = calls, calls
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
 		limit = rate.Inf
@@ -249,7 +257,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 // tick sweeps if a sweep is due, and returns the time until the next call.
 func (c *Compensator) tick(ctx context.Context) time.Duration {
 	c.checkLock(ctx)
-	finished, now, err := c.o.Log.LastSweep(ctx, c.o.Name)
+	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
 	if err != nil {
 		if ctx.Err() == nil {
 			c.o.Logger.Error("last sweep unknown, will retry", "in", c.schedule.pollInterval(), "err", err)
@@ -262,7 +270,7 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 		return c.schedule.wait(now)
 	}
 	began := time.Now()
-	r, err := c.hold(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.workOnce(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 	if err == nil {
 		c.metrics.LastSweep(r.StartedAt.Add(r.Took()))
 	}
@@ -277,7 +285,7 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 // stillDue is called under the lock, because another process may have swept
 // meanwhile.
 func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
-	finished, now, err := c.o.Log.LastSweep(ctx, c.o.Name)
+	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
 	return err == nil && c.schedule.due(finished, now), err
 }
 
@@ -285,22 +293,22 @@ func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 // The report is valid also if an error ended the sweep early. The error wraps ErrHeld
 // if another process is sweeping.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	r, err := c.hold(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
+	r, err := c.workOnce(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 	c.record(ctx, wire.SweepOnce, r, err)
 	return r, err
 }
 
-// hold runs work under the lock, or without the lock if it is unavailable, and
-// reports the result. If wanted is set, hold calls it under the lock and does nothing
+// workOnce runs work under the lock, or without the lock if it is unavailable, and
+// reports the result. If wanted is set, workOnce calls it under the lock and does nothing
 // if it returns false.
-func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
+func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	if !c.busy.TryLock() {
 		c.metrics.SweepSkipped(skippedRunning)
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
 	defer c.busy.Unlock()
 	r := Report{DryRun: dryRun}
-	do := func(ctx context.Context, lock string) error {
+	do := func(ctx context.Context, lockState string) error {
 		if wanted != nil {
 			if ok, err := wanted(ctx); err != nil {
 				return err
@@ -308,7 +316,7 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 				return errAlreadyDone
 			}
 		}
-		r.Lock = lock
+		r.Lock = lockState
 		began := time.Now()
 		c.metrics.Sweeping(began)
 		defer c.metrics.Sweeping(time.Time{})
@@ -349,7 +357,7 @@ func (c *Compensator) report(r Report, err error) {
 	}
 }
 
-// ownLog is a Log in memory, for one process.
+// ownLog is a SweepLog in memory, for one process.
 type ownLog struct {
 	clock interface {
 		Now(ctx context.Context) (time.Time, error)
@@ -358,7 +366,7 @@ type ownLog struct {
 	finished time.Time
 }
 
-// LastSweep implements Log.
+// LastSweep implements SweepLog.
 func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Time, err error) {
 	now, err = l.clock.Now(ctx)
 	l.mu.Lock()
@@ -366,7 +374,7 @@ func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Ti
 	return l.finished, now, err
 }
 
-// SweepFinished implements Log.
+// SweepFinished implements SweepLog.
 func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
 	now, err := l.clock.Now(ctx)
 	if err != nil {

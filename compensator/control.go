@@ -16,12 +16,12 @@ import (
 // again. Package pipeline fills it; other programs cannot. All fields but ReplayTopic and
 // Lock are required.
 type Control struct {
-	Kafka    Kafka
-	Store    DueStore
-	Appender Appender
-	Group    string                    // consumer group that holds the position in Topic
-	Topic    string                    // the control topic, with one partition
-	Buckets  func() orderclose.Buckets // the buckets in use now
+	Kafka     Kafka
+	Store     DueStore
+	Producers send.KeyedProducers
+	Group     string                    // consumer group that holds the position in Topic
+	Topic     string                    // the control topic, with one partition
+	Buckets   func() orderclose.Buckets // the buckets in use now
 	// CloseTopic and ReplayTopic hold records of orders that were due already.
 	CloseTopic, ReplayTopic string
 	MaxDelay                func() time.Duration // the current maximum delay
@@ -53,27 +53,19 @@ type DueStore interface {
 	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// Appender is the part of Kafka that a Compensator appends records with. Package pipeline fills it;
-// other programs cannot implement it.
-type Appender interface {
-	send.Log
-	// GroupByKey groups records by the partition for their key, and keeps their order.
-	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-}
-
 func (k *Control) check() error {
-	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
-		return errors.New("compensator: Control needs Kafka, Store, Appender, Group, Topic, Buckets, CloseTopic and MaxDelay")
+	if k.Kafka == nil || k.Store == nil || k.Producers == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
+		return errors.New("compensator: Control needs Kafka, Store, Producers, Group, Topic, Buckets, CloseTopic and MaxDelay")
 	}
 	return nil
 }
 
-// reach returns how far ahead the orders of the lost records may have been due. For a
+// dueWithin returns how far ahead the orders of the lost records may have been due. For a
 // bucket this is the length of the next larger open bucket, and for the largest bucket and
 // for an unknown topic the maximum delay. Orders in the close and the replay topic
 // were due already. An empty log of an unknown topic belongs to a bucket that is being
 // added: relays serve it before records are appended to it.
-func (k *Control) reach(lost notice, buckets orderclose.Buckets) time.Duration {
+func (k *Control) dueWithin(lost notice, buckets orderclose.Buckets) time.Duration {
 	if lost.Topic == k.CloseTopic || lost.Topic == k.ReplayTopic {
 		return 0
 	}
@@ -100,8 +92,8 @@ const formerListTime = time.Hour
 type usedBuckets map[usedBucket]time.Time
 
 type usedBucket struct {
-	topic         string
-	length, reach time.Duration
+	topic             string
+	length, dueWithin time.Duration
 }
 
 // mayHoldRecords reports whether records that were put into the bucket until last may still be there.
@@ -112,18 +104,18 @@ func (b usedBucket) mayHoldRecords(last, now time.Time) bool {
 // update notes the list in use now. It forgets buckets in which no record can be any more.
 func (u usedBuckets) update(k *Control, buckets orderclose.Buckets, now time.Time) {
 	for _, b := range buckets {
-		u[usedBucket{b.Topic, b.Length, k.reach(notice{Lost: wire.Lost{Topic: b.Topic}}, buckets)}] = now
+		u[usedBucket{b.Topic, b.Length, k.dueWithin(notice{Lost: wire.Lost{Topic: b.Topic}}, buckets)}] = now
 	}
 	maps.DeleteFunc(u, func(b usedBucket, last time.Time) bool { return !b.mayHoldRecords(last, now) })
 }
 
-// reach returns the longest Control.reach of the lists that were in use since a lost record was put
+// dueWithin returns the longest Control.dueWithin of the lists that were in use since a lost record was put
 // into its bucket. buckets is the list in use now.
-func (u usedBuckets) reach(k *Control, lost notice, buckets orderclose.Buckets, now time.Time) time.Duration {
-	longest := k.reach(lost, buckets)
+func (u usedBuckets) dueWithin(k *Control, lost notice, buckets orderclose.Buckets, now time.Time) time.Duration {
+	longest := k.dueWithin(lost, buckets)
 	for b, last := range u {
 		if b.topic == lost.Topic && b.mayHoldRecords(last, now) {
-			longest = max(longest, b.reach)
+			longest = max(longest, b.dueWithin)
 		}
 	}
 	return longest

@@ -28,7 +28,7 @@ func TestControl_ReachesEachOrderThatMayWaitInALostBucket(t *testing.T) {
 		"an unknown topic":             {orderclose.Buckets{delay5m}, "delay_7m", most},
 		"the close topic":              {orderclose.Buckets{delay5m}, "close", 0},
 	} {
-		if got := k.reach(notice{Lost: wire.Lost{Topic: c.topic, Last: 99}}, c.buckets); got != c.want {
+		if got := k.dueWithin(notice{Lost: wire.Lost{Topic: c.topic, Last: 99}}, c.buckets); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -42,7 +42,7 @@ func TestControl_ReachRemembersTheListsOfTheLastHours(t *testing.T) {
 	u.update(k, orderclose.Buckets{delay5m, delay2h}, now)
 	u.update(k, after30m, now.Add(time.Minute)) // a bucket was added
 	for after, want := range map[time.Duration]time.Duration{2 * time.Minute: 2 * time.Hour, 65 * time.Minute: 2 * time.Hour, 67 * time.Minute: 30 * time.Minute} {
-		if got := u.reach(k, lost, after30m, now.Add(after)); got != want {
+		if got := u.dueWithin(k, lost, after30m, now.Add(after)); got != want {
 			t.Errorf("%v after the change: %v, want %v", after, got, want)
 		}
 	}

@@ -23,14 +23,14 @@ type controlTopic struct {
 	next        int64      // offset of the next read
 	log         wire.LogID // the log that next is an offset of; zero: the current log
 	committedAt time.Time  // when the position was last committed
-	pending     pending
+	unhandled   unhandled
 }
 
-// pending says which notices were read and not dealt with yet.
-type pending struct {
-	end  int64 // offset after the last notice in the topic; 0: none
-	lost bool  // the control topic itself has lost records
-	at   int64 // the committed position when that was noticed
+// unhandled says which notices were read and not dealt with yet.
+type unhandled struct {
+	end      int64 // offset after the last notice in the topic; 0: none
+	lost     bool  // the control topic itself has lost records
+	position int64 // if lost: the committed position when the loss was noticed; negative: none
 }
 
 // poll returns the new notices. They are valid also if there is an error, and are not
@@ -50,7 +50,7 @@ func (t *controlTopic) poll(ctx context.Context) ([]notice, error) {
 	}
 	// Commit a first position, so that a deletion of the topic is noticed later. After a loss of the
 	// topic itself only handleLosses commits.
-	if position < 0 && !t.pending.lost {
+	if position < 0 && !t.unhandled.lost {
 		if err := t.commit(ctx); err != nil {
 			return notices, err
 		}
@@ -74,11 +74,11 @@ func (t *controlTopic) poll(ctx context.Context) ([]notice, error) {
 		for _, record := range f.Records {
 			if string(record.Key()) == wire.KeyLost {
 				notices = append(notices, decodeNotice(record))
-				t.pending.end = record.Offset + 1
+				t.unhandled.end = record.Offset + 1
 			}
 		}
 	}
-	if t.pending == (pending{}) && time.Since(t.committedAt) > controlCommitInterval {
+	if t.unhandled == (unhandled{}) && time.Since(t.committedAt) > controlCommitInterval {
 		return notices, t.commit(ctx)
 	}
 	return notices, nil
@@ -92,7 +92,7 @@ func (t *controlTopic) locate(position, first, end int64) (reason string) {
 		t.next = position
 	case !t.started:
 		t.next = first
-	case position < 0 && !(t.pending.lost && t.pending.at < 0): // a position was committed, and is gone with its topic
+	case position < 0 && !t.noticedWithoutCommit(): // a position was committed, and is gone with its topic
 		reason = "the control topic was deleted and recreated"
 	}
 	t.started = true
@@ -105,10 +105,16 @@ func (t *controlTopic) locate(position, first, end int64) (reason string) {
 	return reason
 }
 
+// noticedWithoutCommit reports whether a loss of the control topic is unhandled that was noticed while
+// there was no commit.
+func (t *controlTopic) noticedWithoutCommit() bool {
+	return t.unhandled.lost && t.unhandled.position < 0
+}
+
 // lostRecords returns the notice that the control topic itself has lost records. The
 // committed position stays until a process has dealt with the loss.
 func (t *controlTopic) lostRecords(reason string, position int64) notice {
-	t.pending = pending{lost: true, at: position}
+	t.unhandled = unhandled{lost: true, position: position}
 	return notice{Lost: wire.Lost{Topic: t.name, Reason: reason}}
 }
 
@@ -122,11 +128,11 @@ func decodeNotice(record wire.RawRecord) notice {
 	return n
 }
 
-// stillPending reports, under the lock, whether the notices still have to be dealt with:
+// stillUnhandled reports, under the lock, whether the notices still have to be dealt with:
 // no other process has committed a position after them. If the control topic itself has
-// lost records, it may be empty. Then the notices are pending while the position is
+// lost records, it may be empty. Then the notices are unhandled while the position is
 // unchanged.
-func (t *controlTopic) stillPending(ctx context.Context) (bool, error) {
+func (t *controlTopic) stillUnhandled(ctx context.Context) (bool, error) {
 	position, err := t.kafka.Position(ctx, t.group, t.name, 0)
 	if err != nil {
 		return false, err
@@ -135,11 +141,11 @@ func (t *controlTopic) stillPending(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	unmoved := t.pending.lost && position == t.pending.at
-	if position < t.pending.end || position > end || unmoved {
+	unmoved := t.unhandled.lost && position == t.unhandled.position
+	if position < t.unhandled.end || position > end || unmoved {
 		return true, nil
 	}
-	if t.pending.lost {
+	if t.unhandled.lost {
 		// The other process read the current log, which may not be the log that this
 		// one noticed: the topic may have been recreated once more since.
 		t.next, t.log = position, wire.LogID{}

@@ -20,8 +20,8 @@ func TestControlTopic_LocatesWhereReadingContinues(t *testing.T) {
 		"restart, shorter topic":               {controlTopic{}, 10, 3, 9, 3, true},
 		"next poll":                            {controlTopic{started: true, next: 7, log: log}, 5, 3, 9, 7, false},
 		"commit is gone":                       {controlTopic{started: true, next: 7, log: log}, -1, 3, 9, 3, true},
-		"commit is gone, noticed before":       {controlTopic{started: true, next: 7, log: log, pending: pending{lost: true, at: -1}}, -1, 3, 9, 7, false},
-		"commit is gone after another loss":    {controlTopic{started: true, next: 7, log: log, pending: pending{lost: true, at: 4}}, -1, 3, 9, 3, true},
+		"commit is gone, noticed before":       {controlTopic{started: true, next: 7, log: log, unhandled: unhandled{lost: true, position: -1}}, -1, 3, 9, 7, false},
+		"commit is gone after another loss":    {controlTopic{started: true, next: 7, log: log, unhandled: unhandled{lost: true, position: 4}}, -1, 3, 9, 3, true},
 		"shorter topic, commit of another one": {controlTopic{started: true, next: 7, log: log}, 5, 0, 6, 0, true},
 	} {
 		topic := c.topic
@@ -38,23 +38,23 @@ func TestControlTopic_LocatesWhereReadingContinues(t *testing.T) {
 // Under the lock, a process asks whether another one has dealt with the notices.
 func TestControlTopic_StillPending(t *testing.T) {
 	for what, c := range map[string]struct {
-		pending  pending
-		position int64 // of the group, in a log of 3 records
-		want     bool
+		unhandled unhandled
+		position  int64 // of the group, in a log of 3 records
+		want      bool
 	}{
-		"no commit since":                   {pending{end: 2}, 1, true},
-		"a commit after the notices":        {pending{end: 2}, 2, false},
-		"a commit of a former, longer log":  {pending{end: 2}, 4, true},
-		"the topic was lost, no commit":     {pending{lost: true, at: 1}, 1, true},
-		"the topic was lost, and a commit":  {pending{lost: true, at: 1}, 2, false},
-		"a notice in the new topic":         {pending{end: 3, lost: true, at: 1}, 2, true},
-		"the topic was lost without commit": {pending{lost: true, at: -1}, -1, true},
+		"no commit since":                   {unhandled{end: 2}, 1, true},
+		"a commit after the notices":        {unhandled{end: 2}, 2, false},
+		"a commit of a former, longer log":  {unhandled{end: 2}, 4, true},
+		"the topic was lost, no commit":     {unhandled{lost: true, position: 1}, 1, true},
+		"the topic was lost, and a commit":  {unhandled{lost: true, position: 1}, 2, false},
+		"a notice in the new topic":         {unhandled{end: 3, lost: true, position: 1}, 2, true},
+		"the topic was lost without commit": {unhandled{lost: true, position: -1}, -1, true},
 	} {
-		topic := controlTopic{kafka: &fakeControl{position: c.position, told: make([]wire.Lost, 3)}, next: 9, pending: c.pending}
-		if got, err := topic.stillPending(t.Context()); err != nil || got != c.want {
+		topic := controlTopic{kafka: &fakeControl{position: c.position, told: make([]wire.Lost, 3)}, next: 9, unhandled: c.unhandled}
+		if got, err := topic.stillUnhandled(t.Context()); err != nil || got != c.want {
 			t.Errorf("%s: %v, %v; want %v", what, got, err, c.want)
 		}
-		if read := topic.next != 9; read != (c.pending.lost && !c.want) {
+		if read := topic.next != 9; read != (c.unhandled.lost && !c.want) {
 			t.Errorf("%s: reading continues at %d", what, topic.next)
 		}
 	}

@@ -24,20 +24,20 @@ const (
 // History is the control topic, to which a Compensator appends a record of each sweep. Package
 // pipeline fills it; other programs cannot. All fields are required.
 type History struct {
-	Log    HistoryLog
-	Topic  string
-	Holder string // identifies this process in the records
+	Appender HistoryAppender
+	Topic    string
+	Holder   string // identifies this process in the records
 }
 
-// HistoryLog appends to a partition of a topic in one request, and returns when all in-sync replicas
+// HistoryAppender appends to a partition of a topic in one request, and returns when all in-sync replicas
 // have the messages. Package pipeline fills it; other programs cannot implement it.
-type HistoryLog interface {
+type HistoryAppender interface {
 	Append(ctx context.Context, topic string, partition int, messages []wire.Message) (time.Time, error)
 }
 
 func (h *History) check() error {
-	if h.Log == nil || h.Topic == "" || h.Holder == "" {
-		return errors.New("compensator: History needs Log, Topic and Holder")
+	if h.Appender == nil || h.Topic == "" || h.Holder == "" {
+		return errors.New("compensator: History needs Appender, Topic and Holder")
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (r *recorder) flush(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	_, err := r.history.Log.Append(ctx, r.history.Topic, 0, waiting)
+	_, err := r.history.Appender.Append(ctx, r.history.Topic, 0, waiting)
 	if err != nil {
 		r.keep(waiting, nil)
 	}

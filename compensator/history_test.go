@@ -56,7 +56,7 @@ func (h *fakeHistory) take() []wire.Sweep {
 }
 
 func (h *fakeHistory) history() *History {
-	return &History{Log: h, Topic: "control", Holder: "shop/17"}
+	return &History{Appender: h, Topic: "control", Holder: "shop/17"}
 }
 
 // own is an Investigator with a cause of its own.
@@ -112,7 +112,7 @@ func (s *brokenStore) Now(ctx context.Context) (time.Time, error) {
 
 func (s *brokenStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if s.closes != nil {
-		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, s.closes)
+		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, s.closes)
 	}
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
@@ -180,7 +180,7 @@ func TestHistory_SaysWhyASweepWasStarted(t *testing.T) {
 			h := &fakeHistory{}
 			k := &fakeControl{position: -1, told: []wire.Lost{{Topic: "delay_5m", Last: 5}, {Topic: "delay_5m", Last: 7}}}
 			l := newListener(newCompensator(t, Options{Store: newStore(0), History: h.history(), Control: &Control{
-				Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
+				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
 				Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
 			}}))
 			if err := l.poll(t.Context()); err != nil {
@@ -255,8 +255,8 @@ func TestControlTopic_OnlyNoticesCountAsLosses(t *testing.T) {
 	k := &otherRecords{fakeControl{position: 0}, []wire.Message{pause, {Value: []byte(`{"probe":1}`)}, lost, sweep, {Key: []byte("unknown")}}}
 	topic := controlTopic{kafka: k}
 	notices, err := topic.poll(t.Context())
-	if err != nil || len(notices) != 1 || notices[0].Topic != "delay_5m" || topic.next != 5 || topic.pending != (pending{end: 3}) {
-		t.Errorf("notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.pending)
+	if err != nil || len(notices) != 1 || notices[0].Topic != "delay_5m" || topic.next != 5 || topic.unhandled != (unhandled{end: 3}) {
+		t.Errorf("notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.unhandled)
 	}
 }
 

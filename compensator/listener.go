@@ -36,7 +36,7 @@ func newListener(c *Compensator) *listener {
 		c: c, k: k, used: usedBuckets{}, swept: make(chan sweepResult, 1),
 		topic: controlTopic{kafka: k.Kafka, group: k.Group, name: k.Topic},
 		rescheduler: rescheduler{
-			store: c.calls, sender: newSender(k.Appender, c.o.Logger), buckets: k.Buckets, closeTopic: k.CloseTopic,
+			store: c.calls, sender: newSender(k.Producers, c.o.Logger), buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
 			logger: c.o.Logger, count: c.metrics.Rescheduled,
 		},
@@ -81,7 +81,7 @@ func (l *listener) poll(ctx context.Context) error {
 		if !n.empty() { // act logs the empty logs, in one line
 			l.c.o.Logger.Warn("records lost, will sweep", "topic", n.Topic, "partition", n.Partition, "first", n.First, "last", n.Last, "reason", n.Reason)
 		}
-		l.setLost(l.lost.with(n, l.used.reach(l.k, n, buckets, l.polledAt), time.Now()))
+		l.setLost(l.lost.with(n, l.used.dueWithin(l.k, n, buckets, l.polledAt), time.Now()))
 	}
 	return err
 }
@@ -103,14 +103,14 @@ func (l *listener) act(ctx context.Context) {
 		l.lost.empty = 0
 	}
 	err := l.c.withLock(ctx, l.k.Lock, true, func(ctx context.Context, _ string) error {
-		if wanted, err := l.topic.stillPending(ctx); err != nil || !wanted {
+		if wanted, err := l.topic.stillUnhandled(ctx); err != nil || !wanted {
 			return err
 		}
 		return l.handleLosses(ctx)
 	})
 	switch {
 	case err == nil:
-		l.topic.pending = pending{}
+		l.topic.unhandled = unhandled{}
 		l.setLost(losses{})
 		return
 	case ctx.Err() != nil:
@@ -188,7 +188,7 @@ func (l *listener) startSweep(ctx context.Context) {
 func (l *listener) sweepForLosses(ctx context.Context) sweepResult {
 	for {
 		count := int(l.lossCount.Load())
-		r, err := l.c.hold(ctx, false, nil, func(ctx context.Context, r *Report) error {
+		r, err := l.c.workOnce(ctx, false, nil, func(ctx context.Context, r *Report) error {
 			r.Lost = count
 			return l.c.sweep(ctx, r)
 		})

@@ -81,7 +81,7 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 				comp := newCompensator(t, Options{
 					Store: newStore(0), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 					Control: &Control{
-						Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
+						Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
 						Buckets: func() orderclose.Buckets {
 							return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}}
 						},
@@ -124,7 +124,7 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &fakeControl{position: 1, log: wire.LogID{Topic: [16]byte{1}}, told: make([]wire.Lost, 2)}
 		l := newListener(newCompensator(t, Options{Store: newStore(0), Control: &Control{
-			Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
+			Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
 			Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
 		}}))
 		look := func(want int) {

@@ -184,14 +184,14 @@ func (c *Compensator) checkLock(ctx context.Context) {
 // withLock runs work under the lock. It runs work without the lock if there is none,
 // if the lock server is unavailable, or if the lock is stuck: the lock only saves
 // work, correctness does not depend on it. work gets the value of Report.Lock. If
-// patient is set, withLock waits for a random time before it works without the lock.
+// staggered is set, withLock waits for a random time before it works without the lock.
 // All processes notice a lock failure at the same time, and the first may have
 // finished before the next one starts.
-func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, work func(ctx context.Context, lock string) error) error {
+func (c *Compensator) withLock(ctx context.Context, lock Lock, staggered bool, work func(ctx context.Context, lockState string) error) error {
 	if lock == nil {
 		return work(ctx, "none")
 	}
-	err := c.take(ctx, lock, func(ctx context.Context) error { return work(ctx, "held") })
+	err := c.holdLock(ctx, lock, func(ctx context.Context) error { return work(ctx, "held") })
 	if ctx.Err() != nil {
 		return err
 	}
@@ -206,15 +206,15 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, wor
 	default:
 		return err
 	}
-	if patient {
+	if staggered {
 		retry.Sleep(ctx, rand.N(c.schedule.pollInterval()/4))
 	}
 	return work(ctx, instead)
 }
 
-// take calls lock.Hold. A lock that does not begin the work in time, or panics before, counts as
+// holdLock calls lock.Hold. A lock that does not begin the work in time, or panics before, counts as
 // unavailable.
-func (c *Compensator) take(ctx context.Context, lock Lock, work func(ctx context.Context) error) error {
+func (c *Compensator) holdLock(ctx context.Context, lock Lock, work func(ctx context.Context) error) error {
 	holding, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(callTimeout, cancel)

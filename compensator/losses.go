@@ -31,12 +31,12 @@ type losses struct {
 	count      int
 	empty      int           // how many are losses of empty logs
 	since      time.Time     // when the first notice was read
-	reach      time.Duration // how far ahead the orders may be due
+	dueWithin  time.Duration // how far ahead the orders may be due
 	reportedAt time.Time     // when the last loss was reported, by the brokers' clock; zero if unknown for any loss
 }
 
-// with returns the losses and one more, whose orders may be due as far ahead as reach.
-func (l losses) with(n notice, reach time.Duration, now time.Time) losses {
+// with returns the losses and one more, whose orders may be due as far ahead as dueWithin.
+func (l losses) with(n notice, dueWithin time.Duration, now time.Time) losses {
 	switch {
 	case l.count == 0:
 		l.since, l.reportedAt = now, n.reportedAt
@@ -49,7 +49,7 @@ func (l losses) with(n notice, reach time.Duration, now time.Time) losses {
 	if n.empty() {
 		l.empty++
 	}
-	l.reach = max(l.reach, reach)
+	l.dueWithin = max(l.dueWithin, dueWithin)
 	return l
 }
 

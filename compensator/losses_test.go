@@ -48,7 +48,7 @@ func TestLosses_AreSummedUp(t *testing.T) {
 			n := notice{wire.Lost{First: 0, Last: int64(i) - 1}, at} // the first is of an empty log
 			l = l.with(n, time.Hour-time.Duration(i), read.Add(time.Duration(i)))
 		}
-		want := losses{count: len(c.reports), empty: 1, since: read, reach: time.Hour, reportedAt: c.want}
+		want := losses{count: len(c.reports), empty: 1, since: read, dueWithin: time.Hour, reportedAt: c.want}
 		if l != want {
 			t.Errorf("%s: %+v, want %+v", what, l, want)
 		}
@@ -69,8 +69,8 @@ func TestControl_ReachOfALoss(t *testing.T) {
 		"delay_1h": {k.MaxDelay(), k.MaxDelay()},
 		"removed":  {k.MaxDelay(), 0},
 	} {
-		records := k.reach(notice{Lost: wire.Lost{Topic: topic}}, k.Buckets())
-		empty := k.reach(notice{Lost: wire.Lost{Topic: topic, Last: -1}}, k.Buckets())
+		records := k.dueWithin(notice{Lost: wire.Lost{Topic: topic}}, k.Buckets())
+		empty := k.dueWithin(notice{Lost: wire.Lost{Topic: topic, Last: -1}}, k.Buckets())
 		if records != want.records || empty != want.empty {
 			t.Errorf("%s: %v, and %v for an empty log; want %v", topic, records, empty, want)
 		}

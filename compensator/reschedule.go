@@ -33,8 +33,8 @@ func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
 
 // newSender returns a Sender whose partitions rest for a second at most. If all buckets fail, the
 // rescheduler can only try again.
-func newSender(log Appender, logger *slog.Logger) *send.Sender {
-	return send.New(send.Options{Log: log, Group: log.GroupByKey, MaxRest: time.Second, Logger: logger})
+func newSender(kafka send.KeyedProducers, logger *slog.Logger) *send.Sender {
+	return send.New(send.Options{Producers: kafka, Group: kafka.GroupByKey, MaxRest: time.Second, Logger: logger})
 }
 
 // rescheduler schedules again the orders whose records may be lost. It belongs to one
@@ -65,7 +65,7 @@ func (s *rescheduler) restart() { s.progress = progress{} }
 
 // run appends a record for each unpaid order whose record may be lost. Those are the orders
 // that are due later than the sweep's cutoff, since the sweep closes the others, and no
-// further ahead than the losses reach. An order whose record was not lost gets a duplicate,
+// further ahead than losses.dueWithin. An order whose record was not lost gets a duplicate,
 // which is harmless. run calls refresh before each page. refresh returns the losses, and may
 // call restart. After an error the next run continues after the last page. If all orders are
 // scheduled, run does nothing.
@@ -80,7 +80,7 @@ func (s *rescheduler) run(ctx context.Context, clock databaseClock, refresh func
 	for !s.progress.complete {
 		lost := refresh(ctx)
 		if s.progress.until.IsZero() {
-			s.progress.until = clock.now().Add(lost.reach)
+			s.progress.until = clock.now().Add(lost.dueWithin)
 		}
 		page, err := s.store.DueBetween(ctx, from, s.progress.until, s.progress.after, s.pageSize)
 		if err != nil {

@@ -118,7 +118,7 @@ func listening(t *testing.T, n int, told wire.Lost, test func(k *manyOpen, s *fa
 		c := newCompensator(t, Options{
 			Store: s, Rate: 2, PageSize: 20, Name: "order-close",
 			Control: &Control{
-				Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return 30 * 24 * time.Hour },
+				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return 30 * 24 * time.Hour },
 				Buckets: func() orderclose.Buckets {
 					return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_12h", Length: 12 * time.Hour}}
 				},
@@ -200,7 +200,7 @@ func TestListen_ANewBucketIsNoLoss(t *testing.T) {
 	})
 }
 
-// appenderFunc is an Appender with three partitions in every topic.
+// appenderFunc is a send.KeyedProducers with three partitions in every topic.
 type appenderFunc func(topic string, records []wire.RawRecord) error
 
 func (f appenderFunc) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
@@ -220,7 +220,7 @@ func (f appenderFunc) Idempotent(func(), func(int)) wire.AppendFunc {
 func TestRescheduler_PicksTheNextSmallerBucketForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing := map[string]bool{}
-		var log Appender = appenderFunc(func(topic string, _ []wire.RawRecord) error {
+		log := appenderFunc(func(topic string, _ []wire.RawRecord) error {
 			if failing[topic] {
 				return errors.New("no leader")
 			}
@@ -302,7 +302,7 @@ func TestRescheduler_LeavesARefusedOrderToTheSweep(t *testing.T) {
 			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 20, logger: slog.New(slog.DiscardHandler),
 			count: func(orders int) { scheduled += orders },
 		}
-		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{reach: 240 * time.Hour} })
+		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })
 		if err != nil || scheduled != 49 {
 			t.Errorf("%d orders scheduled, %v; want 49", scheduled, err)
 		}
@@ -325,7 +325,7 @@ func TestRescheduler_ContinuesAfterAnErrorAndBeginsAgainAfterALoss(t *testing.T)
 			count: func(orders int) { scheduled += orders },
 		}
 		run := func() error {
-			return s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{reach: 240 * time.Hour} })
+			return s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })
 		}
 		if err := run(); err == nil || scheduled != 20 {
 			t.Fatalf("%d orders scheduled, %v; want 20 and an error", scheduled, err)

@@ -42,7 +42,7 @@ type fleet struct {
 	t      *testing.T
 	redis  *miniredis.Miniredis
 	store  *fakeStore
-	log    Log
+	log    SweepLog
 	counts []counts
 	stops  []func()
 }
@@ -74,7 +74,7 @@ func (f *fleet) start(o Options) (stop func()) {
 	if o.Store == nil {
 		o.Store = f.store
 	}
-	o.Log, o.Lock, o.Registerer, o.Name = f.log, lock, c, "order-close"
+	o.SweepLog, o.Lock, o.Registerer, o.Name = f.log, lock, c, "order-close"
 	comp := newCompensator(f.t, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

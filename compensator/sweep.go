@@ -30,8 +30,8 @@ const (
 	// maxUnresolvedPages is how many pages of orders without a verdict a sweep keeps
 	// in memory, to retry them at its end.
 	maxUnresolvedPages = 10
-	// maxRetries is how many retries in a row may bring no verdict.
-	maxRetries = 3
+	// maxSilentRetries is how many retries in a row may bring no verdict.
+	maxSilentRetries = 3
 	// contendedPause is how long a sweep waits before it asks again for the orders that another
 	// transaction had locked. A closer waits as long.
 	contendedPause = 3 * time.Second
@@ -79,7 +79,7 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		return err
 	}
 	c.lastFailed = s.failed
-	return c.o.Log.SweepFinished(ctx, c.o.Name)
+	return c.o.SweepLog.SweepFinished(ctx, c.o.Name)
 }
 
 // sweepAll closes all overdue orders. It starts where the last sweep gave up. So the orders
@@ -160,7 +160,7 @@ func (s *sweepRun) retryContended(ctx context.Context) error {
 // It ends when several retries in a row bring no verdict. An order that also failed in the last
 // finished sweep counts as failed. Any other order without a verdict fails the sweep.
 func (s *sweepRun) retryUnresolved(ctx context.Context) error {
-	for tries := 0; len(s.unresolved) > 0 && tries < maxRetries; {
+	for tries := 0; len(s.unresolved) > 0 && tries < maxSilentRetries; {
 		if tries > 0 {
 			retry.Sleep(ctx, silentPause)
 		}

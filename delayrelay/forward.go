@@ -28,24 +28,24 @@ func (h *handler) releaseDue() {
 	}
 }
 
-// batch is the records that go to one topic together.
-type batch struct {
+// outgoing is the records that go to one topic together.
+type outgoing struct {
 	topic   string
 	records []wire.RawRecord
 	send    func(topic string, records []wire.RawRecord)
 }
 
 // reset drops the records and keeps the slice's memory.
-func (b *batch) reset() {
+func (b *outgoing) reset() {
 	clear(b.records)
 	b.records = b.records[:0]
 }
 
 // separate decides the destination of each record. It returns the records for the close topic in the
-// slice that it was given, because almost all records go there. The other records are in batches.
+// slice that it was given, because almost all records go there. The other records are in others.
 // If fetched, the bodies are in the memory of a fetch, which is freed at the end of a turn. Then
 // separate copies the bodies of the other records, because their appends may take longer.
-func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (toClose []wire.RawRecord, others []*batch) {
+func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (toClose []wire.RawRecord, others []*outgoing) {
 	current := h.relay.current.Load()
 	toClose = leaving[:0]
 	for i := range leaving {
@@ -69,18 +69,18 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 			h.addTo(to.topic, h.hop, r)
 		}
 	}
-	return toClose, h.batches
+	return toClose, h.outgoing
 }
 
-// addTo adds a record to the batch of a topic, which send sends.
+// addTo adds a record to those for a topic, which send sends.
 func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wire.RawRecord) {
-	for _, b := range h.batches {
+	for _, b := range h.outgoing {
 		if b.topic == topic {
 			b.records = append(b.records, r)
 			return
 		}
 	}
-	h.batches = append(h.batches, &batch{topic: topic, records: []wire.RawRecord{r}, send: send})
+	h.outgoing = append(h.outgoing, &outgoing{topic: topic, records: []wire.RawRecord{r}, send: send})
 }
 
 // forward appends due records to the close topic and waits for the answer, since nothing

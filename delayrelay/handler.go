@@ -23,7 +23,7 @@ type handler struct {
 
 	window    window
 	bodyPool  bodyPool
-	batches   []*batch        // empty; kept to reuse their memory
+	outgoing  []*outgoing     // empty; kept to reuse their memory
 	lateness  []time.Duration // likewise
 	free      func()          // frees the memory of the last fetch
 	clock     clock
@@ -85,7 +85,7 @@ func (h *handler) Handle(f wire.Fetched) {
 	ready := f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
-		release, ok := h.take(r, f.Ahead, now)
+		release, ok := h.releaseOf(r, f.Ahead, now)
 		switch {
 		case !ok:
 		case release <= now:
@@ -101,10 +101,10 @@ func (h *handler) Handle(f wire.Fetched) {
 	h.report() // before the appends, which may take seconds
 }
 
-// take reads when a record is due, and returns its release time. If ok is false, the record does
+// releaseOf reads when a record is due, and returns its release time. If ok is false, the record does
 // not go into the window now: a look-ahead leaves what is not urgent, and a window that is full
 // leaves what would not leave before the records that it dropped.
-func (h *handler) take(r *wire.RawRecord, ahead bool, now int64) (release int64, ok bool) {
+func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release int64, ok bool) {
 	due, replay, err := r.Route()
 	r.DueAt, r.Replay = due, replay
 	urgent := err == nil && h.urgent(r, now)
@@ -148,7 +148,7 @@ func (h *handler) scheduleFetches(f wire.Fetched) {
 	}
 	if n == 0 {
 		h.window.trim() // a quiet partition keeps no spare memory
-		h.batches, h.lateness = nil, nil
+		h.outgoing, h.lateness = nil, nil
 	}
 }
 

@@ -16,9 +16,11 @@
 //	worker.go       which batch is read when
 //	walk.go         reading past rows that were skipped
 //	undeleted.go    rows that are published and not yet deleted
-//	publish.go      one batch: to Kafka by internal/send, or to the dead letters; batch.go says what became of its rows
+//	publish.go      one batch: to Kafka by internal/send, or to the dead letters
+//	rowbatch.go     what became of the rows of a batch
 //	quarantine.go   rows that can be neither published nor dead-lettered
 //	decide.go       how long to pause (pure)
+//	metrics.go      metrics
 package outbox
 
 import (
@@ -33,6 +35,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -66,20 +69,11 @@ type Store interface {
 	Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error)
 }
 
-// Log is the part of Kafka that a Dispatcher uses: Kafka of pipeline.Connections.
-type Log interface {
-	// GroupByKey groups records by the partition for their key, and keeps their order.
-	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	// Idempotent returns a function that appends records without duplicates when it
-	// retries after a lost answer. Only one goroutine may use the function.
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
-}
-
-// Options configure a Dispatcher. Store, Log, Kinds and DeadLetterTopic are required.
+// Options configure a Dispatcher. Store, Kafka, Kinds and DeadLetterTopic are required.
 type Options struct {
 	Store           Store
-	Log             Log
-	Kinds           []Kind // at most one for each outbox
+	Kafka           send.KeyedProducers // Kafka of pipeline.Connections
+	Kinds           []Kind              // at most one for each outbox
 	DeadLetterTopic string
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
@@ -98,8 +92,8 @@ type Dispatcher struct {
 // New returns a Dispatcher, or an error if an option is missing or invalid.
 func New(o Options) (*Dispatcher, error) {
 	switch {
-	case o.Store == nil, o.Log == nil, len(o.Kinds) == 0, o.DeadLetterTopic == "":
-		return nil, errors.New("outbox: Options need Store, Log, Kinds and DeadLetterTopic")
+	case o.Store == nil, o.Kafka == nil, len(o.Kinds) == 0, o.DeadLetterTopic == "":
+		return nil, errors.New("outbox: Options need Store, Kafka, Kinds and DeadLetterTopic")
 	case o.Batch < 0, o.InFlight < 0:
 		return nil, fmt.Errorf("outbox: Batch is %d and InFlight %d, neither may be negative", o.Batch, o.InFlight)
 	}

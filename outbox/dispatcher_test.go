@@ -209,7 +209,7 @@ func run(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch 
 
 func runKind(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch int, k Kind) (stop func()) {
 	t.Helper()
-	d, err := New(Options{Store: s, Log: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Registerer: m})
+	d, err := New(Options{Store: s, Kafka: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Registerer: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +463,7 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()
-		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
+		d, err := New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
 			Outbox: "schedules", Route: func(row wire.OutboxRow) (string, wire.Message, error) {
 				if row.OrderID == "odd" {
 					return "", wire.Message{}, errors.New("no due")
@@ -506,7 +506,7 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			}
 			return nil
 		}}
-		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
+		d, err := New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
 			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute}, {Topic: "2h", Length: 2 * time.Hour}},
 				CloseTopic: "close"}
 		})}})

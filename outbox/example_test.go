@@ -51,7 +51,7 @@ func ExampleNew() {
 		return
 	}
 	d, err := outbox.New(outbox.Options{
-		Store: clients.Store, Log: clients.Kafka, DeadLetterTopic: cfg.Topics.DeadLetter,
+		Store: clients.Store, Kafka: clients.Kafka, DeadLetterTopic: cfg.Topics.DeadLetter,
 		Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
 			return outbox.Scheduling{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close}
 		})},

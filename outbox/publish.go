@@ -37,7 +37,7 @@ type publisher struct {
 // publish appends the rows of a batch to Kafka, each to its topic or to the dead-letter
 // topic. Afterwards b.done holds the ids of the rows that are in Kafka. Rows for a partition that
 // rests are skipped. Rows that Kafka rejects for good become dead letters.
-func (p *publisher) publish(ctx context.Context, b *batch) {
+func (p *publisher) publish(ctx context.Context, b *rowBatch) {
 	rows := p.quarantine.filter(b.rows)
 	b.skipped = len(b.rows) - len(rows)
 	holding, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -58,7 +58,7 @@ func (p *publisher) publish(ctx context.Context, b *batch) {
 }
 
 // route makes the records of the rows, by topic.
-func (p *publisher) route(b *batch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
+func (p *publisher) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
 	topics := map[string][]wire.RawRecord{}
 	for _, row := range rows {
 		topic, m, err := p.kind.Route(row)
@@ -75,7 +75,7 @@ func (p *publisher) route(b *batch, rows []wire.OutboxRow) map[string][]wire.Raw
 
 // writeDeadLetters writes the rejected rows to the dead-letter topic. A row whose
 // dead letter cannot be written stays in the outbox and is quarantined.
-func (p *publisher) writeDeadLetters(ctx context.Context, b *batch) {
+func (p *publisher) writeDeadLetters(ctx context.Context, b *rowBatch) {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
 	letters := make([]wire.RawRecord, len(b.refused))

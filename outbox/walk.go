@@ -24,33 +24,38 @@ const (
 // skipped rows, so that new rows do not wait until all skipped rows have been read.
 // One worker walks through the skipped rows, a few batches at a time. It is safe for
 // concurrent use.
+//
+// A mark is the highest skipped id at some time. Marks are visibilityLag apart, and polls
+// start at the last mark but one. An example: rows 1 to 3 are for a missing topic. The poll at 0 s
+// skips them, and marks 3. The poll at 1 s starts at the lowest id again. The poll at 2 s makes the next
+// mark. All later polls start after 3, and find row 4 at once.
 type skippedRows struct {
-	mu       sync.Mutex
-	any      bool      // some rows are skipped
-	highest  int64     // highest id of a skipped row
-	lastMark int64     // highest at the last mark
-	start    int64     // highest at the mark before: at least visibilityLag ago
-	markedAt time.Time // time of the last mark
+	mu         sync.Mutex
+	any        bool      // some rows are skipped
+	highest    int64     // highest id of a skipped row
+	mark       int64     // highest at markedAt
+	markBefore int64     // the mark before, at least visibilityLag older: polls start after it
+	markedAt   time.Time // time of the last mark
 }
 
-// from returns the id after which a poll for new rows starts.
-func (s *skippedRows) from() int64 {
+// pollFrom returns the id after which a poll for new rows starts.
+func (s *skippedRows) pollFrom() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.any {
 		return 0
 	}
-	return s.start
+	return s.markBefore
 }
 
-// noteBatch records the highest id that was skipped in a batch; 0 if none was.
-func (s *skippedRows) noteBatch(left int64, now time.Time) {
+// notePolled records the highest id that was skipped in a batch of new rows; 0 if none was.
+func (s *skippedRows) notePolled(skipped int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.any = s.any || left > 0
-	s.highest = max(s.highest, left)
+	s.any = s.any || skipped > 0
+	s.highest = max(s.highest, skipped)
 	if now.Sub(s.markedAt) >= visibilityLag {
-		s.start, s.lastMark, s.markedAt = s.lastMark, s.highest, now
+		s.markBefore, s.mark, s.markedAt = s.mark, s.highest, now
 	}
 }
 
@@ -76,21 +81,27 @@ func (s *skippedRows) resume(w *walk, now time.Time) (from int64, on bool) {
 	return w.next, true
 }
 
-// noteWalked records a batch of the walk: its highest id, the highest id that was
-// skipped, whether any row could be tried, and whether it was the last batch of the
-// table.
-func (s *skippedRows) noteWalked(w *walk, last, left int64, tried, end bool, now time.Time) {
+// walked is a batch of a walk.
+type walked struct {
+	last    int64 // its highest id
+	skipped int64 // the highest id that was skipped; 0: none
+	tried   bool  // some row could be tried
+	atEnd   bool  // it was the last batch of the table
+}
+
+// noteWalked records a batch of the walk.
+func (s *skippedRows) noteWalked(w *walk, b walked, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.next, w.highest, w.idle = last, max(w.highest, left), w.idle+1
-	if tried {
+	w.next, w.highest, w.idle = b.last, max(w.highest, b.skipped), w.idle+1
+	if b.tried {
 		w.idle = 0
 	}
-	if end || last >= w.end {
+	if b.atEnd || b.last >= w.end {
 		s.any = w.highest > 0
 		if s.highest == w.end { // no row after the end of the walk was skipped meanwhile
 			s.highest = w.highest
-			s.lastMark, s.start = min(s.lastMark, s.highest), min(s.start, s.highest)
+			s.mark, s.markBefore = min(s.mark, s.highest), min(s.markBefore, s.highest)
 		}
 		w.next, w.idle = 0, walkBatches // the next walk starts after a pause
 	}

@@ -22,7 +22,7 @@ type worker struct {
 	publisher *publisher
 	undeleted undeleted
 	skipped   *skippedRows // shared by the workers of a kind
-	next      int64        // id after which the next batch is read; 0: skipped.from decides
+	next      int64        // id after which the next batch is read; 0: skipped.pollFrom decides
 	walk      walk         // used by the leader only
 	metrics   *dispatcherMetrics
 	logger    *slog.Logger
@@ -32,7 +32,7 @@ type worker struct {
 func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	logger := o.Logger.With("outbox", k.Outbox)
 	skipped, quarantine := &skippedRows{}, newQuarantine()
-	sender := send.New(send.Options{Log: o.Log, Group: o.Log.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
+	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
 		workers[i] = &worker{
@@ -53,9 +53,9 @@ func (w *worker) lead(ctx context.Context, more chan<- struct{}) {
 	for ctx.Err() == nil {
 		found, err := w.dispatchNew(ctx)
 		if err == nil && ctx.Err() == nil {
-			var walked int
-			walked, err = w.dispatchSkipped(ctx)
-			found = max(found, walked)
+			var retried int
+			retried, err = w.dispatchSkipped(ctx)
+			found = max(found, retried)
 		}
 		if ctx.Err() != nil {
 			return
@@ -98,12 +98,12 @@ func (w *worker) help(ctx context.Context, more <-chan struct{}) {
 	}
 }
 
-// dispatchNew dispatches one batch of new rows, or of all rows if none are skipped. It
-// returns how many rows could be tried, or a full batch if further rows may follow
-// the skipped rows.
+// dispatchNew dispatches one batch of new rows, or of all rows if none are skipped. found is how
+// many rows could be tried. If further rows may follow skipped rows, found is a full batch, so that
+// the next batch is read at once.
 func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
 	if w.next == 0 {
-		w.next = w.skipped.from()
+		w.next = w.skipped.pollFrom()
 	}
 	from := w.next
 	b, n, err := w.dispatch(ctx, from)
@@ -111,7 +111,7 @@ func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
 	if b == nil || err != nil {
 		return n, err
 	}
-	w.skipped.noteBatch(b.highestSkipped(), time.Now())
+	w.skipped.notePolled(b.highestSkipped(), time.Now())
 	if n == w.batchSize && (b.skipped > 0 || from > 0) {
 		w.next = b.last()
 		return n, b.stuck()
@@ -120,7 +120,7 @@ func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
 }
 
 // dispatchSkipped dispatches one batch of the skipped rows, if there are any and the
-// pause has passed. It returns how many rows could be tried.
+// pause has passed. found is how many rows could be tried.
 func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
 	from, on := w.skipped.resume(&w.walk, time.Now())
 	if !on {
@@ -131,21 +131,21 @@ func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
 		return 0, err
 	}
 	if b == nil {
-		w.skipped.noteWalked(&w.walk, from, 0, false, true, time.Now())
+		w.skipped.noteWalked(&w.walk, walked{last: from, atEnd: true}, time.Now())
 		return 0, nil
 	}
-	w.skipped.noteWalked(&w.walk, b.last(), b.highestSkipped(), b.tried() > 0, n < w.batchSize, time.Now())
+	w.skipped.noteWalked(&w.walk, walked{b.last(), b.highestSkipped(), b.tried() > 0, n < w.batchSize}, time.Now())
 	return b.tried(), b.stuck()
 }
 
 // dispatch dispatches up to one batch of rows with ids above from. It returns the
 // batch, nil if there are no rows, and the number of rows that were read. The error
 // is the database's. If the published rows could not be deleted, undeleted holds them.
-func (w *worker) dispatch(ctx context.Context, from int64) (b *batch, n int, err error) {
-	ctx, cancel := retry.Linger(ctx, stopTimeout)
+func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, err error) {
+	ctx, cancel := retry.WithFinishTime(ctx, stopTimeout)
 	defer cancel()
 	n, err = w.store.Dispatch(ctx, w.outbox, from, w.batchSize, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
-		b = &batch{rows: rows}
+		b = &rowBatch{rows: rows}
 		if b.done = w.undeleted.idsIn(rows); len(b.done) == 0 {
 			w.publisher.publish(ctx, b)
 		}

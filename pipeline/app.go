@@ -20,17 +20,23 @@
 //	app.go          New, Run, and how each role is built
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for
+//	topicwaiter.go  delays a stage until its topic exists
 //	buckets.go      keeps the buckets of the parts up to date with topics.yaml
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
+//	outbox.go       the roles outbox and release
+//	compensator.go  the role that sweeps
+//	investigator.go why a sweep found orders
 //	shadow.go       the role that closes nothing
 //	console.go      the role that serves the web console
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
 //	overdue.go, writes.go, deadletters.go    what is measured beside the roles
+//	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready
+//	serve.go        their listener
 //
 // Package pipelinetest has embedded servers for tests.
 package pipeline

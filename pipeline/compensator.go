@@ -26,7 +26,7 @@ func (a *App) buildCompensator() (part, error) {
 		o.Control = &compensator.Control{
 			Kafka:       a.conns.Kafka,
 			Store:       due,
-			Appender:    a.conns.Kafka,
+			Producers:   a.conns.Kafka,
 			Group:       c.CompensatorGroup(),
 			Topic:       c.Topics.Control,
 			Buckets:     a.ActiveBuckets,
@@ -81,11 +81,11 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		OnHang:       a.o.OnHang,
 		Registerer:   a.o.Registerer,
 	}
-	if log, ok := source.(compensator.Log); ok { // otherwise each process remembers its own sweeps
-		o.Log = log
+	if log, ok := source.(compensator.SweepLog); ok { // otherwise each process remembers its own sweeps
+		o.SweepLog = log
 	}
 	if a.conns.Kafka != nil {
-		o.History = &compensator.History{Log: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: thisProcess()}
+		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: thisProcess()}
 	}
 	o.Lock, err = a.sweepLock("")
 	return o, source, err

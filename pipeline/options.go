@@ -70,7 +70,7 @@ type Options struct {
 	//   - compensator.Store: sweeps search it instead of the database
 	//   - compensator.DueStore, besides compensator.Store: orders whose records were lost are
 	//     scheduled again; without it they are closed by a sweep after their due time
-	//   - compensator.Log, besides compensator.Store: all processes share one sweep per period;
+	//   - compensator.SweepLog, besides compensator.Store: all processes share one sweep per period;
 	//     without it each process remembers its own sweeps
 	//   - payment.Store: required if a payment provider is asked
 	//   - Probe(ctx) error and MaxBatch() int: see closer.Store

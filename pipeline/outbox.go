@@ -17,7 +17,7 @@ func (a *App) buildOutbox() (part, error) {
 	c := a.o.Config
 	d, err := outbox.New(outbox.Options{
 		Store:           a.conns.Store,
-		Log:             a.conns.Kafka,
+		Kafka:           a.conns.Kafka,
 		Kinds:           []outbox.Kind{outbox.Schedules(a.scheduling), outbox.Events(c.Topics.Events)},
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Batch:           c.Outbox.Batch,

@@ -127,5 +127,5 @@ func pausedError(p wire.Pause) error { return unavailable(p.Err()) }
 
 // unavailable returns an error that blames no order.
 func unavailable(err error) error {
-	return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, err)
+	return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, err)
 }

@@ -59,7 +59,7 @@ func TestPauses_ACompensatorWithoutKafkaObeysTheKeptPause(t *testing.T) {
 		pause(time.Hour)
 		log.fails = true
 		s, ignores := restarted(log, keeper, 10*time.Minute)
-		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrStoreDown) {
+		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrNoOrderAtFault) {
 			t.Errorf("during the kept pause: %v", err)
 		}
 		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); err == nil || errors.Is(err, orderclose.ErrPaused) {
@@ -88,7 +88,7 @@ func TestPauses_ASweepWaitsForUnknownPausesAndThenGoesOn(t *testing.T) {
 				s, ignores := restarted(log, keeper, 10*time.Minute)
 				never, _ := restarted(log, keeper, config.Never)
 				for range 10 {
-					if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrStoreDown) || errors.Is(err, orderclose.ErrPaused) || *ignores {
+					if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrPaused) || *ignores {
 						t.Fatalf("within the wait: %v, ignored %v", err, *ignores)
 					}
 					time.Sleep(59 * time.Second)

@@ -64,7 +64,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); !errors.Is(err, orderclose.ErrStoreDown) || errors.Is(err, orderclose.ErrPaused) {
+		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); !errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrPaused) {
 			t.Errorf("before the pauses are known: %v; want the store to count as down", err)
 		}
 		log.fails = false

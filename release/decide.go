@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// maxRetries is how often an event is retried: after 1, 2 and 4 minutes. Each wait
+	// maxEventRetries is how often an event is retried: after 1, 2 and 4 minutes. Each wait
 	// gets a jitter of up to a tenth, so that events that failed together are not
 	// retried together. An attempt during which the service was unavailable uses up no
 	// retry.
-	maxRetries = 3
-	firstRetry = time.Minute
+	maxEventRetries = 3
+	firstRetry      = time.Minute
 	// unavailableWait is the pause of a partition after an attempt in which the service
 	// was not called.
 	unavailableWait = breakerPause
@@ -80,7 +80,7 @@ func decide(t attempted) decision {
 		return decision{cause: causeUnavailable, detail: fmt.Sprintf("%d releases failed for %v: %v", t.open+t.refused, giveUpAfter, t.lastErr)}
 	case t.skipped:
 		return decision{wait: withJitter(unavailableWait), pauseAll: true}
-	case t.failures > maxRetries:
+	case t.failures > maxEventRetries:
 		return decision{cause: causeFailed, detail: fmt.Sprintf("%d releases failed or were refused in %d attempts, the last: %v", t.open+t.refused, t.failures, t.lastErr)}
 	}
 	return decision{wait: withJitter(firstRetry << (t.failures - 1))}

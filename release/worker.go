@@ -6,6 +6,7 @@
 //	handler.go    the events of one partition: which wait, and which are tried now
 //	attempt.go    one attempt: the calls for an event, and what follows
 //	decide.go     what to do after an attempt (pure)
+//	metrics.go    metrics
 //	http.go       a Releaser that calls a service over HTTP
 //
 // Events are delivered at least once, and some are read again after a crash. So a

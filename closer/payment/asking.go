@@ -130,16 +130,16 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 			open, at = append(open, requests[i]), append(at, i)
 		}
 	}
-	b := &batch{checked: a, began: time.Now(), outcomes: map[string][]orderclose.Outcome{}}
-	_, _ = a.culprits.Close(ctx, b, path, open) // batch has all that it returns
-	if b.storeErr != nil {
-		return nil, b.storeErr
+	q := &inquiry{checked: a, began: time.Now(), outcomes: map[string][]orderclose.Outcome{}}
+	_, _ = a.culprits.Close(ctx, q, path, open) // q has all that it returns
+	if q.storeErr != nil {
+		return nil, q.storeErr
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("ask the payment provider: %w", err)
 	}
 	var unanswered []string
-	for n, o := range b.of(open) {
+	for n, o := range q.of(open) {
 		switch o.Verdict {
 		case "":
 			unanswered = append(unanswered, o.OrderID)
@@ -150,7 +150,7 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	}
 	slices.Sort(unanswered)
 	if n := len(slices.Compact(unanswered)); n > 0 {
-		a.o.Logger.Warn("payment provider gave no answer, orders stay pending", "orders", n, "first", unanswered[0], "err", b.lastErr, retry.Stack(b.lastErr))
+		a.o.Logger.Warn("payment provider gave no answer, orders stay pending", "orders", n, "first", unanswered[0], "err", q.lastErr, retry.Stack(q.lastErr))
 		a.o.Metrics.PaymentAnswers(Unknown, n)
 	}
 	return outcomes, nil

@@ -38,7 +38,7 @@ func TestClassify_SortsErrorsOfTheDriver(t *testing.T) {
 	} {
 		got := sqlclose.Classify(c.err)
 		if !errors.Is(got, c.err) || errors.Is(got, orderclose.ErrContended) != c.contended ||
-			errors.Is(got, orderclose.ErrUnavailable) != c.unavailable || errors.Is(got, orderclose.ErrStoreDown) != c.down {
+			errors.Is(got, orderclose.ErrUnavailable) != c.unavailable || errors.Is(got, orderclose.ErrNoOrderAtFault) != c.down {
 			t.Errorf("%v became %v", c.err, got)
 		}
 	}

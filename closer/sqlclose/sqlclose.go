@@ -80,7 +80,7 @@ func New(o Options) (*Store, error) {
 //   - orderclose.ErrContended: another transaction won a deadlock, or holds a row. Try the
 //     transaction again a few times before you return it
 //   - orderclose.ErrUnavailable: the database does not work, or the context ended. It also wraps
-//     orderclose.ErrStoreDown if no order can be the cause, such as on a read-only server
+//     orderclose.ErrNoOrderAtFault if no order can be the cause, such as on a read-only server
 //   - any other error is returned as it is: an order may have caused it, such as a duplicate key
 //
 // nil stays nil, and an error that wraps one of these already stays as it is.

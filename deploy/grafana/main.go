@@ -5,6 +5,7 @@
 // The files are what Grafana reads; change them here and not there. A test compares them with
 // this program, and evaluates each query on the metrics of a running pipeline.
 //
+//	main.go         writes the files
 //	dashboards.go   the overview, and the panels that several dashboards have
 //	stages.go       the dashboards of the stages
 //	json.go         the JSON of a dashboard

@@ -6,6 +6,7 @@
 // SOURCE is the repository without uncommitted changes, OUT a folder that is empty or does not
 // exist. docs/release.md describes the files.
 //
+//	main.go      writes all files of a release, each target on its own
 //	build.go     compiles the binary, and reads version and revision from it
 //	archive.go   the archive of a target: binary, documents, completions, man pages
 //	image.go     the image: binary, topics.yaml, root certificates

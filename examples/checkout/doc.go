@@ -15,7 +15,9 @@
 //	view.go     the status in Redis: a cached view
 //	events.go   the readers of events: SMS, points and logistics
 //	tables.go   the shop's own tables
-//	http.go     the HTTP API; page.go the page that counts down; problem.go errors
+//	http.go     the HTTP API
+//	page.go     the page that counts down
+//	problem.go  errors
 //	metrics.go  counters for Prometheus
 //
 // Packages below it can be copied one by one: ordercache caches orders in the memory of a process,

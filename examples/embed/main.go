@@ -1,6 +1,7 @@
 // Command embed runs the pipeline inside a program of its own. It is a module of its own, which
 // imports nothing internal.
 //
+//	main.go        runs both, one after the other
 //	bookings.go    a Store of the program's own, on embedded servers
 //	shop.go        the SQL store on the program's *sql.DB, with a payment provider and a service
 //	               that keeps stock; needs ORDERCLOSE_KAFKA_BROKERS and ORDERCLOSE_DB_DSN

@@ -115,7 +115,7 @@ func (s certainStore) CloseOrders(ctx context.Context, path orderclose.Path, req
 	return outcomes, err
 }
 
-// downError adds orderclose.ErrStoreDown to an error, and nothing to its text.
+// downError adds orderclose.ErrNoOrderAtFault to an error, and nothing to its text.
 type downError struct{ error }
 
-func (e downError) Unwrap() []error { return []error{e.error, orderclose.ErrStoreDown} }
+func (e downError) Unwrap() []error { return []error{e.error, orderclose.ErrNoOrderAtFault} }

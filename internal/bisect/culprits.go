@@ -61,7 +61,7 @@ type Culprits struct {
 // Close closes the requests through the store, in one batch if that succeeds. If a batch fails, it
 // is split down to the orders that fail alone. The error of such an order says who is at fault:
 //
-//   - Nobody, if it wraps orderclose.ErrStoreDown: no order was tried. Close ends.
+//   - Nobody, if it wraps orderclose.ErrNoOrderAtFault: no order was tried. Close ends.
 //   - Unclear, if it wraps orderclose.ErrUnavailable (no answer, such as a timeout) or ErrUnclear.
 //     The order is blamed if other orders got verdicts in this batch, or since the order failed
 //     alone before. If there was no answer, Proof earlier failures must be proved too. A probe that

@@ -215,9 +215,9 @@ func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 
 // A store that is certain that no order is at fault, such as one whose connection is
 // cut repeatedly, uses up no attempt of any order.
-func TestCulprits_BlamesNoOrderAfterErrStoreDown(t *testing.T) {
+func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 	s := newPlain("cut")
-	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown)
+	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
 	c := &Culprits{Proof: ProofPipeline}
 	for n := range 10 {
 		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)); err != nil {

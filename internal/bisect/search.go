@@ -27,7 +27,7 @@ const (
 // faultOf returns who may be at fault for an error of the store.
 func (r *round) faultOf(err error) fault {
 	switch {
-	case r.ctx.Err() != nil, errors.Is(err, orderclose.ErrStoreDown):
+	case r.ctx.Err() != nil, errors.Is(err, orderclose.ErrNoOrderAtFault):
 		return nobodys
 	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, ErrUnclear):
 		return unclear

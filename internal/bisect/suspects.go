@@ -6,9 +6,9 @@ const (
 	// maxRemembered limits the remembered suspects. Beyond it all are forgotten; then it
 	// only takes longer to prove that an order is at fault.
 	maxRemembered = 1000
-	// maxPending is how many suspects may fail between two answers and still be charged with the
+	// maxChargeable is how many suspects may fail between two answers and still be charged with the
 	// failure. If more fail, the store itself is probably in trouble.
-	maxPending = 3
+	maxChargeable = 3
 )
 
 // Suspects is the rule of blame: a failure is proved to be an order's fault if the order failed
@@ -20,29 +20,29 @@ const (
 // other things than orders, and the store may be any service that answers for them: then
 // an answer counts as a verdict.
 type Suspects struct {
-	mu      sync.Mutex
-	proved  map[string]int  // proved failures of each suspect
-	pending map[string]bool // suspects that failed since the last answer; false: already blamed for it
+	mu          sync.Mutex
+	proved      map[string]int  // proved failures of each suspect
+	sinceAnswer map[string]bool // suspects that failed since the last answer; false: already blamed for it
 }
 
 // Answered records that the store works: it gave verdicts on these orders, or a probe
 // succeeded. The orders stop being suspects. The failure of each other suspect since the last
-// call of Answered is proved, unless more than maxPending suspects failed since then.
+// call of Answered is proved, unless more than maxChargeable suspects failed since then.
 func (s *Suspects) Answered(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		delete(s.proved, id)
-		delete(s.pending, id)
+		delete(s.sinceAnswer, id)
 	}
-	if len(s.pending) <= maxPending {
-		for id, open := range s.pending {
+	if len(s.sinceAnswer) <= maxChargeable {
+		for id, open := range s.sinceAnswer {
 			if open {
 				s.proved[id]++
 			}
 		}
 	}
-	clear(s.pending)
+	clear(s.sinceAnswer)
 }
 
 // Failed records that an order failed alone, and makes it a suspect. proved is the number of its
@@ -53,11 +53,11 @@ func (s *Suspects) Failed(id string) (proved int, again bool) {
 	defer s.mu.Unlock()
 	proved, known := s.proved[id]
 	if !known && len(s.proved) >= maxRemembered || s.proved == nil {
-		s.proved, s.pending = map[string]int{}, map[string]bool{}
+		s.proved, s.sinceAnswer = map[string]int{}, map[string]bool{}
 	}
-	_, pending := s.pending[id]
-	s.proved[id], s.pending[id] = proved, true
-	return proved, known && !pending
+	_, failed := s.sinceAnswer[id]
+	s.proved[id], s.sinceAnswer[id] = proved, true
+	return proved, known && !failed
 }
 
 // Blamed records that an order has used up an attempt. It stays a suspect, and its failures are
@@ -66,7 +66,7 @@ func (s *Suspects) Blamed(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.proved[id]; known {
-		s.proved[id], s.pending[id] = 0, false
+		s.proved[id], s.sinceAnswer[id] = 0, false
 	}
 }
 

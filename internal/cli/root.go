@@ -2,14 +2,21 @@
 //
 //	root.go           the command line: flags, and the clients that a command opens
 //	exit.go           exit codes
-//	output.go         printing results and progress; columns_*.go the terminal's width
-//	times.go          flags with times and durations; wait.go the flag --wait
+//	output.go         printing results and progress
+//	columns_unix.go, columns_other.go    the width of the terminal
+//	times.go          flags with times and durations
+//	wait.go           the flag --wait
+//	category.go       refuses a category in a flag that is probably a typo
 //	run.go            run: the parts of the pipeline
-//	send.go           send: schedules orders; sendinput.go reads them from JSON
-//	topics.go         topics plan and apply; plan.go what they change
+//	send.go           send: schedules orders
+//	sendinput.go      reads orders from JSON
+//	sendcheck.go      send --check: whether records can be read
+//	topics.go         topics check and apply
+//	plan.go           topics plan
 //	console.go        console: the web console
 //	status.go         status: what waits, and what is overdue
-//	forecast.go       forecast: when records leave; chart.go draws it
+//	forecast.go       forecast: when records leave
+//	chart.go          draws it
 //	lateness.go       lateness: how late the stages were
 //	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
@@ -19,12 +26,17 @@
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
 //	postpone.go       postpone: moves due times to later
-//	dlq.go            dlq: dead letters; dlqlist.go, dlqshow.go, dlqresolve.go its commands,
-//	                  dlqselection.go the flags that select dead letters
-//	doctor.go         doctor: checks everything; doctorstock.go the stock
+//	dlq.go            dlq: dead letters
+//	dlqlist.go, dlqshow.go, dlqresolve.go    its commands
+//	dlqselection.go   the flags that select dead letters
+//	doctor.go         doctor: checks everything
+//	doctorstock.go    doctor --stock
+//	doctortimes.go    due times of a wrong time zone
+//	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema
 //	notify.go         notify: sends alerts to people
-//	healthcheck.go    healthcheck of a container; version.go the version
+//	healthcheck.go    healthcheck of a container
+//	version.go        version
 //
 // Main runs a command line with an Env and returns the exit code. cmd/orderclose-dev adds the
 // commands for development and also uses Execute.

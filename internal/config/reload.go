@@ -126,8 +126,8 @@ func (r *Reloader) concerns(name string) bool {
 	return base == filepath.Base(r.o.File) || strings.HasPrefix(base, "..")
 }
 
-// check reads the file and applies it. If asked is false, it skips content that was
-// checked before, unless Validate refused that content.
+// check reads the file and applies it. If asked is false, it skips unchanged content, except
+// content that Validate refused.
 func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 	select {
 	case <-r.lock:

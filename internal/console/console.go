@@ -17,7 +17,9 @@
 //	chart.go      charts, as SVG
 //	times.go      moments, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
-//	plans.go      plans that a person confirms; actions.go makes them, planpages.go shows them
+//	plans.go      plans that a person confirms
+//	actions.go    makes plans
+//	planpages.go  shows plans
 //	live.go       server-sent events
 //	api.go        the JSON API
 //	templates, static    HTML, style and script

@@ -27,7 +27,7 @@ const (
 )
 
 // Errors of Do in addition to the errors of its f. An error that wraps one of them also wraps
-// orderclose.ErrUnavailable. ErrBreakerOpen wraps orderclose.ErrStoreDown: no call was made, so no
+// orderclose.ErrUnavailable. ErrBreakerOpen wraps orderclose.ErrNoOrderAtFault: no call was made, so no
 // order is at fault.
 var (
 	ErrTimeout           = errors.New("no answer in time")
@@ -37,7 +37,7 @@ var (
 type breakerOpen struct{}
 
 func (breakerOpen) Error() string { return "the circuit breaker is open" }
-func (breakerOpen) Unwrap() error { return orderclose.ErrStoreDown }
+func (breakerOpen) Unwrap() error { return orderclose.ErrNoOrderAtFault }
 
 // States of a breaker in Metrics.
 const (

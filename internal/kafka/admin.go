@@ -244,29 +244,3 @@ func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
 	}
 	return nil
 }
-
-// Lag returns the number of records of the topic above the group's commits, over all
-// partitions. On a delay topic the lag means nothing, because records wait there.
-func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
-	return c.sum(ctx, group, topic, func(commit Commit, first, end int64) int64 { return end - FirstWaiting(commit, first, end) })
-}
-
-// sum adds up the results of the function of over all partitions of a topic. of gets the
-// group's commit and the bounds of the log.
-func (c *Cluster) sum(ctx context.Context, group, topic string, of func(commit Commit, first, end int64) int64) (all int64, err error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return 0, err
-	}
-	commits, err := c.Commits(ctx, group, topic, n)
-	if err != nil {
-		return 0, err
-	}
-	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
-		if a.Err != nil {
-			return 0, a.Err
-		}
-		all += of(commits[p], a.Offsets[0], a.Offsets[1])
-	}
-	return all, nil
-}

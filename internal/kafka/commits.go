@@ -39,16 +39,30 @@ func Waiting(c Commit, logStart, end int64) int64 {
 }
 
 // WaitingBelow returns how many of the Waiting offsets are less than below. It makes no request.
-func WaitingBelow(c Commit, logStart, end, below int64) int64 {
-	below = min(below, end)
-	first := FirstWaiting(c, logStart, end)
-	waiting := below - first
-	if first == c.Offset && !c.FromDeletedLog {
+func WaitingBelow(c Commit, logStart, end, below int64) (waiting int64) {
+	for _, gap := range Gaps(c, logStart, end) {
+		waiting += max(min(gap.End, below)-gap.First, 0)
+	}
+	return waiting
+}
+
+// Gaps returns the runs of offsets between FirstWaiting and end that are not known to be
+// done, in order. The offsets that were acked above the commit are in the commit's metadata.
+// It makes no request.
+func Gaps(c Commit, logStart, end int64) (gaps []wire.Run) {
+	at := FirstWaiting(c, logStart, end)
+	if at == c.Offset && !c.FromDeletedLog {
 		for _, r := range wire.DecodeRuns(c.Offset, c.Metadata) {
-			waiting -= max(min(r.End, below)-r.First, 0)
+			if first := min(r.First, end); first > at {
+				gaps = append(gaps, wire.Run{First: at, End: first})
+			}
+			at = max(at, r.End)
 		}
 	}
-	return max(waiting, 0)
+	if at < end {
+		gaps = append(gaps, wire.Run{First: at, End: end})
+	}
+	return gaps
 }
 
 // coordinatorTimeout is how long a group may have no coordinator before that is an
@@ -76,15 +90,6 @@ func repeat(ctx context.Context, limit time.Duration, passes func(error) bool, a
 			return err
 		}
 	}
-}
-
-// commitOf returns what the group has committed for one partition.
-func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition int) (Commit, error) {
-	commits, err := c.commits(ctx, group, topic, partition+1)
-	if err != nil {
-		return Commit{}, err
-	}
-	return commits[partition], nil
 }
 
 // Commits returns what the group has committed for each of the n partitions of the topic,
@@ -143,8 +148,11 @@ func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Co
 // Position returns the offset that the group has committed for one partition, or a negative
 // number if it has committed nothing.
 func (c *Cluster) Position(ctx context.Context, group, topic string, partition int) (int64, error) {
-	commit, err := c.commitOf(ctx, group, topic, partition)
-	return commit.Offset, err
+	commits, err := c.commits(ctx, group, topic, partition+1)
+	if err != nil {
+		return 0, err
+	}
+	return commits[partition].Offset, nil
 }
 
 // SetPosition commits an offset for a group without members, for a reader that follows a

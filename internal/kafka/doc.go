@@ -39,7 +39,6 @@
 //	listing.go    the topics with a prefix, without the metadata of all others
 //	offsets.go    the offsets of many partitions, with as few requests as possible
 //	window.go     the records that were appended between two moments
-//	peek.go       one record, without the records after it
-//	glance.go     a few records, and the offsets that a commit leaves open
+//	glance.go     a few records, or only the first one
 //	idle.go       whether a topic exists, has waiting records, or was used since a time
 package kafka

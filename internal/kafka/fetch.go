@@ -43,7 +43,7 @@ const (
 //
 // Read sets Corrupt only after three answers with an unreadable batch.
 func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.identified(ctx, at)
+	at, err := c.withTopicID(ctx, at)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
@@ -70,7 +70,7 @@ func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 // Verify is Read without records and without waiting. It reports whether the log is the log
 // of the position, and still has the offset.
 func (c *Cluster) Verify(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.identified(ctx, at)
+	at, err := c.withTopicID(ctx, at)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
@@ -84,8 +84,8 @@ func (c *Cluster) Verify(ctx context.Context, at wire.Position) (wire.Fetched, e
 	return wire.Fetched{Next: at.Offset, Log: at.Log}, nil
 }
 
-// identified adds the topic id of the present log to a position that has none.
-func (c *Cluster) identified(ctx context.Context, at wire.Position) (wire.Position, error) {
+// withTopicID adds the topic id of the present log to a position that has none.
+func (c *Cluster) withTopicID(ctx context.Context, at wire.Position) (wire.Position, error) {
 	if at.Log.Topic != noTopicID {
 		return at, nil
 	}

@@ -92,7 +92,7 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 // true. A commit in flight when ctx ends may take finalCommitTimeout more, so that a broker that
 // does not answer does not keep a process from stopping in time.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
-	lingering, cancel := retry.Linger(ctx, finalCommitTimeout)
+	finishing, cancel := retry.WithFinishTime(ctx, finalCommitTimeout)
 	defer cancel()
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
@@ -104,7 +104,7 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 		case <-tick.C:
 		case answer = <-g.commitRequests:
 		}
-		err := g.commit(lingering)
+		err := g.commit(finishing)
 		if evicted(err) {
 			gone = true
 			revoke()
@@ -120,11 +120,11 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 // the coordinator moves, commitLast retries for finalCommitTimeout: the next owner repeats
 // everything that is not committed. It does not retry when the member was evicted.
 func (g *generation) commitLast() {
-	lingering, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
+	finishing, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
 	defer cancel()
 	pauses := retry.NewBackOff()
-	for err := g.commit(lingering); err != nil && !evicted(err) && retry.Sleep(lingering, pauses.NextBackOff()); {
-		err = g.commit(lingering)
+	for err := g.commit(finishing); err != nil && !evicted(err) && retry.Sleep(finishing, pauses.NextBackOff()); {
+		err = g.commit(finishing)
 	}
 }
 

@@ -2,16 +2,28 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// GlanceBytes is a usual limit of one ReadSome: about sixty records of orders, in bytes.
-const GlanceBytes = 16 << 10
-
-// littleMaxBytes is the limit of one ReadLittle: about sixty dead letters, in bytes.
-const littleMaxBytes = 64 << 10
+const (
+	// GlanceBytes is a usual limit of one ReadSome: about sixty records of orders, in bytes.
+	GlanceBytes = 16 << 10
+	// littleMaxBytes is the limit of one ReadLittle: about sixty dead letters, in bytes.
+	littleMaxBytes = 64 << 10
+	// peekMaxBytes is smaller than any batch of many records. The broker sends the first
+	// batch whole, however large it is, and with this limit no other batch.
+	peekMaxBytes = 1 << 10
+	// glanceMaxWait is the longest time that the broker waits for a first byte. The record
+	// usually exists, and then the broker answers at once.
+	glanceMaxWait = 100 * time.Millisecond
+	// maxPeeks bounds how many batches without a record are skipped, such as transaction
+	// markers.
+	maxPeeks = 100
+)
 
 // ReadSome returns some records of the partition in [offset, end), and the offset from which
 // the next ReadSome continues. It fetches at most maxBytes; the broker sends a larger first batch
@@ -21,46 +33,66 @@ const littleMaxBytes = 64 << 10
 // ReadSome waits at most 100 ms for records. Of a malformed record only the offset and the append
 // time are known. A corrupt batch has no records.
 func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error) {
-	f, err := c.fetchLittle(ctx, topic, partition, offset, maxBytes)
+	failed := func(err error) error { return fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err) }
+	var raw *rawFetched
+	err = repeat(ctx, leaderTimeout, leaderMoves, func() (err error) {
+		raw, err = c.fetchRaw(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{glanceMaxWait, maxBytes})
+		return err
+	})
 	if err != nil {
-		return nil, offset, fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err)
+		return nil, offset, failed(err)
+	}
+	f, err := c.split(ctx, topic, partition, raw, offset)
+	if err != nil {
+		return nil, offset, failed(err)
 	}
 	for _, r := range f.Records {
 		if r.Offset < end {
-			records = append(records, *decoded(r))
+			records = append(records, decoded(r))
 		}
 	}
 	if f.Next == offset {
-		return records, offset, fmt.Errorf("look at %s/%d at %d: the broker sent no batch", topic, partition, offset)
+		return records, offset, failed(errNoBatch)
 	}
 	return records, f.Next, nil
+}
+
+var errNoBatch = errors.New("the broker sent no batch")
+
+// decoded returns the message of a record.
+func decoded(r wire.RawRecord) wire.Message {
+	m, err := r.Message()
+	if err != nil {
+		return wire.Message{Offset: r.Offset, Appended: r.AppendedAt()}
+	}
+	return m
+}
+
+// Peek returns the first record of the partition in [offset, end), or nil if there is none. It is
+// ReadSome that fetches little more than the batch of the record.
+func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error) {
+	for range maxPeeks {
+		if offset >= end {
+			return nil, nil
+		}
+		records, next, err := c.ReadSome(ctx, topic, partition, offset, end, peekMaxBytes)
+		if err != nil {
+			return nil, err
+		}
+		if len(records) > 0 {
+			return &records[0], nil
+		}
+		offset = next
+	}
+	return nil, fmt.Errorf("look at %s/%d: %d batches before offset %d have no record", topic, partition, maxPeeks, offset)
 }
 
 // ReadLittle is Read with at most 64 KB, and waits at most 100 ms for a record. A larger first
 // batch comes whole.
 func (c *Cluster) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.identified(ctx, at)
+	at, err := c.withTopicID(ctx, at)
 	if err != nil {
 		return wire.Fetched{}, err
 	}
-	return c.read(ctx, at, fetchLimits{peekMaxWait, littleMaxBytes})
-}
-
-// Gaps returns the runs of offsets between FirstWaiting and end that are not known to be
-// done, in order. The offsets that were acked above the commit are in the commit's metadata.
-// It makes no request.
-func Gaps(c Commit, logStart, end int64) (gaps []wire.Run) {
-	at := FirstWaiting(c, logStart, end)
-	if at == c.Offset && !c.FromDeletedLog {
-		for _, r := range wire.DecodeRuns(c.Offset, c.Metadata) {
-			if first := min(r.First, end); first > at {
-				gaps = append(gaps, wire.Run{First: at, End: first})
-			}
-			at = max(at, r.End)
-		}
-	}
-	if at < end {
-		gaps = append(gaps, wire.Run{First: at, End: end})
-	}
-	return gaps
+	return c.read(ctx, at, fetchLimits{glanceMaxWait, littleMaxBytes})
 }

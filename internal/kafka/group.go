@@ -52,7 +52,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		return fmt.Errorf("group %q of topic %q: both need a name", group, topic)
 	}
 	m := &membership{cluster: c, group: group, topic: topic, log: c.opts.Logger.With("group", group, "topic", topic)}
-	lingering, cancel := retry.Linger(ctx, memberStopTimeout)
+	finishing, cancel := retry.WithFinishTime(ctx, memberStopTimeout)
 	defer cancel()
 	rejected := retry.NewBackOff()
 	for ctx.Err() == nil {
@@ -70,7 +70,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 			rejected.Reset()
 		}
 	}
-	m.leave(lingering)
+	m.leave(finishing)
 	return nil
 }
 

@@ -15,20 +15,20 @@ import (
 // look as if they had been added later; see begin. It retries until it succeeds; ok is false if
 // ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
-	claims := 0 // one more than the highest partition of this member
+	known := 0 // the topic has at least so many partitions, because this member has been assigned the last of them
 	for _, number := range g.own {
-		claims = max(claims, number+1)
+		known = max(known, number+1)
 	}
-	if claims == 0 {
+	if known == 0 {
 		return nil, true
 	}
 	ok = g.retry(ctx, "read commits", func() error {
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err == nil {
-			commits, err = g.cluster.commits(ctx, g.group, g.topic, claims)
+			commits, err = g.cluster.commits(ctx, g.group, g.topic, known)
 		}
 		g.mu.Lock()
-		g.partitions = max(n, claims)
+		g.partitions = max(n, known)
 		g.mu.Unlock()
 		return err
 	})

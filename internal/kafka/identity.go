@@ -74,7 +74,7 @@ func (c *Cluster) outOfRange(ctx context.Context, at wire.Position) (wire.Fetche
 	case at.Offset < first:
 		lost := wire.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
 		return wire.Fetched{Next: first, Lost: &lost, Log: wire.LogID{Topic: at.Log.Topic, Epoch: -1}}, nil
-	case at.Offset > end && !known: // recreated or truncated: assume recreated, which repeats more
+	case at.Offset > end && !known: // recreated or truncated. As a recreated log it is read from its start: that loses nothing
 		lost := wire.Range{First: first, Last: at.Offset - 1, Err: fmt.Errorf("the log ends at %d", end)}
 		return wire.Fetched{Next: first, Lost: &lost, Replaced: true, Log: wire.LogID{Epoch: -1}}, nil
 	case at.Offset > end, c.unknownEpoch(ctx, at):

@@ -24,7 +24,22 @@ func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 // WaitingIn returns the number of offsets of a topic that the group has not done yet, as Waiting
 // counts them, over all partitions.
 func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, error) {
-	return c.sum(ctx, group, topic, Waiting)
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	commits, err := c.Commits(ctx, group, topic, n)
+	if err != nil {
+		return 0, err
+	}
+	all := int64(0)
+	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
+		if a.Err != nil {
+			return 0, a.Err
+		}
+		all += Waiting(commits[p], a.Offsets[0], a.Offsets[1])
+	}
+	return all, nil
 }
 
 // UsedSince reports whether a record was appended to a topic at t or later. t is a time of

@@ -26,8 +26,8 @@ type Closes struct {
 }
 
 // NewCloses returns Closes and registers its metrics with f. path is how the orders are closed.
-// category returns the label value for an order's category. Each result is a histogram, so there
-// must be few. If category is nil, all orders have OtherCategories. Check f.Err afterwards.
+// category returns the label value for an order's category. Each value adds a histogram, so it
+// must return few. If category is nil, all orders have OtherCategories. Check f.Err afterwards.
 func NewCloses(f *Factory, path orderclose.Path, category func(string) string) Closes {
 	if category == nil {
 		category = func(string) string { return OtherCategories }

@@ -28,7 +28,7 @@ func newSenders(l *Loop) (sender, patient *send.Sender) {
 	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return l.stage.Log.GroupForClaim(ctx, l.Claim, topic, records)
 	}
-	o := send.Options{Log: l.stage.Log, Group: group, Linger: retry.LingerTime, Repeated: l.stage.Metrics.Repeated, Logger: l.Logger}
+	o := send.Options{Producers: l.stage.Log, Group: group, FinishTime: retry.FinishTime, Repeated: l.stage.Metrics.Repeated, Logger: l.Logger}
 	return send.New(o), send.New(o)
 }
 
@@ -38,12 +38,12 @@ func newSenders(l *Loop) (sender, patient *send.Sender) {
 // record that Kafka refuses for good becomes a dead letter. The bodies of the records must not
 // change until then is called. Records that are acked are done.
 func (l *Loop) Send(topic string, records []wire.RawRecord, then func(send.Result)) {
-	l.send(l.sender, topic, slices.Clone(records), l.settled(then))
+	l.send(l.sender, topic, slices.Clone(records), l.marksDone(then))
 }
 
-// settled returns a function that marks the acked records of a result as done, makes dead letters of the
+// marksDone returns a function that marks the acked records of a result as done, makes dead letters of the
 // refused ones, and calls then.
-func (l *Loop) settled(then func(send.Result)) func(send.Result) {
+func (l *Loop) marksDone(then func(send.Result)) func(send.Result) {
 	return func(r send.Result) {
 		for _, acked := range r.Acked {
 			l.committer.DoneAll(acked.Records)
@@ -110,7 +110,7 @@ func (l *Loop) limit(f flight) (context.Context, context.CancelFunc) {
 // without a leader must not delay the others, and SendNow sends copies of the records. The bodies of
 // records that are left are copies, too. For one topic use either Send or SendNow.
 func (l *Loop) SendNow(topic string, records []wire.RawRecord, then func(send.Result)) {
-	then = l.settled(then)
+	then = l.marksDone(then)
 	f := flight{l.sender, time.Now()}
 	ctx, cancel := l.limit(f)
 	defer cancel()

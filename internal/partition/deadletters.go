@@ -13,12 +13,12 @@ import (
 const (
 	// deadLetterRetryPause is the pause after the dead-letter topic refused dead letters.
 	deadLetterRetryPause = 5 * time.Second
-	// maxPending and maxPendingBytes bound the dead letters of a claim that are in
+	// maxDeadLetters and maxDeadLetterBytes bound the dead letters of a claim that are in
 	// memory, waiting or in flight. At either bound the claim is not read on. The dead
 	// letters of one fetch may come on top. A thousand small dead letters take 300 KB;
 	// one of the largest takes 130 KB.
-	maxPending      = 1000
-	maxPendingBytes = 4 << 20
+	maxDeadLetters     = 1000
+	maxDeadLetterBytes = 4 << 20
 )
 
 // Causes of dead letters that several stages use.
@@ -67,7 +67,9 @@ type deadLetters struct {
 }
 
 // full reports whether a bound is reached, so that nothing more should be read.
-func (d *deadLetters) full() bool { return d.records >= maxPending || d.bytes >= maxPendingBytes }
+func (d *deadLetters) full() bool {
+	return d.records >= maxDeadLetters || d.bytes >= maxDeadLetterBytes
+}
 
 // acked notes that dead letters are in their topic.
 func (d *deadLetters) acked(letters []wire.RawRecord) {

@@ -32,7 +32,7 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 				added++
 				bytes += l.dead.waiting[added-1].Size()
 			}
-			if added > maxPending || bytes > maxPendingBytes+wire.MaxDeadValue+1000 || (added == maxPending) != (value == 10) {
+			if added > maxDeadLetters || bytes > maxDeadLetterBytes+wire.MaxDeadValue+1000 || (added == maxDeadLetters) != (value == 10) {
 				t.Errorf("%s: full with %d dead letters of %d bytes", name, added, bytes)
 			}
 			begin := time.Now()

@@ -20,7 +20,7 @@
 //
 // An offset is committed only if everything below it is done. A claim has one request in
 // flight to each partition, so that a resend is no duplicate. After a claim has ended,
-// no append is started. An append in flight may make further requests for retry.LingerTime.
+// no append is started. An append in flight may make further requests for retry.FinishTime.
 package partition
 
 import (
@@ -235,12 +235,12 @@ func (l *Loop) finish(h Handler) {
 }
 
 // Go runs work in a goroutine of its own. Afterwards the loop calls then. The context of work
-// ends LingerTime after the claim, and work must return soon after that. When the claim ends,
+// ends FinishTime after the claim, and work must return soon after that. When the claim ends,
 // the loop waits for work, and still calls then.
 func (l *Loop) Go(work func(ctx context.Context), then func()) {
 	l.running++
 	go func() {
-		ctx, cancel := retry.Linger(l.Ctx, retry.LingerTime)
+		ctx, cancel := retry.WithFinishTime(l.Ctx, retry.FinishTime)
 		work(ctx)
 		cancel()
 		l.results <- then

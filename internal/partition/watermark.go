@@ -35,8 +35,8 @@ const minCompact = 4096
 type state int8
 
 const (
-	pending state = iota // being processed
-	dropped              // not processed until it is read again
+	inProgress state = iota // being processed
+	dropped                 // not processed until it is read again
 	done
 )
 
@@ -51,7 +51,7 @@ func (w *watermark) Add(offset int64) (fresh bool) {
 		o := w.find(offset)
 		fresh = o != nil && o.state == dropped
 		if fresh {
-			o.state = pending
+			o.state = inProgress
 		}
 		return fresh
 	}
@@ -66,7 +66,7 @@ func (w *watermark) Add(offset int64) (fresh bool) {
 	w.next = offset + 1
 	switch {
 	case !isDone:
-		w.push(openOffset{offset, offset, pending})
+		w.push(openOffset{offset, offset, inProgress})
 	case len(w.open) > 0:
 		w.push(openOffset{offset, offset, done})
 		w.changes++
@@ -133,7 +133,7 @@ func (w *watermark) Drop(offset int64) {
 		w.untake(offset)
 		return
 	}
-	if o := w.find(offset); o != nil && o.state == pending {
+	if o := w.find(offset); o != nil && o.state == inProgress {
 		o.state = dropped
 	}
 }

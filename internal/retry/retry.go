@@ -52,32 +52,32 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Linger returns a context that ends d after ctx: for work that must not begin after ctx
+// WithFinishTime returns a context that ends d after ctx: for work that must not begin after ctx
 // has ended, but may finish after it. The caller must call cancel.
-func Linger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
+func WithFinishTime(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	finishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		Sleep(lingering, d)
+		Sleep(finishing, d)
 		cancel()
 	})
-	return lingering, func() {
+	return finishing, func() {
 		stop()
 		cancel()
 	}
 }
 
-// LingerTime is how long work in flight may finish after a revocation or a stop: a request to
+// FinishTime is how long work in flight may finish after a revocation or a stop: a request to
 // Kafka, a transaction, a call.
-const LingerTime = 2 * time.Second
+const FinishTime = 2 * time.Second
 
 // Do calls do until it succeeds, or returns false when ctx has ended. The context of
-// do ends LingerTime after ctx. what names the work in the log.
+// do ends FinishTime after ctx. what names the work in the log.
 func Do(ctx context.Context, logger *slog.Logger, what string, do func(ctx context.Context) error) bool {
-	lingering, cancel := Linger(ctx, LingerTime)
+	finishing, cancel := WithFinishTime(ctx, FinishTime)
 	defer cancel()
 	pauses := NewBackOff()
 	for ctx.Err() == nil {
-		err := do(lingering)
+		err := do(finishing)
 		if err == nil {
 			return true
 		}

@@ -54,22 +54,30 @@ const probeRecords = 100
 // partition.
 type GroupFunc func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 
-// Log makes producers; kafka.Cluster implements it.
-type Log interface {
+// Producers makes producers; kafka.Cluster implements it.
+type Producers interface {
 	// Idempotent returns an append function for one goroutine, with a producer id of its own. It calls
 	// repeated with the number of records that may have been written twice. Both may be nil.
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
-// Options of a Sender. Log, Group and Logger are required.
+// KeyedProducers also finds the partitions of records by their keys. kafka.Cluster, which is Kafka of
+// pipeline.Connections, implements it.
+type KeyedProducers interface {
+	Producers
+	// GroupByKey is a GroupFunc: a record goes to the partition for its key.
+	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+}
+
+// Options of a Sender. Producers, Group and Logger are required.
 type Options struct {
-	Log      Log
-	Group    GroupFunc
-	Linger   time.Duration     // how long a request in flight may take after the context of its append was cancelled
-	MinRest  time.Duration     // how long a partition rests after one failed append, doubled by each further one; default MinRest
-	MaxRest  time.Duration     // default MaxRest
-	Repeated func(records int) // counts records that may have been written twice; may be nil
-	Logger   *slog.Logger
+	Producers  Producers
+	Group      GroupFunc
+	FinishTime time.Duration     // how long a request in flight may take after the context of its append was cancelled
+	MinRest    time.Duration     // how long a partition rests after one failed append, doubled by each further one; default MinRest
+	MaxRest    time.Duration     // default MaxRest
+	Repeated   func(records int) // counts records that may have been written twice; may be nil
+	Logger     *slog.Logger
 }
 
 // Result is the result of an append to one partition. Each record is in one of Acked, Refused and
@@ -124,8 +132,8 @@ func with(o Options, h *health) *Sender {
 // If the partition rests, nothing is tried. After ctx has ended no request is started. The
 // deadline of ctx is the time limit.
 func (s *Sender) Append(ctx context.Context, to Destination, records []wire.RawRecord) Result {
-	return s.attempt(ctx, to, records, func(lingering context.Context, failed bool, r *Result) {
-		request, most := s.request(ctx, lingering, to, r), math.MaxInt
+	return s.attempt(ctx, to, records, func(finishing context.Context, failed bool, r *Result) {
+		request, most := s.request(ctx, finishing, to, r), math.MaxInt
 		if failed {
 			most = probeRecords
 		}
@@ -140,8 +148,8 @@ func (s *Sender) Append(ctx context.Context, to Destination, records []wire.RawR
 // Group groups records by their partition of the topic. If the partitions cannot be looked up, parts
 // is nil and failed has all records. The topic then rests as a partition does.
 func (s *Sender) Group(ctx context.Context, topic string, records []wire.RawRecord) (parts map[int][]wire.RawRecord, failed Result) {
-	failed = s.attempt(ctx, Destination{topic, AllPartitions}, records, func(lingering context.Context, _ bool, r *Result) {
-		if parts, r.Err = s.o.Group(lingering, topic, records); r.Err == nil {
+	failed = s.attempt(ctx, Destination{topic, AllPartitions}, records, func(finishing context.Context, _ bool, r *Result) {
+		if parts, r.Err = s.o.Group(finishing, topic, records); r.Err == nil {
 			r.Left = nil
 		}
 	})
@@ -150,8 +158,8 @@ func (s *Sender) Group(ctx context.Context, topic string, records []wire.RawReco
 
 // attempt calls do with a Result that has all records left, unless ctx has ended or the partition rests.
 // failed reports whether the last attempt failed. The context of do ends at the deadline of ctx, and
-// Options.Linger after ctx was cancelled.
-func (s *Sender) attempt(ctx context.Context, to Destination, records []wire.RawRecord, do func(lingering context.Context, failed bool, r *Result)) (r Result) {
+// Options.FinishTime after ctx was cancelled.
+func (s *Sender) attempt(ctx context.Context, to Destination, records []wire.RawRecord, do func(finishing context.Context, failed bool, r *Result)) (r Result) {
 	r = Result{Topic: to.Topic, Began: time.Now(), Left: records, Err: ctx.Err()}
 	if r.Err != nil {
 		return r
@@ -160,24 +168,24 @@ func (s *Sender) attempt(ctx context.Context, to Destination, records []wire.Raw
 	if r.Pause = wait; wait > 0 {
 		return r
 	}
-	lingering, cancel := retry.Linger(ctx, s.o.Linger)
+	finishing, cancel := retry.WithFinishTime(ctx, s.o.FinishTime)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		lingering, cancel = context.WithDeadline(lingering, deadline)
+		finishing, cancel = context.WithDeadline(finishing, deadline)
 		defer cancel()
 	}
-	do(lingering, failed, &r)
+	do(finishing, failed, &r)
 	s.health.end(ctx, to, &r)
 	return r
 }
 
 // request returns a function that makes one request to the partition, and notes an ack in r.
-func (s *Sender) request(ctx, lingering context.Context, to Destination, r *Result) func([]wire.RawRecord) error {
+func (s *Sender) request(ctx, finishing context.Context, to Destination, r *Result) func([]wire.RawRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	produce := s.producers[to]
 	if produce == nil {
-		produce = s.o.Log.Idempotent(nil, s.o.Repeated)
+		produce = s.o.Producers.Idempotent(nil, s.o.Repeated)
 		s.producers[to] = produce
 	}
 	return func(records []wire.RawRecord) error {
@@ -187,7 +195,7 @@ func (s *Sender) request(ctx, lingering context.Context, to Destination, r *Resu
 		if end, ok := ctx.Deadline(); ok && len(r.Acked) > 0 && time.Until(end) < minRequest {
 			return context.DeadlineExceeded
 		}
-		at, err := produce(lingering, to.Topic, to.Partition, records)
+		at, err := produce(finishing, to.Topic, to.Partition, records)
 		switch {
 		case err == nil:
 			r.Acked = append(r.Acked, Acked{records, at, time.Now()})

@@ -42,7 +42,7 @@ func group(_ context.Context, topic string, records []wire.RawRecord) (map[int][
 }
 
 func newSender(f fakeLog) *Sender {
-	return New(Options{Log: f, Group: group, Linger: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	return New(Options{Producers: f, Group: group, FinishTime: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 }
 
 func records(keys ...string) []wire.RawRecord {
@@ -186,7 +186,7 @@ func TestAppend_CountsRecordsThatMayBeWrittenTwice(t *testing.T) {
 	}{{time.Hour, 2}, {time.Second, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			repeated := 0
-			s := New(Options{Repeated: func(records int) { repeated += records }, Logger: slog.New(slog.DiscardHandler), Log: fakeLog(func(ctx context.Context, _ string, _ int, _ []wire.RawRecord) error {
+			s := New(Options{Repeated: func(records int) { repeated += records }, Logger: slog.New(slog.DiscardHandler), Producers: fakeLog(func(ctx context.Context, _ string, _ int, _ []wire.RawRecord) error {
 				<-ctx.Done()
 				return errors.Join(wire.ErrUnanswered, ctx.Err())
 			})})

@@ -33,8 +33,8 @@ import (
 // Stage is the name of this part in logs and metrics.
 const Stage = "shadow"
 
-// Store says what a close would do. store.Store implements it.
-type Store interface {
+// Previewer says what a close would do. store.Store implements it.
+type Previewer interface {
 	// PreviewClose returns the outcome that a close of each request would have now, and changes
 	// nothing. The error wraps orderclose.ErrUnavailable if no order caused it.
 	PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
@@ -43,7 +43,7 @@ type Store interface {
 // Options configure a Shadow. Log, Store, Group, CloseTopic and Topic are required.
 type Options struct {
 	Log        partition.Log
-	Store      Store
+	Store      Previewer
 	Group      string // its own: not the group of closers
 	CloseTopic string
 	Topic      string // receives the verdicts

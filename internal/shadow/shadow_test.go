@@ -80,7 +80,7 @@ func put(t *testing.T, log *testkit.Log, ids ...string) {
 }
 
 // start runs a Shadow until stop is called.
-func start(t *testing.T, log *testkit.Log, s Store, metrics prometheus.Registerer) (stop func()) {
+func start(t *testing.T, log *testkit.Log, s Previewer, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
 	shadow, err := New(Options{
 		Log: log, Store: s, Group: "g", CloseTopic: toClose.Topic, Topic: "shadow",

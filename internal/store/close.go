@@ -2,14 +2,11 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -20,10 +17,6 @@ import (
 // maxIn is the maximum length of an IN list. MariaDB turns a list of 1,000 or more into a
 // join with a temporary table, and then does not lock rows in id order.
 const maxIn = 999
-
-// errNoDue says that an order cannot be closed because its due time is NULL, 0, or the zero
-// date.
-var errNoDue = errors.New("the order has no due time in the database: write a due time, and publish the order again")
 
 // CloseOrders closes, in one transaction, the orders of reqs that are unpaid and due by the
 // database's clock. It releases their stock, and writes a receipt and an outbox event for
@@ -39,10 +32,10 @@ var errNoDue = errors.New("the order has no due time in the database: write a du
 //
 //   - orderclose.ErrUnavailable: the database failed, and no order caused it. The error also
 //     wraps the context's error if the context ended.
-//   - orderclose.ErrPaused, with ErrUnavailable and ErrStoreDown: the path is paused. If only some
+//   - orderclose.ErrPaused, with ErrUnavailable and ErrNoOrderAtFault: the path is paused. If only some
 //     categories are paused, their orders are Paused, and there is no error.
-//   - orderclose.ErrStoreDown, with ErrUnavailable: every batch would fail. It is missing if the
-//     call took at least the read timeout: then an order may have made the database hang.
+//   - orderclose.ErrNoOrderAtFault, with ErrUnavailable: every batch would fail. It is missing after the
+//     read timeout: then an order may have made the database hang.
 //   - orderclose.ErrContended: another transaction locked a row of some order for too long.
 //     The batch without that order can succeed. If the database can name the locked orders,
 //     there is no error: these orders are Contended, and the others are closed.
@@ -60,13 +53,17 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 		if s.q.months != nil {
 			s.q.months.forget() // a table may have been dropped
 		}
-		if errors.Is(err, orderclose.ErrUnavailable) && (s.answerLimit == 0 || time.Since(began) < s.answerLimit) {
-			err = fmt.Errorf("%w: %w", err, orderclose.ErrStoreDown)
+		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) {
+			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
 	}
 	return c.outcomes(reqs), nil
 }
+
+// mayBeHung reports whether a call that failed took at least the read timeout. Then an order may have
+// made the database hang, so ErrUnavailable does not clear the orders of the call.
+func (s *Store) mayBeHung(took time.Duration) bool { return s.answerLimit > 0 && took >= s.answerLimit }
 
 // closeUnlocked closes the orders whose rows no other transaction locks. If a lock wait timed
 // out, it finds the orders with locked lines, then those with locked SKUs, and each time tries again
@@ -107,6 +104,7 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 	return c, err
 }
 
+// tryClose closes orders in one transaction. The closing holds what became of each order.
 func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates, locks locking) (*closing, error) {
 	var c *closing
 	var spelt map[string]string
@@ -146,270 +144,4 @@ func (s *Store) distinct(reqs []orderclose.CloseRequest) (ids []string, attempts
 	}
 	slices.SortFunc(ids, s.q.m.ID.Compare)
 	return ids, attempts
-}
-
-// closing is one transaction of CloseOrders. Its goroutine owns it.
-type closing struct {
-	s          *Store
-	tx         *gorm.DB
-	path       orderclose.Path
-	attempts   map[string]int // by order id: how many attempts failed before
-	candidates candidates
-	locks      locking
-	txID       int64             // the random id of this transaction, written to its receipts
-	spelt      map[string]string // as moveStock takes it
-
-	now       time.Time            // the database's clock, read once
-	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id
-	contended map[string]bool      // requested orders that other transactions lock
-	paused    map[string]bool      // categories whose orders are not closed now
-	won       map[*table][]string  // ids that this transaction closes, in the order of their index
-	all       []string             // all ids of won, sorted
-	open      map[string]*table    // the tables of unpaid orders, due or not, also excluded ones
-}
-
-// locking is how a transaction reads the rows of orders.
-type locking int
-
-const (
-	waitForLocks locking = iota // locks each row, after the other transactions that lock it
-	skipLocked                  // locks each row that no other transaction locks; the others are contended
-	lockNothing                 // reads each row
-)
-
-func (s *Store) newClosing(tx *gorm.DB, attempts map[string]int, where candidates) *closing {
-	return &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, contended: map[string]bool{}, won: map[*table][]string{}, open: map[string]*table{}}
-}
-
-// lockedRow is the row of an order, locked until the transaction ends.
-type lockedRow struct {
-	category string
-	due      time.Time
-	version  int64                      // before this transaction; -1: the table has no version
-	columns  map[string]json.RawMessage // of Mapping.EventColumns
-	verdict  orderclose.Verdict
-	at       time.Time // time of the close, if a commit in doubt closed the order
-}
-
-// run takes the steps of a close in the order of the package comment. If no order is to be
-// closed, it ends after the first step.
-func (c *closing) run(ids []string) error {
-	if err := c.readPauses(); err != nil {
-		return err
-	}
-	if err := c.lockOrders(ids); err != nil {
-		return fmt.Errorf("lock: %w", err)
-	}
-	if err := c.resolveInDoubt(); err != nil {
-		return fmt.Errorf("read the receipts of a commit in doubt: %w", err)
-	}
-	if len(c.won) == 0 {
-		return c.readClock()
-	}
-	released := map[string][]orderclose.Release{}
-	for _, t := range c.tables() {
-		if err := c.mark(t); err != nil {
-			return fmt.Errorf("mark as closed: %w", err)
-		}
-	}
-	for _, t := range c.tables() {
-		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now)
-		if err != nil {
-			return err
-		}
-		maps.Copy(released, of)
-		c.all = append(c.all, c.won[t]...)
-	}
-	slices.Sort(c.all)
-	if err := c.receipts(); err != nil {
-		return fmt.Errorf("write receipts: %w", err)
-	}
-	if err := c.onClose(); err != nil {
-		return err
-	}
-	if err := c.events(released); err != nil {
-		return fmt.Errorf("write events: %w", err)
-	}
-	return c.s.moveStock(c.tx, released, c.spelt)
-}
-
-// tables returns the tables with orders to close, always in the same order.
-func (c *closing) tables() []*table {
-	return slices.SortedFunc(maps.Keys(c.won), func(a, b *table) int { return strings.Compare(a.name, b.name) })
-}
-
-// lockOrders reads each order in the first of its tables that has it, and locks it as c.locks says.
-func (c *closing) lockOrders(ids []string) error {
-	for n := 0; len(ids) > 0; n++ {
-		in := map[*table][]string{}
-		var order []*table
-		for _, id := range ids {
-			t := c.candidates.nth(id, n)
-			if t == nil {
-				continue
-			}
-			if in[t] == nil {
-				order = append(order, t)
-			}
-			in[t] = append(in[t], id)
-		}
-		slices.SortFunc(order, func(a, b *table) int { return strings.Compare(a.name, b.name) })
-		var missing []string
-		for _, t := range order {
-			for part := range slices.Chunk(in[t], maxIn) {
-				if err := c.lock(t, part); err != nil {
-					return err
-				}
-				absent, err := c.notInTable(t, part)
-				if err != nil {
-					return err
-				}
-				missing = append(missing, absent...)
-			}
-		}
-		ids = missing
-	}
-	return nil
-}
-
-// notInTable returns the ids that have no row in a table. An id whose row exists, but was skipped because
-// of a lock, is contended. The next table does not have its row either.
-func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, found := c.orders[id]; return found })
-	if len(ids) == 0 || c.locks != skipLocked {
-		return ids, nil
-	}
-	err := c.s.existing(c.tx, t, ids, func(id string) {
-		if slices.Contains(ids, id) { // the collation may also match another order of the batch
-			c.contended[id] = true
-		}
-	})
-	return slices.DeleteFunc(ids, func(id string) bool { return c.contended[id] }), err
-}
-
-// lock reads the rows of ids in a table, locks them as c.locks says, and decides on each. It leaves out
-// rows that were not requested, which the database matches by the collation.
-func (c *closing) lock(t *table, ids []string) error {
-	query := map[locking]string{waitForLocks: t.lock, skipLocked: t.lockFree, lockNothing: t.read}[c.locks]
-	columns := eventColumns{names: c.s.q.m.EventColumns}
-	return eachRow(c.tx, query, c.s.q.readArgs(c.s.q.args(ids)), func(rows *sql.Rows) (err error) {
-		var (
-			id  string
-			row lockedRow
-			st  state
-			due any
-			now time.Time
-		)
-		into := append([]any{&id, nullable(&row.category), &st, &due, &row.version, timeInto(&now)}, columns.into()...)
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		if _, asked := c.attempts[id]; !asked {
-			return nil
-		}
-		if row.columns, err = columns.read(rows); err != nil {
-			return err
-		}
-		if row.due, _, err = c.s.q.due.Decode(due); err != nil {
-			return unavailable(c.tx.Statement.Context, err) // the mapping is wrong, not an order
-		}
-		if c.now.IsZero() {
-			c.now = now // the clock of the first statement: an older clock never closes early
-		}
-		row.verdict = verdict(st, row.due, c.s.q.m.NotBefore, c.now)
-		if row.verdict == orderclose.Closed && c.paused[row.category] {
-			row.verdict = orderclose.Paused
-		}
-		c.orders[id] = row
-		if st == stateOpen || st == stateExcluded {
-			c.open[id] = t
-		}
-		if row.verdict == orderclose.Closed {
-			c.won[t] = append(c.won[t], id)
-		}
-		return nil
-	})
-}
-
-// readClock reads the clock if no row returned it.
-func (c *closing) readClock() (err error) {
-	if c.now.IsZero() {
-		c.now, err = c.s.now(c.tx)
-	}
-	return err
-}
-
-// mark is the compare-and-set. The rows are locked, and were read as unpaid and due, so
-// another count of changed rows means that the lock did not hold.
-func (c *closing) mark(t *table) error {
-	for part := range slices.Chunk(c.won[t], maxIn) {
-		res := c.tx.Exec(t.mark, c.s.q.markArgs(c.s.q.args(part), c.now)...)
-		if err := expectRows(res, len(part)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *closing) receipts() error {
-	d := c.s.dialect
-	now := d.time(c.now)
-	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)", rows: len(c.all)}
-	for _, id := range c.all {
-		due := orderclose.CeilMilli(c.orders[id].due)
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.txID)
-	}
-	return in.exec(c.tx)
-}
-
-// events writes one event for each closed order into the outbox.
-func (c *closing) events(released map[string][]orderclose.Release) error {
-	now := c.s.dialect.time(c.now)
-	in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(c.all)}
-	for _, id := range c.all {
-		row := c.orders[id]
-		payload, err := encodeKept(orderclose.OrderClosed{
-			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
-			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id], Columns: row.columns,
-		})
-		if err != nil {
-			return err
-		}
-		in.row(id, payload, now)
-	}
-	return in.exec(c.tx)
-}
-
-// outcomes returns the outcomes of reqs. A repeated request of an order that this
-// transaction closed gets AlreadyClosed.
-func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome {
-	out := make([]orderclose.Outcome, len(reqs))
-	seen := make(map[string]bool, len(reqs))
-	for i, r := range reqs {
-		out[i] = c.outcome(r.OrderID)
-		if seen[r.OrderID] && out[i].Verdict == orderclose.Closed {
-			out[i].Verdict = orderclose.AlreadyClosed
-		}
-		seen[r.OrderID] = true
-	}
-	return out
-}
-
-// outcome returns the outcome of one order.
-func (c *closing) outcome(id string) orderclose.Outcome {
-	row, ok := c.orders[id]
-	switch {
-	case c.contended[id]:
-		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errRowLocked}
-	case !ok:
-		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now}
-	}
-	o := orderclose.Outcome{OrderID: id, Verdict: row.verdict, Due: row.due, At: c.now}
-	if !row.at.IsZero() {
-		o.At = row.at
-	}
-	if row.verdict == orderclose.Failed {
-		o.Err = errNoDue
-	}
-	return o
 }

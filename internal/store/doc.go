@@ -24,8 +24,9 @@
 //	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
-//	close.go, decide.go                         CloseOrders, and what it does with an order
-//	stock.go, event.go                          the lines, the ledger and the stock; the event of a close
+//	close.go                                    CloseOrders: a close, and a second one without locked orders
+//	closing.go, decide.go                       one transaction of a close, and what it does with an order
+//	stock.go, event.go, eventcolumns.go         the lines, the ledger and the stock; the event of a close
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
@@ -33,7 +34,7 @@
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
 //	postpone.go                                 moving due times to later
 //	outbox.go                                   the outboxes of events and of schedules
-//	categories.go                               the categories of orders
+//	categories.go, counts.go                    the categories of orders, and how many have which state
 //	history.go, historymapped.go                all rows of one order
 //	audit.go, closedpage.go, stockcheck.go      the rows of many orders, and the sums of the stock
 //	migrate.go                                  the schema's versions

@@ -170,7 +170,7 @@ func Classify(err error) error {
 	n := number(err)
 	network, ok := errors.AsType[net.Error](err)
 	if n != 0 && !slices.Contains(slowFaults, n) || ok && !network.Timeout() {
-		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, err)
+		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err) // a time limit; the driver hides some of them
 }

@@ -72,7 +72,7 @@ func (c *closing) readPauses() error {
 	}
 	for _, p := range pauses {
 		if p.Category == "" {
-			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown, p.Err())
+			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, p.Err())
 		}
 		if c.paused == nil {
 			c.paused = map[string]bool{}

@@ -136,7 +136,7 @@ const (
 	stateOpen     state = 0
 	statePaid     state = 1
 	stateClosed   state = 2
-	stateExcluded state = 3 // as open, but not as Mapping.Where requires
+	stateExcluded state = 3 // unpaid, but Mapping.Where excludes the order
 )
 
 // readOrders writes the SELECT of orders by id. The database compares the status, by the rules of

@@ -7,7 +7,7 @@
 //
 //	servers.go      servers in memory
 //	devservers.go   servers on loopback ports
-//	lock_*.go       one process at a time uses a folder
+//	lock_unix.go, lock_other.go    one process at a time uses a folder
 //	brokerclock.go  append times by a clock of each broker
 package pipelinetest
 

@@ -25,5 +25,6 @@
 //	catalog.go  following it for pages: an index of all dead letters
 //	entries.go  what the catalog keeps of each dead letter
 //	page.go     pages of the catalog, by filter
+//	order.go    the dead letters of one order in the catalog
 //	list.go     reading the dead letters of a page
 package deadletters

@@ -73,8 +73,8 @@ func mayShare(a, b purpose) bool {
 	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category")
 }
 
-// shared reports a column with two purposes. It reports the key that is more likely wrong:
-// the key of the column that a close writes, else the later key.
+// shared reports a column with two purposes, at the key that is more likely wrong. If a close writes
+// one of the columns, that is its key. Otherwise it is the later key.
 func (c *checker) shared(a, b purpose) {
 	wrong, right := b, a
 	if b.effect == "" && a.effect != "" && a.path != "status.column" {

@@ -14,15 +14,18 @@
 //
 //	main.go       the settings, the rounds
 //	schedule.go   draws the faults of a round
-//	kinds*.go     the kinds of faults
+//	kinds.go      what a kind of fault is, and all kinds
+//	kinds_brokers.go, kinds_topics.go, kinds_database.go, kinds_process.go, kinds_other.go    the kinds
 //	kafka.go      requests to Kafka that the faults need
 //	cluster.go    brokers, database, Redis, and the proxies in front of them
 //	world.go      a round: its topics, its processes, plays the faults
 //	round.go      waits until all is done, and judges
 //	shop.go       creates, pays, cancels and moves orders
+//	lines.go      removes lines of orders while closes read them
 //	stock.go      the service that keeps the stock
 //	summary.go    the figures: JSON, a table
-//	report.go     the report in HTML; plot.go draws
+//	report.go     the report in HTML
+//	plot.go       its plots, as SVG
 package main
 
 import (

@@ -119,7 +119,7 @@ func (w *world) left() (left []string) {
 	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
 	number("releases", fmt.Sprintf("SELECT COUNT(DISTINCT i.order_id, i.sku_id) - %d FROM order_items i JOIN orders o ON o.id = i.order_id WHERE o.status = 2", w.service.count()))
 	for topic, group := range w.groups() {
-		lag, err := w.kafka.Lag(w.ctx, group, topic)
+		lag, err := w.kafka.WaitingIn(w.ctx, group, topic)
 		if err != nil || lag != 0 {
 			left = append(left, fmt.Sprintf("%d records of %s (%v)", lag, topic, err))
 		}

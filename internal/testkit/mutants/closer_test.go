@@ -19,12 +19,12 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an order is retried without end",
-		edits: []edit{{"closer/decide.go", "if r.Attempt < maxRetries {", "if r.Attempt >= 0 {"}},
+		edits: []edit{{"closer/decide.go", "if r.Attempt < maxOrderRetries {", "if r.Attempt >= 0 {"}},
 		pkg:   "closer", run: "TestDecide_", says: "after three tries",
 	},
 	{
 		name:  "a payment that stays unknown is asked about without end",
-		edits: []edit{{"closer/decide.go", "	if waited >= pendingFor {", "	if waited >= 1000*pendingFor {"}},
+		edits: []edit{{"closer/decide.go", "	if waited >= paymentTimeout {", "	if waited >= 1000*paymentTimeout {"}},
 		pkg:   "closer", run: "TestDecide_", says: "not given up after",
 	},
 	{
@@ -129,7 +129,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an order for which the payment provider has no answer keeps others pending",
-		edits: []edit{{"closer/payment/batch.go", "err = retry.WithCauses(b.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrStoreDown"}},
+		edits: []edit{{"closer/payment/inquiry.go", "err = retry.WithCauses(q.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrNoOrderAtFault"}},
 		pkg:   "closer/payment", run: "TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending", says: "status 0, bad: false",
 	},
 	{

@@ -97,7 +97,7 @@ var kafkaMutants = []mutant{
 		name: "a stop waits for one commit after the other, though the broker does not answer",
 		edits: []edit{
 			{"internal/kafka/generation.go", "	for ctx.Err() == nil { // select", "	for { // select"},
-			{"internal/kafka/generation.go", "		err := g.commit(lingering)\n		if evicted", "		err := g.commit(context.WithoutCancel(lingering))\n		if evicted"},
+			{"internal/kafka/generation.go", "		err := g.commit(finishing)\n		if evicted", "		err := g.commit(context.WithoutCancel(finishing))\n		if evicted"},
 		},
 		pkg: "internal/kafka", run: "TestConsume_StopsInTime", says: "after its ctx had ended",
 	},

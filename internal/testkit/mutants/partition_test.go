@@ -20,12 +20,12 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "pending dead letters are bounded in bytes only",
-		edits: []edit{{"internal/partition/deadletters.go", "d.records >= maxPending || d.bytes >= maxPendingBytes", "d.bytes >= maxPendingBytes"}},
+		edits: []edit{{"internal/partition/deadletters.go", "d.records >= maxDeadLetters || d.bytes >= maxDeadLetterBytes", "d.bytes >= maxDeadLetterBytes"}},
 		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "small: full with",
 	},
 	{
 		name:  "pending dead letters are bounded in records only",
-		edits: []edit{{"internal/partition/deadletters.go", " || d.bytes >= maxPendingBytes", ""}},
+		edits: []edit{{"internal/partition/deadletters.go", " || d.bytes >= maxDeadLetterBytes", ""}},
 		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "large: full with",
 	},
 	{

@@ -76,7 +76,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "a close without its event",
-		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
+		edits: []edit{{"internal/store/closing.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",
 	},
 	{
@@ -102,7 +102,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "an order pays for a store that fails at random",
-		edits: []edit{{"internal/bisect/suspects.go", "	if len(s.pending) <= maxPending {", "	if len(s.pending) >= 0 {"}},
+		edits: []edit{{"internal/bisect/suspects.go", "	if len(s.sinceAnswer) <= maxChargeable {", "	if len(s.sinceAnswer) >= 0 {"}},
 		pkg:   "internal/bisect", run: "TestCulprits_BlamesHardlyAny", says: "are blamed once",
 	},
 	{

@@ -2,9 +2,9 @@
 // Process can be signalled, killed and started again. It ends with the program that has started it,
 // also if that is killed.
 //
-//	process.go      Process
-//	stat.go         what /proc says of processes
-//	death_linux.go  a process does not outlive its parent; death_other.go does nothing
+//	process.go    Process
+//	stat.go       what /proc says of processes
+//	death_linux.go, death_other.go    on Linux a process does not outlive its parent
 //
 // The package uses the standard library only, because the modules of bench and deploy use it too.
 package process

@@ -430,7 +430,7 @@ func arrived(ctx context.Context, admin *kafka.Cluster, topic string) error {
 
 // committed returns an error while the group has not committed all of the topic.
 func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) error {
-	lag, err := admin.Lag(ctx, group, topic)
+	lag, err := admin.WaitingIn(ctx, group, topic)
 	if err == nil && lag > 0 {
 		err = fmt.Errorf("%s has still to commit %d records", group, lag)
 	}

@@ -4,10 +4,11 @@
 //
 // Plan makes the steps of a run, and Shop.Run plays them.
 //
-//	plan.go    what happens to each order: a pure function of a seed
-//	run.go     plays the steps against the orders of a shop and a producer
-//	persist.go orders of a shop that retries while its database fails
-//	topics.go  a topics.yaml with seconds in place of minutes
+//	plan.go     what happens to each order: a pure function of a seed
+//	run.go      plays the steps against the orders of a shop and a producer
+//	persist.go  orders of a shop that retries while its database fails
+//	database.go creates and deletes databases of runs
+//	topics.go   a topics.yaml with seconds in place of minutes
 package scenario
 
 import (

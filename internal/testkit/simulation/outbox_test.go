@@ -66,7 +66,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
 		}
 		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.world.Store}, Log: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			Store: killed{r.world.Store}, Kafka: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -262,7 +262,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		if missing > dead || len(w.taken) < 50 || w.calls == len(w.taken) {
 			t.Errorf("%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
 		}
-		lag, err := r.kafka.Lag(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
+		lag, err := r.kafka.WaitingIn(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
 		if err != nil || lag != 0 {
 			t.Errorf("%d events are not committed, %v", lag, err)
 		}

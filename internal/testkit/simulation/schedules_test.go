@@ -81,7 +81,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 			t.Errorf("%d orders wait to be scheduled, want 7", n)
 		}
 		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.world.Store}, Log: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			Store: killed{r.world.Store}, Kafka: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
 				return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
 			})},

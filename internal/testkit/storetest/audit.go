@@ -11,7 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var auditClaims = []claim{
+var auditPromises = []promise{
 	{"AuditPagesHaveEachOrderOfTheWindowOnce", auditPages},
 	{"AuditRowsAreComplete", auditRows},
 	{"OutgoingHasEveryEventOfTheOutbox", outgoing},

@@ -8,7 +8,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var betweenClaims = []claim{
+var betweenPromises = []promise{
 	{"DueBetweenIncludesBothEnds", betweenHasBothBorders},
 	{"DueBetweenVisitsEveryOrderOfTheSpanOnce", betweenVisitsOnce},
 	{"DueBetweenContinuesWhileOrdersAreClosed", betweenGoesOnWhileClosing},

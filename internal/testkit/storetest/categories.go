@@ -9,7 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var categoryClaims = []claim{
+var categoryPromises = []promise{
 	{"CategoriesAreThoseOfTheOrdersThatExist", categoriesOfOrders},
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-var checkoutClaims = []claim{
+var checkoutPromises = []promise{
 	{"OutOfStockChangesNothing", outOfStock},
 	{"DuplicateOrderChangesNothing", duplicateOrder},
 	{"BadOrderIsRefused", badOrder},

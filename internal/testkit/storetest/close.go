@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-var closeClaims = []claim{
+var closePromises = []promise{
 	{"NeverBeforeDue", neverBeforeDue},
 	{"PaidIsNeverClosed", paidIsNeverClosed},
 	{"CancelledIsNeverClosed", cancelledIsNeverClosed},

@@ -7,7 +7,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var countClaims = []claim{
+var countPromises = []promise{
 	{"CountOverdueEqualsTheOrdersOfAllPages", countIsHowMany},
 	{"CountOverdueHasUnpaidOrdersOnly", countHasUnpaidOnly},
 	{"CountOverdueOfNoOrdersIsZero", countOfNoOrders},

@@ -23,7 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 )
 
-var crowdClaims = []claim{
+var crowdPromises = []promise{
 	{"ACrowdOnTheSameOrders", crowdOnTheSameOrders},
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var faultClaims = []claim{
+var faultPromises = []promise{
 	{"OneBadOrderFailsItsBatchAndChangesNothing", oneBadOrder},
 	{"LessReservedThanOrderedFails", lessReservedThanOrdered},
 	{"StockThatWasReleasedBeforeFails", stockReleasedBefore},

@@ -9,7 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var historyClaims = []claim{
+var historyPromises = []promise{
 	{"HistoryHasEverythingAboutAnOrder", historyHasAll},
 	{"HistoryOfAnUnknownOrderIsEmpty", historyOfUnknownOrder},
 }

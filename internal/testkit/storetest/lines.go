@@ -13,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-var lineClaims = []claim{
+var linePromises = []promise{
 	{"ALineRemovedDuringACloseIsReturnedOnce", lineRemoved},
 	{"ALineAddedDuringACloseIsReturned", lineAdded},
 	{"LinesAndOrdersLockedInAnyOrderEndRight", linesInAnyOrder},

@@ -19,7 +19,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-var outboxClaims = []claim{
+var outboxPromises = []promise{
 	{"DispatchDeletesPublishedRowsAndKeepsTheRest", dispatchDeletesWhatIsDone},
 	{"DispatchBeginsAfterAnID", dispatchAfterID},
 	{"DispatchersShareTheRows", dispatchersShareTheRows},

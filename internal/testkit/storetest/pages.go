@@ -9,7 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var pageClaims = []claim{
+var pagePromises = []promise{
 	{"PagesVisitEveryOverdueOrderOnce", pagesVisitOnce},
 	{"PagesContinueWhileOrdersAreClosed", pagesGoOnWhileClosing},
 	{"PageReturnsTheOrdersFields", pageSaysWhatTheOrderIs},

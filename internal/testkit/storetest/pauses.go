@@ -8,7 +8,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var pauseClaims = []claim{
+var pausePromises = []promise{
 	{"APausedPathClosesNothing", pausedPath},
 	{"APausedCategoryDelaysItsOrdersOnly", pausedCategory},
 	{"APauseEndsByItself", pauseEnds},
@@ -20,7 +20,7 @@ var pipelineOnly = []orderclose.Path{orderclose.PathPipeline}
 func (s *shop) wantPaused(id string) {
 	s.Helper()
 	_, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(id))
-	for _, want := range []error{orderclose.ErrPaused, orderclose.ErrStoreDown, orderclose.ErrUnavailable} {
+	for _, want := range []error{orderclose.ErrPaused, orderclose.ErrNoOrderAtFault, orderclose.ErrUnavailable} {
 		if !errors.Is(err, want) {
 			s.Errorf("closing %s: error %v; want %v", id, err, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-var payOrdersClaims = []claim{
+var payOrdersPromises = []promise{
 	{"PreviewReturnsTheOutcomesOfACloseAndChangesNothing", previewSays},
 	{"PayOrdersIsTheCompareAndSetOfPay", payOrders},
 	{"AfterPayOrdersTheFirstPaymentHasPaid", payAfterAsking},

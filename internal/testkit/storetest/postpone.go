@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-var postponeClaims = []claim{
+var postponePromises = []promise{
 	{"PostponeMovesOnlyOpenOrdersWithTheirDueTime", postponeMoves},
 	{"AnOrderIsPostponedOrClosedAndNeverBoth", postponeRace},
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-var raceClaims = []claim{
+var racePromises = []promise{
 	{"ConcurrentClosersAndPayers", concurrentClosersAndPayers},
 }
 

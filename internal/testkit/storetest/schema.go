@@ -11,7 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var schemaClaims = []claim{
+var schemaPromises = []promise{
 	{"WrongSchemaVersionIsReported", wrongSchemaVersion},
 	{"ANewerSchemaIsUsedIfItSaysSo", newerSchema},
 	{"MigratingTwiceChangesNothing", migratingTwice},

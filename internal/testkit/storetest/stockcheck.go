@@ -11,7 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var stockClaims = []claim{
+var stockPromises = []promise{
 	{"StockIsRightAfterEverything", stockIsRight},
 	{"StockCheckFindsEveryMistake", stockCheckSees},
 	{"StockCheckReadsManyPages", stockCheckPages},

@@ -19,18 +19,18 @@ import (
 // Run runs the suite. open returns a store on a new, empty database without the schema, and
 // cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
-	for _, claims := range [][]claim{
-		closeClaims, lineClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, pauseClaims, checkoutClaims, schemaClaims, stockClaims,
-		historyClaims, outboxClaims, payOrdersClaims, auditClaims, categoryClaims, postponeClaims,
+	for _, promises := range [][]promise{
+		closePromises, linePromises, faultPromises, racePromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
+		historyPromises, outboxPromises, payOrdersPromises, auditPromises, categoryPromises, postponePromises,
 	} {
-		for _, c := range claims {
-			t.Run(c.name, func(t *testing.T) { c.test(t, newShop(t, open(t))) })
+		for _, p := range promises {
+			t.Run(p.name, func(t *testing.T) { p.test(t, newShop(t, open(t))) })
 		}
 	}
 }
 
-// claim is one promise and its test, which begins without the schema.
-type claim struct {
+// promise is one promise of the store and its test, which begins without the schema.
+type promise struct {
 	name string
 	test func(t *testing.T, s *shop)
 }

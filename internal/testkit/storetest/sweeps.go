@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var sweepClaims = []claim{
+var sweepPromises = []promise{
 	{"LastSweepIsZeroUntilASweepFinished", noSweepYet},
 	{"LastSweepIsWhenTheSweepFinished", lastSweep},
 	{"SweepFinishedTwiceIsOneRow", sweepFinishedAgain},

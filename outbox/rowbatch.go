@@ -8,8 +8,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// batch holds rows that were read together, and records what becomes of them.
-type batch struct {
+// rowBatch holds rows that were read together, and records what becomes of them.
+type rowBatch struct {
 	rows       []wire.OutboxRow // lowest id first, at least one
 	done       []int64          // ids of rows that are in Kafka, as records or as dead letters
 	skipped    int              // rows that can for now be written neither to their topic nor to the dead-letter topic
@@ -25,31 +25,31 @@ type refused struct {
 }
 
 // ack notes that records are in Kafka.
-func (b *batch) ack(records []wire.RawRecord) {
+func (b *rowBatch) ack(records []wire.RawRecord) {
 	for _, r := range records {
 		b.done = append(b.done, r.Offset)
 	}
 }
 
 // refuse notes that a row must become a dead letter.
-func (b *batch) refuse(m wire.Message, cause string, err error) {
+func (b *rowBatch) refuse(m wire.Message, cause string, err error) {
 	b.refused = append(b.refused, refused{m, cause, err.Error()})
 }
 
 // leave notes that rows could not be written now, and why.
-func (b *batch) leave(sent send.Result) {
+func (b *rowBatch) leave(sent send.Result) {
 	b.skipped += len(sent.Left)
 	b.err = cmp.Or(sent.Err, b.err)
 }
 
 // tried returns how many rows were not skipped.
-func (b *batch) tried() int { return len(b.rows) - b.skipped }
+func (b *rowBatch) tried() int { return len(b.rows) - b.skipped }
 
 // last returns the highest id of the rows.
-func (b *batch) last() int64 { return b.rows[len(b.rows)-1].ID }
+func (b *rowBatch) last() int64 { return b.rows[len(b.rows)-1].ID }
 
 // highestSkipped returns the highest id of the skipped rows; 0 if no row was skipped.
-func (b *batch) highestSkipped() int64 {
+func (b *rowBatch) highestSkipped() int64 {
 	if b.skipped == 0 {
 		return 0
 	}
@@ -63,7 +63,7 @@ func (b *batch) highestSkipped() int64 {
 }
 
 // stuck returns the error of a batch of which Kafka accepted no record.
-func (b *batch) stuck() error {
+func (b *rowBatch) stuck() error {
 	if len(b.done) > 0 {
 		return nil
 	}
