@@ -15,7 +15,7 @@
 // started has stopped. Handler serves metrics, health and reloads.
 //
 //	options.go      what a program chooses, and the clients of the servers
-//	settings.go     Secrets, ConsoleSettings and Change
+//	settings.go     Secrets and Change
 //	redis.go        the client of Redis, and its log lines
 //	app.go          New, Run, and how each role is built
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
@@ -25,7 +25,7 @@
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
 //	shadow.go       the role that closes nothing
-//	console.go      the role that serves the web console
+//	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka

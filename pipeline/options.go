@@ -2,12 +2,12 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -48,6 +48,7 @@ func Parse(file string, data []byte) (*Config, error) { return config.Parse(file
 //     unless Store or a service (topics.yaml: closer.kind) closes orders; the role Shadow, which works
 //     only if the database closes orders
 //   - Releaser: the role Release
+//   - Console: the role Console
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
 	// if the program read it before, or made it by Parse; New then does not read the file.
@@ -91,11 +92,9 @@ type Options struct {
 	Secrets  Secrets           // sign the requests to the services in topics.yaml
 	Services http.RoundTripper // the transport to these services; default: the network
 
-	// Console has the settings of the role Console; its default is the loopback, read-only. If
-	// ConsoleListener is not nil, the console listens there and not on Console.Listen, and closes it.
-	Console         ConsoleSettings
-	ConsoleListener net.Listener
-	Version         string // of the program, which the console shows
+	// Console makes the role Console: pass webconsole.New(…). Run calls it before any role starts, and
+	// then run, which must return soon after ctx ends. An error of either ends Run.
+	Console func(ConsoleHost) (run func(ctx context.Context) error, err error)
 	// Listen is the host:port at which the program serves App.Handler, if it does. Its port is part
 	// of the client id in the consumer groups, so that orderclose status names the process.
 	Listen string

@@ -31,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/pipeline/webconsole"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -204,7 +205,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return fmt.Errorf("%w: --console-port gives the console another port, 0 any free one", err)
 	}
 	defer consoleListener.Close()
-	settings, err := pipeline.ConsoleFromEnvironment(s.env.LookupEnv)
+	settings, err := webconsole.FromEnvironment(s.env.LookupEnv)
 	if err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
@@ -257,7 +258,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: pipeline.Secrets(secrets), Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: s.config != "",
-		Console: settings, ConsoleListener: consoleListener})
+		Console: webconsole.New(webconsole.Options{Settings: settings, Listener: consoleListener})})
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/webconsole"
 )
 
 // Env is the environment of a command: streams and variables.
@@ -167,7 +168,7 @@ type session struct {
 	servers config.Servers
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
-	console pipeline.ConsoleSettings
+	console webconsole.Settings
 	// found is what a topics.yaml tells that may be broken, for commands that only read.
 	found config.Salvaged
 	// wrong has the error of each variable with an invalid value, by name.
