@@ -55,7 +55,7 @@ const (
 // costs a statement by primary key.
 const backlogInterval = 10 * time.Second
 
-// Store holds the rows: Store of pipeline.Connections.
+// Store holds the rows: OutboxStore of pipeline.Connections.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
 	// passes them to publish, and deletes the rows whose ids publish returns. It
@@ -66,7 +66,7 @@ type Store interface {
 	Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error)
 }
 
-// Log is the part of Kafka that a Dispatcher uses: Kafka of pipeline.Connections.
+// Log is the part of Kafka that a Dispatcher uses: Log of pipeline.Connections.
 type Log interface {
 	// GroupByKey groups records by the partition for their key, and keeps their order.
 	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)

@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -214,11 +215,12 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
-	c, err := servers.Connect("serve")
+	connections, err := servers.Connect("serve")
 	if err != nil {
 		return err
 	}
-	defer pipelinetest.Disconnect(c)
+	defer connections.Close()
+	c := clients.Of(connections)
 	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
 		return err
 	}
@@ -286,7 +288,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}()
 	err = s.print(at, cfg)
 	if err == nil {
-		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: c, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: a, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 	}
 	cancel()
 	return errors.Join(err, <-pipelineDone)

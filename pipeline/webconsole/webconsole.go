@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console"
 	"github.com/orderclose/orderclose/pipeline"
@@ -74,9 +75,9 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 		if o.Settings.Listen == "" {
 			o.Settings.Listen = config.DefaultConsoleListen
 		}
+		servers := clients.Of(host.Connections)
 		c, err := console.New(console.Options{
-			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep,
-			Kafka: host.Connections.Kafka, Store: host.Connections.Store,
+			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep, Kafka: servers.Kafka, Store: servers.Store,
 			Settings: config.Console(o.Settings), Version: o.Version, Logger: host.Logger.With("stage", "console"),
 		})
 		if err != nil {
