@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Control connects a Compensator to the control topic and lets it schedule orders
-// again. Package pipeline fills it; other programs cannot. All fields but ReplayTopic and
-// Lock are required.
+// again. All fields but ReplayTopic and Lock are required.
 type Control struct {
 	Kafka    Kafka
 	Store    DueStore
@@ -31,10 +29,9 @@ type Control struct {
 	Lock Lock
 }
 
-// Kafka is the part of Kafka that a Compensator uses to read the control topic. Package
-// pipeline fills it; other programs cannot implement it. A Compensator is not a member of
-// its group, because a membership costs heartbeats. Any process may act on a loss; the lock
-// selects one.
+// Kafka is the part of Kafka that a Compensator uses to read the control topic: Log of
+// pipeline.Connections. A Compensator is not a member of its group, because a membership costs
+// heartbeats. Any process may act on a loss; the lock selects one.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
@@ -53,10 +50,11 @@ type DueStore interface {
 	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// Appender is the part of Kafka that a Compensator appends records with. Package pipeline fills it;
-// other programs cannot implement it.
+// Appender is the part of Kafka that a Compensator appends records with: Log of pipeline.Connections.
 type Appender interface {
-	send.Log
+	// Idempotent returns an append function for one goroutine. It calls repeated with the number of
+	// records that may have been written twice. Both may be nil.
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 	// GroupByKey groups records by the partition for their key, and keeps their order.
 	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }

@@ -124,7 +124,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		for _, w := range workers[1:] {
 			running.Go(func() { w.help(ctx, more) })
 		}
-		running.Go(func() { d.reportBacklog(ctx, k.Outbox) })
+		running.Go(func() { d.reportBacklog(ctx, k.outbox) })
 	}
 	running.Wait()
 	return nil

@@ -32,7 +32,7 @@ import (
 //   - Delays, MaxDelay, Buckets and Topics.Close, for producer.Options
 //   - Topics.Events, for ReadEvents without an App
 //
-// The other fields are for this module.
+// The other fields are the other keys of the file.
 type Config = config.Config
 
 // Load reads a topics.yaml. The error names each mistake with its line.
