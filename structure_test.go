@@ -158,6 +158,20 @@ func TestStructure_TheProducerIsLightToImport(t *testing.T) {
 	}
 }
 
+// A program that embeds a relay need not link what shows pages, checks passwords and parses commands.
+func TestStructure_ThePipelineLinksNoConsole(t *testing.T) {
+	for _, dep := range links(t, "./pipeline") {
+		for _, shown := range []string{
+			module + "/internal/console", module + "/internal/cli", "html/template", "golang.org/x/crypto/bcrypt", "golang.org/x/net/trace",
+			"github.com/prometheus/exporter-toolkit", "github.com/mwitkow/go-conntrack", "github.com/spf13/cobra",
+		} {
+			if under(dep, shown) {
+				t.Errorf("pipeline links %s", dep)
+			}
+		}
+	}
+}
+
 func TestStructure_PackagesForOtherServicesAreLightToImport(t *testing.T) {
 	for _, pkg := range []string{"./closer/httpclose", "./closer/payment"} {
 		for _, dep := range links(t, pkg) {

@@ -2,7 +2,7 @@
 // orders that are still unpaid.
 //
 // Most programs run a Closer through package pipeline, with a Store of their own if they close
-// something else than orders in SQL. Otherwise make one with New, from a log (Kafka of
+// something else than orders in SQL. Otherwise make one with New, from a log (Log of
 // pipeline.Connections), a Store and the names of topics and groups. Call Run; it returns when
 // its context ends.
 //
@@ -59,7 +59,7 @@ const (
 // as locked.
 const DefaultTargetLatency = 250 * time.Millisecond
 
-// Log is the part of Kafka that a Closer uses: Kafka of pipeline.Connections.
+// Log is the part of Kafka that a Closer uses: Log of pipeline.Connections.
 type Log = partition.Log
 
 // Store closes orders. A Store may also have these methods:

@@ -144,12 +144,8 @@ type Options struct {
 	// Investigator finds out why orders were missed. Without one the cause is
 	// Unknown.
 	Investigator Investigator
-	// Control is how the Compensator gets to know of lost records; nil: it does not.
-	// Package pipeline sets it; other programs cannot.
-	Control *Control
-	// History is where the Compensator records its sweeps; nil: nowhere. Package pipeline sets it;
-	// other programs cannot.
-	History *History
+	Control      *Control // how the Compensator gets to know of lost records; nil: it does not
+	History      *History // where the Compensator records its sweeps; nil: nowhere
 	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
 	// Missed is called with all orders of a page that were closed; a report names

@@ -13,8 +13,7 @@ import (
 )
 
 // Control connects a Compensator to the control topic and lets it schedule orders
-// again. Package pipeline fills it; other programs cannot. All fields but ReplayTopic and
-// Lock are required.
+// again. All fields but ReplayTopic and Lock are required.
 type Control struct {
 	Kafka     Kafka
 	Store     DueStore
@@ -31,10 +30,9 @@ type Control struct {
 	Lock Lock
 }
 
-// Kafka is the part of Kafka that a Compensator uses to read the control topic. Package
-// pipeline fills it; other programs cannot implement it. A Compensator is not a member of
-// its group, because a membership costs heartbeats. Any process may act on a loss; the lock
-// selects one.
+// Kafka is the part of Kafka that a Compensator uses to read the control topic: Log of
+// pipeline.Connections. A Compensator is not a member of its group, because a membership costs
+// heartbeats. Any process may act on a loss; the lock selects one.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)

@@ -21,8 +21,8 @@ const (
 	maxUnrecorded = 24
 )
 
-// History is the control topic, to which a Compensator appends a record of each sweep. Package
-// pipeline fills it; other programs cannot. All fields are required.
+// History is the control topic, to which a Compensator appends a record of each sweep. All fields are
+// required.
 type History struct {
 	Appender HistoryAppender
 	Topic    string
@@ -30,7 +30,7 @@ type History struct {
 }
 
 // HistoryAppender appends to a partition of a topic in one request, and returns when all in-sync replicas
-// have the messages. Package pipeline fills it; other programs cannot implement it.
+// have the messages. It is Log of pipeline.Connections.
 type HistoryAppender interface {
 	Append(ctx context.Context, topic string, partition int, messages []wire.Message) (time.Time, error)
 }

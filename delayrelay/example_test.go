@@ -38,7 +38,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	defer pipelinetest.Disconnect(clients)
+	defer clients.Close()
 	cfg, err := pipeline.Parse("relay.yaml", []byte("delays: {default: 2s}\nbuckets: [1s]\npartitions: 1\n"))
 	if err != nil {
 		fmt.Println(err)
@@ -61,7 +61,7 @@ func ExampleNew() {
 		return
 	}
 	relay, err := delayrelay.New(delayrelay.Options{
-		Log: clients.Kafka, Buckets: cfg.Buckets, Group: cfg.RelayGroup, CloseTopic: cfg.Topics.Close,
+		Log: clients.Log(), Buckets: cfg.Buckets, Group: cfg.RelayGroup, CloseTopic: cfg.Topics.Close,
 		DeadLetterTopic: cfg.Topics.DeadLetter, ControlTopic: cfg.Topics.Control,
 	})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package delayrelay moves records out of the delay topics at their release time: to the
 // close topic if they are due, else to another delay topic (a hop).
 //
-// Make a Relay with New, from a log (Kafka of pipeline.Connections), the buckets and the names
+// Make a Relay with New, from a log (Log of pipeline.Connections), the buckets and the names
 // of topics and groups. Call Run; it returns when its context ends.
 //
 // A Relay is a member of one consumer group per bucket, draining buckets included;
@@ -42,7 +42,7 @@ const Stage = "relay"
 // each of the 12 partitions of six buckets.
 const DefaultWindowBytes = 72 << 20
 
-// Log is the part of Kafka that a Relay uses: Kafka of pipeline.Connections.
+// Log is the part of Kafka that a Relay uses: Log of pipeline.Connections.
 type Log = partition.Log
 
 // Options of a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic and ControlTopic

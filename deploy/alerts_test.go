@@ -204,7 +204,7 @@ func described(t *testing.T) map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer pipelinetest.Disconnect(c)
+		defer c.Close()
 		cfg, err := pipeline.Load("../../topics.yaml")
 		if err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ const (
 // costs a statement by primary key.
 const backlogInterval = 10 * time.Second
 
-// Store holds the rows: Store of pipeline.Connections.
+// Store holds the rows: OutboxStore of pipeline.Connections.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
 	// passes them to publish, and deletes the rows whose ids publish returns. It
@@ -72,7 +72,7 @@ type Store interface {
 // Options configure a Dispatcher. Store, Kafka, Kinds and DeadLetterTopic are required.
 type Options struct {
 	Store           Store
-	Kafka           send.KeyedProducers // Kafka of pipeline.Connections
+	Kafka           send.KeyedProducers // Log of pipeline.Connections
 	Kinds           []Kind              // at most one for each outbox
 	DeadLetterTopic string
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
@@ -118,7 +118,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		for _, w := range workers[1:] {
 			running.Go(func() { w.help(ctx, more) })
 		}
-		running.Go(func() { d.reportBacklog(ctx, k.Outbox) })
+		running.Go(func() { d.reportBacklog(ctx, k.outbox) })
 	}
 	running.Wait()
 	return nil

@@ -464,7 +464,7 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()
 		d, err := New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
-			Outbox: "schedules", Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+			outbox: "schedules", route: func(row wire.OutboxRow) (string, wire.Message, error) {
 				if row.OrderID == "odd" {
 					return "", wire.Message{}, errors.New("no due")
 				}

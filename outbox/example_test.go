@@ -24,7 +24,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	defer pipelinetest.Disconnect(clients)
+	defer clients.Close()
 	cfg, err := pipeline.Parse("outbox.yaml", []byte("delays: {default: 30s}\nbuckets: [10s, 1m]\npartitions: 1\n"))
 	if err != nil {
 		fmt.Println(err)
@@ -51,7 +51,7 @@ func ExampleNew() {
 		return
 	}
 	d, err := outbox.New(outbox.Options{
-		Store: clients.Store, Kafka: clients.Kafka, DeadLetterTopic: cfg.Topics.DeadLetter,
+		Store: clients.OutboxStore(), Kafka: clients.Log(), DeadLetterTopic: cfg.Topics.DeadLetter,
 		Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
 			return outbox.Scheduling{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close}
 		})},

@@ -11,20 +11,20 @@ import (
 )
 
 // Kind is a kind of outbox rows, and how to make their records. Events and Schedules return
-// the two kinds; other programs cannot fill the fields.
+// the two kinds.
 type Kind struct {
-	// Outbox is the table of the rows.
-	Outbox wire.Outbox
-	// Route returns the record of a row and its topic. It is called for each attempt
+	// outbox is the table of the rows.
+	outbox wire.Outbox
+	// route returns the record of a row and its topic. It is called for each attempt
 	// to publish, from several goroutines. A row for which it returns an error
 	// becomes a dead letter.
-	Route func(row wire.OutboxRow) (topic string, m wire.Message, err error)
+	route func(row wire.OutboxRow) (topic string, m wire.Message, err error)
 }
 
 // Events returns the kind of the rows for closed orders. The payload is the value of
 // the record, and the order's id is its key.
 func Events(topic string) Kind {
-	return Kind{Outbox: wire.EventOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+	return Kind{outbox: wire.EventOutbox, route: func(row wire.OutboxRow) (string, wire.Message, error) {
 		return topic, wire.Message{
 			Key: []byte(row.OrderID), Value: row.Payload,
 			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}},
@@ -52,7 +52,7 @@ var errDueTooFar = errors.New(partition.CauseDueTooFar)
 // letter only if it cannot be decoded, if its due time is more than ten years ahead, or
 // if Kafka rejects its record for good.
 func Schedules(current func() Scheduling) Kind {
-	return Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+	return Kind{outbox: wire.ScheduleOutbox, route: func(row wire.OutboxRow) (string, wire.Message, error) {
 		m, due, err := row.Schedule()
 		if err != nil {
 			return "", m, err

@@ -61,7 +61,7 @@ func (p *publisher) publish(ctx context.Context, b *rowBatch) {
 func (p *publisher) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
 	topics := map[string][]wire.RawRecord{}
 	for _, row := range rows {
-		topic, m, err := p.kind.Route(row)
+		topic, m, err := p.kind.route(row)
 		m.Offset = row.ID // identifies the row from here on
 		if err != nil {
 			m.Key, m.Value = []byte(row.OrderID), row.Payload
@@ -80,7 +80,7 @@ func (p *publisher) writeDeadLetters(ctx context.Context, b *rowBatch) {
 	defer cancel()
 	letters := make([]wire.RawRecord, len(b.refused))
 	for i, r := range b.refused {
-		r.message.Topic = "outbox_" + string(p.kind.Outbox)
+		r.message.Topic = "outbox_" + string(p.kind.outbox)
 		letters[i] = partition.NewDeadLetter(r.message, Stage, r.cause, r.detail)
 	}
 	written := map[int64]bool{}

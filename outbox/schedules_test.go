@@ -29,7 +29,7 @@ func TestSchedules_EveryCommittedRowIsScheduled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		topic, _, err := k.Route(wire.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
+		topic, _, err := k.route(wire.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
 		if topic != c.topic || (err == nil) == (c.topic == "") {
 			t.Errorf("due in %v: topic %q, %v; want %q", c.ahead, topic, err, c.topic)
 		}

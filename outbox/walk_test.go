@@ -16,7 +16,7 @@ import (
 
 // byName is a kind that routes a row to the topic before the first "-" of its order
 // id.
-var byName = Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+var byName = Kind{outbox: wire.ScheduleOutbox, route: func(row wire.OutboxRow) (string, wire.Message, error) {
 	topic, _, _ := strings.Cut(row.OrderID, "-")
 	if topic == "odd" {
 		return "", wire.Message{}, errors.New("unreadable")

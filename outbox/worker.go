@@ -30,13 +30,13 @@ type worker struct {
 
 // newWorkers returns the workers of a kind: the leader and its helpers.
 func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
-	logger := o.Logger.With("outbox", k.Outbox)
+	logger := o.Logger.With("outbox", k.outbox)
 	skipped, quarantine := &skippedRows{}, newQuarantine()
 	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
 		workers[i] = &worker{
-			store: o.Store, outbox: k.Outbox, batchSize: o.Batch,
+			store: o.Store, outbox: k.outbox, batchSize: o.Batch,
 			publisher: &publisher{kind: k, sender: sender.Twin(), deadLetterTopic: o.DeadLetterTopic, quarantine: quarantine, logger: logger},
 			undeleted: undeleted{}, skipped: skipped, metrics: m, logger: logger,
 		}

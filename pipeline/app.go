@@ -14,9 +14,8 @@
 // It uses every other topic as soon as the topic exists. Run returns when everything that it
 // started has stopped. Handler serves metrics, health and reloads.
 //
-//	options.go      what a program chooses, and the clients of the servers
-//	settings.go     Secrets, ConsoleSettings and Change
-//	redis.go        the client of Redis, and its log lines
+//	options.go      what a program chooses, and Connections
+//	settings.go     Secrets and Change
 //	app.go          New, Run, and how each role is built
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for
@@ -29,7 +28,7 @@
 //	compensator.go  the role that sweeps
 //	investigator.go why a sweep found orders
 //	shadow.go       the role that closes nothing
-//	console.go      the role that serves the web console
+//	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
@@ -56,6 +55,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/delayrelay"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -84,8 +84,8 @@ func knownRoles() []Role { return append(AllRoles(), Release, Shadow, Console) }
 type App struct {
 	o        Options
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
-	conns    Connections
-	own      Connections        // those of conns that New made
+	conns    clients.Clients
+	own      clients.Clients    // those of conns that New made
 	clock    *kafka.BrokerClock // the clocks of the brokers and of the database, for relays and closers
 	metrics  *appMetrics
 	ready    readiness
@@ -116,11 +116,16 @@ func New(o Options) (*App, error) {
 	if a.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, fmt.Errorf("pipeline: %w", err)
 	}
-	if a.conns = o.Connections; a.conns == (Connections{}) {
-		if a.own, err = Connect(o.Servers, o.Config, o.Logger); err != nil {
+	switch given := o.Connections.(type) {
+	case nil:
+		if a.own, err = connect(o.Servers, o.Config, o.Logger); err != nil {
 			return nil, fmt.Errorf("pipeline: %w", err)
 		}
 		a.conns = a.own
+	case clients.Clients:
+		a.conns = given
+	default:
+		return nil, fmt.Errorf("pipeline: Options.Connections is %T: make it with Connect or pipelinetest", given)
 	}
 	a.o = o
 	a.ready.waiting.add(needRun, "was not called yet")

@@ -2,56 +2,44 @@ package pipeline
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"net"
+	"errors"
+	"log/slog"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/console"
 )
 
 // Console is the role that serves the web console. It shows what it finds, whichever servers answer,
-// and so waits for none. AllRoles does not include it.
+// and so waits for none. AllRoles does not include it. Options.Console is required.
 const Console Role = "console"
+
+// ConsoleHost is what an App gives to its Options.Console.
+type ConsoleHost struct {
+	Config       func() *Config // the configuration in effect
+	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
+	Connections  Connections
+	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
+	// nil. Sweep is nil if the App has no Redis or cannot sweep.
+	Sweep  func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
+	Logger *slog.Logger
+}
 
 // buildConsole does not require any server.
 func (a *App) buildConsole() (part, error) {
-	o := console.Options{
-		Config: a.config, Kafka: a.conns.Kafka, Store: a.conns.Store,
-		Settings: config.Console(a.o.Console), Version: a.o.Version, Logger: a.o.Logger.With("stage", "console"),
+	if a.o.Console == nil {
+		return part{}, errors.New("Options.Console is not set: package webconsole makes it")
 	}
-	if o.Settings.Listen == "" {
-		o.Settings.Listen = config.DefaultConsoleListen
-	}
+	host := ConsoleHost{Config: a.config, Connections: a.conns, Logger: a.o.Logger}
 	if a.o.TopicsFile != "" {
-		o.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile); return err }
+		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile); return err }
 	}
 	if a.conns.Redis != nil {
 		if _, _, err := a.sweepOptions(); err == nil { // otherwise this process cannot sweep
-			o.Sweep = a.sweepNow
+			host.Sweep = a.sweepNow
 		}
 	}
-	c, err := console.New(o)
-	if err != nil {
-		return part{}, fmt.Errorf("Options.Console, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)
-	}
-	return part{Console, nil, func(ctx context.Context) error {
-		defer c.Close()
-		listener := a.o.ConsoleListener
-		if listener == nil {
-			if listener, err = net.Listen("tcp", o.Settings.Listen); err != nil {
-				return fmt.Errorf("%w: set %s (Options.Console.Listen) to another host:port", err, config.EnvConsoleListen)
-			}
-		}
-		scheme := "http"
-		if t := c.TLS(); t != nil {
-			listener, scheme = tls.NewListener(listener, t), "https"
-		}
-		a.o.Logger.Info("serving the console", "address", fmt.Sprintf("%s://%s%s/", scheme, listener.Addr(), o.Settings.BasePath), "actions", o.Settings.Actions)
-		defer context.AfterFunc(ctx, c.Close)() // ends live updates, which never end by themselves
-		return serveOn(ctx, listener, c.Handler(), a.o.Logger)
-	}}, nil
+	run, err := a.o.Console(host)
+	return part{Console, nil, run}, err
 }
 
 // sweepNow sweeps once, as orderclose compensate --once does.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -22,12 +23,11 @@ type Event struct {
 // DefaultEventBatch is the default of EventOptions.Batch.
 const DefaultEventBatch = 100
 
-// EventOptions configure ReadEvents. Group, Topic and Handle are required. App.ReadEvents knows
-// the topic and the type.
+// EventOptions configure App.ReadEvents. Group and Handle are required.
 type EventOptions struct {
 	Group string // the program's own consumer group; its members share the events
-	Topic string // Config.Topics.Events
-	Type  string // type of the events (orders.event of topics.yaml); default orderclose.EventOrderClosed
+	Topic string // default Config.Topics.Events
+	Type  string // type of the events; default orders.event of topics.yaml, or orderclose.EventOrderClosed
 	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
@@ -40,19 +40,23 @@ type EventOptions struct {
 	// that were lost or are corrupt. It may be called again for the same record or range, as
 	// Handle may. May be nil.
 	Skipped func(err error)
-	Logger  *slog.Logger // default: warnings and errors, to slog.Default
+	Logger  *slog.Logger // default: that of the App
 }
 
-// ReadEvents reads the events of closed orders as a member of a consumer group, until ctx ends, and
+// ReadEvents reads the events of closed orders, of the topic and the type in topics.yaml, as a member of a consumer group, until ctx ends, and
 // then returns nil. A new group begins with the oldest event of the topic. The offset is committed
 // after Handle, so that a restart continues there. ReadEvents retries all failures of Kafka and of
 // Handle, after 50 ms at first and half a second later, without end; each is a warning in the log. It
 // returns an error only if an option is missing or wrong, there are no brokers, or the name
-// of the group or topic is invalid.
-func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
-	if c.Kafka == nil {
+// of the group or topic is invalid. It may run before, beside or without Run.
+func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
+	if a.conns.Kafka == nil {
 		return errNoBrokers
 	}
+	return readEvents(ctx, a.conns.Kafka, a.eventOptions(o))
+}
+
+func readEvents(ctx context.Context, k *kafka.Cluster, o EventOptions) error {
 	if o.Group == "" || o.Topic == "" || o.Handle == nil || o.Batch < 0 {
 		return errors.New("pipeline: EventOptions need Group, Topic and Handle, and a Batch that is not negative")
 	}
@@ -62,12 +66,12 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 		o.Skipped = func(error) {}
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	return c.Kafka.Consume(ctx, o.Group, o.Topic, func(ctx context.Context, claim wire.Claim) {
+	return k.Consume(ctx, o.Group, o.Topic, func(ctx context.Context, claim wire.Claim) {
 		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
 		logger, panicked := o.Logger.With("topic", claim.Topic, "partition", claim.Partition), ""
 		for pauses := retry.NewBackOff(); ctx.Err() == nil; {
 			next := at
-			err := retry.Catch(func() (err error) { next, err = o.readNext(ctx, c, at); return err })
+			err := retry.Catch(func() (err error) { next, err = o.readNext(ctx, k, at); return err })
 			if err == nil {
 				if next.Offset != at.Offset || claim.NoCommit { // an idle reader commits nothing
 					claim.Done(next.Offset, "")
@@ -87,12 +91,6 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	})
 }
 
-// ReadEvents is Connections.ReadEvents with the App's connections and logger, and with the topic
-// and the type of events of topics.yaml. It may run before, beside or without Run.
-func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
-	return a.conns.ReadEvents(ctx, a.eventOptions(o))
-}
-
 // eventOptions sets the options that are not set.
 func (a *App) eventOptions(o EventOptions) EventOptions {
 	o.Topic = cmp.Or(o.Topic, a.o.Config.Topics.Events)
@@ -103,8 +101,8 @@ func (a *App) eventOptions(o EventOptions) EventOptions {
 
 // readNext handles the records at the position and returns the next position. The position
 // identifies the log, so that a topic that was deleted and recreated is noticed.
-func (o EventOptions) readNext(ctx context.Context, c Connections, at wire.Position) (wire.Position, error) {
-	f, err := c.Kafka.Read(ctx, at)
+func (o EventOptions) readNext(ctx context.Context, k *kafka.Cluster, at wire.Position) (wire.Position, error) {
+	f, err := k.Read(ctx, at)
 	if err != nil {
 		return at, err
 	}

@@ -105,7 +105,7 @@ func readAll(t *testing.T, k *kafka.Cluster, o EventOptions) (seen map[string]bo
 		return nil
 	}
 	o.Group, o.Topic = "points", "order-events"
-	if err := (Connections{Kafka: k}).ReadEvents(ctx, o); err != nil {
+	if err := readEvents(ctx, k, o); err != nil {
 		t.Error(err)
 	}
 	return seen
@@ -172,7 +172,7 @@ func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
 		}
 		cancel()
 	}()
-	if err := (Connections{Kafka: good}).ReadEvents(ctx, EventOptions{Group: "points", Topic: "order-events", Handle: func(context.Context, []Event) error { return nil }}); err != nil {
+	if err := readEvents(ctx, good, EventOptions{Group: "points", Topic: "order-events", Handle: func(context.Context, []Event) error { return nil }}); err != nil {
 		t.Error(err)
 	}
 	if n := partitions.Load(); n > 4 {

@@ -2,27 +2,27 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/release"
 )
@@ -32,7 +32,7 @@ import (
 //   - Delays, MaxDelay, Buckets and Topics.Close, for producer.Options
 //   - Topics.Events, for ReadEvents without an App
 //
-// The other fields are for this module.
+// The other fields are the other keys of the file.
 type Config = config.Config
 
 // Load reads a topics.yaml. The error names each mistake with its line.
@@ -48,6 +48,7 @@ func Parse(file string, data []byte) (*Config, error) { return config.Parse(file
 //     unless Store or a service (topics.yaml: closer.kind) closes orders; the role Shadow, which works
 //     only if the database closes orders
 //   - Releaser: the role Release
+//   - Console: the role Console
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
 	// if the program read it before, or made it by Parse; New then does not read the file.
@@ -91,11 +92,9 @@ type Options struct {
 	Secrets  Secrets           // sign the requests to the services in topics.yaml
 	Services http.RoundTripper // the transport to these services; default: the network
 
-	// Console has the settings of the role Console; its default is the loopback, read-only. If
-	// ConsoleListener is not nil, the console listens there and not on Console.Listen, and closes it.
-	Console         ConsoleSettings
-	ConsoleListener net.Listener
-	Version         string // of the program, which the console shows
+	// Console makes the role Console: pass webconsole.New(…). Run calls it before any role starts, and
+	// then run, which must return soon after ctx ends. An error of either ends Run.
+	Console func(ConsoleHost) (run func(ctx context.Context) error, err error)
 	// Listen is the host:port at which the program serves App.Handler, if it does. Its port is part
 	// of the client id in the consumer groups, so that orderclose status names the process.
 	Listen string
@@ -158,10 +157,6 @@ func (o *Options) gatherer() prometheus.Gatherer {
 	return g
 }
 
-// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
-// keep one each while Kafka takes their rows, and the others need one.
-const needConns = 3
-
 // Servers name the servers of an App. A server that is not named is not used.
 type Servers struct {
 	Brokers []string       // host:port of brokers of the Kafka cluster
@@ -193,73 +188,45 @@ func FromEnvironment() (Options, error) {
 	if err != nil {
 		return Options{}, err
 	}
-	return Options{Servers: ServersOf(s), Secrets: Secrets(s.Secrets), Releaser: Releaser(s)}, nil
-}
-
-// ServersOf returns the servers that were read from the environment. It is for the commands of
-// this module; other programs call FromEnvironment.
-func ServersOf(s config.Servers) Servers {
-	return Servers{
+	servers := Servers{
 		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL),
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}
+	return Options{Servers: servers, Secrets: Secrets(s.Secrets), Releaser: clients.Releaser(s)}, nil
 }
 
-// Releaser returns a client of the service that the environment names; nil if it names none. It is
-// for the commands of this module; other programs call FromEnvironment.
-func Releaser(s config.Servers) release.Releaser {
-	if s.Release.URL == "" {
-		return nil
-	}
-	return release.NewHTTP(s.Release.URL, s.Release.Token)
+// Connections are clients of the servers, which several Apps and stages may share. Connect and package
+// pipelinetest make them; New refuses all others.
+type Connections interface {
+	// Log is the Log of a stage, of an outbox.Dispatcher and of a compensator.History, and the Kafka and
+	// Appender of a compensator.Control; nil if no brokers are named.
+	Log() Log
+	OutboxStore() outbox.Store // the Store of an outbox.Dispatcher; nil if no database is named
+	Close()                    // closes the clients
 }
 
-// Connections are clients of the servers. Connect and package pipelinetest make them. A server
-// that is not named has a nil client. Pass Kafka as the Log of a stage, and Store as the Store of
-// an outbox.Dispatcher. Other uses of the fields are for the commands of this module.
-type Connections struct {
-	Kafka *kafka.Cluster
-	Store *store.Store
-	Redis redis.UniversalClient
-}
+// Log is a client of Kafka. Connections.Log returns one.
+type Log = clients.Log
 
 // Connect makes clients of the servers, for several Apps or stages to share. cfg maps the
 // tables of orders. Connect does not wait for the servers. Call Connections.Close in the end.
-func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err error) {
-	defer func() {
-		if err != nil {
-			c.Close()
-			c = Connections{}
-		}
-	}()
-	if len(s.Brokers) > 0 {
-		security := kafka.Security{TLS: s.TLS, SASL: (*kafka.SASL)(s.SASL)}
-		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: security, Logger: logger}); err != nil {
-			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
-		}
-	}
-	if s.DSN != "" || s.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: s.DB, MaxOpenConns: s.MaxConns, NeedConns: needConns, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
-			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
-		}
-	}
-	if s.RedisURL != "" {
-		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
-			return c, err
-		}
+func Connect(s Servers, cfg *Config, logger *slog.Logger) (Connections, error) {
+	c, err := connect(s, cfg, logger)
+	if err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-// Close closes the clients.
-func (c Connections) Close() {
-	if c.Kafka != nil {
-		c.Kafka.Close()
-	}
-	if c.Store != nil {
-		c.Store.Close()
-	}
-	if c.Redis != nil {
-		c.Redis.Close()
-	}
+func connect(s Servers, cfg *Config, logger *slog.Logger) (clients.Clients, error) {
+	return clients.Connect(config.Servers{
+		Brokers: s.Brokers, Kafka: kafka.Security{TLS: s.TLS, SASL: (*kafka.SASL)(s.SASL)},
+		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
+	}, clients.Pool{DB: s.DB, MaxConns: s.MaxConns}, cfg, logger)
 }
+
+// LogRedis makes the Redis clients of this process write their own lines, such as that they cannot
+// connect, to logger, at the level WARN and limited as all warnings. All clients of go-redis in a process
+// share one logger, also those of the program's own, and write to stderr by default. So an App does not
+// change it: the program calls LogRedis once, before New, if it wants their lines in its log.
+func LogRedis(logger *slog.Logger) { clients.LogRedis(logger) }

@@ -34,12 +34,12 @@ func Serve(ctx context.Context, listen string, handler http.Handler, logger *slo
 		return fmt.Errorf("%w: listen on another host:port; of the command orderclose, set %s", err, config.EnvListen)
 	}
 	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
-	return serveOn(ctx, listener, handler, logger)
+	return ServeOn(ctx, listener, handler, logger)
 }
 
-// serveOn serves HTTP until ctx ends. logger gets what net/http itself reports, such as TLS handshakes
-// that fail.
-func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
+// ServeOn is Serve on a listener, which it closes. logger gets what net/http itself reports, such as TLS
+// handshakes that fail.
+func ServeOn(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,

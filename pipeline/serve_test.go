@@ -37,7 +37,7 @@ func TestServe_DisconnectsSlowClients(t *testing.T) {
 				listener := testkit.Listen()
 				ctx, cancel := context.WithCancel(t.Context())
 				served := make(chan error)
-				go func() { served <- serveOn(ctx, listener, mux, slog.New(slog.DiscardHandler)) }()
+				go func() { served <- ServeOn(ctx, listener, mux, slog.New(slog.DiscardHandler)) }()
 				client, err := listener.Transport().DialContext(ctx, "tcp", "x")
 				if err != nil {
 					t.Fatal(err)

@@ -50,9 +50,13 @@ const DefaultDelay = 30 * time.Minute
 var ErrRefused = wire.ErrRefused
 
 // Appender appends a record to the partition for its key, and returns when all
-// in-sync replicas have it. An error that wraps ErrRefused is final. Package pipelinetest
-// has one; other programs cannot implement it.
-type Appender = wire.Appender
+// in-sync replicas have it. An error that wraps ErrRefused is final.
+type Appender interface {
+	Append(ctx context.Context, topic string, m Message) error
+}
+
+// Message is a record for an Appender. Its Key, Value and Headers are set.
+type Message = wire.Message
 
 // Options configure a Producer. Brokers is required, and TopicsFile or Buckets with
 // CloseTopic.
@@ -61,11 +65,9 @@ type Options struct {
 	Brokers []string
 	// TLS, if set, encrypts the connections to Brokers. A certificate in it
 	// authenticates the client. SASL, if set, authenticates by user and password.
-	TLS  *tls.Config
-	SASL *SASL
-	// Appender replaces the Producer's own connections to Brokers. Package pipelinetest
-	// sets it; other programs leave it nil.
-	Appender Appender
+	TLS      *tls.Config
+	SASL     *SASL
+	Appender Appender // replaces the connections to Brokers, such as in a test; may be nil
 	// TopicsFile is the path of the topics.yaml that relays and closers use. It sets
 	// Buckets, CloseTopic, Delays and MaxDelay, each only if it is not set.
 	TopicsFile string

@@ -89,7 +89,7 @@ type Releaser interface {
 	Release(ctx context.Context, r Request) error
 }
 
-// Log is the part of Kafka that a Worker uses: Kafka of pipeline.Connections.
+// Log is the part of Kafka that a Worker uses: Log of pipeline.Connections.
 type Log = partition.Log
 
 // result is the result of one call.

@@ -156,8 +156,7 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	return outcomes, nil
 }
 
-// Probe checks whether the store works, if the Store can check; it implements
-// bisect.Prober.
+// Probe checks whether the store works, if the Store can check: see closer.Store.
 func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, a.o.Store) }
 
 // Failing returns since when no question was answered, and why the last one was not.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -38,7 +39,7 @@ const readyTimeout = 30 * time.Second
 type environment struct {
 	backend string
 	cfg     *config.Config
-	pipeline.Connections
+	clients.Clients
 	brokers  []string
 	security kafka.Security
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
@@ -107,11 +108,12 @@ func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.L
 		return err
 	}
 	st.onClose(func() error { w.Close(); return nil })
-	if st.Connections, err = w.Connect("demo"); err != nil {
+	connections, err := w.Connect("demo")
+	if err != nil {
 		return err
 	}
-	st.onClose(func() error { pipelinetest.Disconnect(st.Connections); return nil })
-	st.brokers, st.dial = w.Brokers(), w.Dial
+	st.onClose(func() error { connections.Close(); return nil })
+	st.Clients, st.brokers, st.dial = clients.Of(connections), w.Brokers(), w.Dial
 	return nil
 }
 
@@ -129,10 +131,10 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.L
 	}
 	st.onClose(func() error { return withTimeout(drop) })
 	servers.DSN = dsn
-	if st.Connections, err = pipeline.Connect(pipeline.ServersOf(servers), st.cfg, logger); err != nil {
+	if st.Clients, err = clients.Connect(servers, clients.Pool{}, st.cfg, logger); err != nil {
 		return err
 	}
-	st.onClose(func() error { st.Connections.Close(); return nil })
+	st.onClose(func() error { st.Clients.Close(); return nil })
 	st.brokers, st.security = servers.Brokers, servers.Kafka
 	if err := st.Kafka.Ping(ctx); err != nil {
 		return err
@@ -224,7 +226,7 @@ func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	}
 	st.shop = &scenario.Shop{Orders: scenario.OrdersOf(st.Store), Producer: p, Outbox: o}
 	st.app, err = pipeline.New(pipeline.Options{
-		Config: st.cfg, Connections: st.Connections, Registerer: st.registry, Logger: logger,
+		Config: st.cfg, Connections: st.Clients, Registerer: st.registry, Logger: logger,
 	})
 	return err
 }

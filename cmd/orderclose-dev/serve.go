@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -31,6 +32,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/pipeline/webconsole"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -204,7 +206,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return fmt.Errorf("%w: --console-port gives the console another port, 0 any free one", err)
 	}
 	defer consoleListener.Close()
-	settings, err := pipeline.ConsoleFromEnvironment(s.env.LookupEnv)
+	settings, err := webconsole.FromEnvironment(s.env.LookupEnv)
 	if err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
@@ -213,11 +215,12 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
-	c, err := servers.Connect("serve")
+	connections, err := servers.Connect("serve")
 	if err != nil {
 		return err
 	}
-	defer pipelinetest.Disconnect(c)
+	defer connections.Close()
+	c := clients.Of(connections)
 	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
 		return err
 	}
@@ -257,7 +260,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: pipeline.Secrets(secrets), Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: s.config != "",
-		Console: settings, ConsoleListener: consoleListener})
+		Console: webconsole.New(webconsole.Options{Settings: settings, Listener: consoleListener})})
 	if err != nil {
 		return err
 	}
@@ -285,7 +288,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}()
 	err = s.print(at, cfg)
 	if err == nil {
-		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: c, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: a, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 	}
 	cancel()
 	return errors.Join(err, <-pipelineDone)

@@ -57,7 +57,7 @@ func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic strin
 	return all.Wait()
 }
 
-// Events reads the events of closed orders. pipeline.Connections implements it.
+// Events reads the events of closed orders. pipeline.App implements it.
 type Events = notices.Events
 
 // dropViews makes the next read of a closed order use the database. Only a close before the due time

@@ -24,6 +24,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -47,7 +48,7 @@ type rig struct {
 	t        *testing.T
 	cfg      *config.Config
 	world    *pipelinetest.Servers
-	clients  pipeline.Connections
+	clients  clients.Clients
 	producer *producer.Producer
 	shop     *checkout.Shop
 	registry *prometheus.Registry
@@ -84,10 +85,10 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 		t.Fatal(err)
 	}
 	r.onStop(r.world.Close)
-	if r.clients, err = r.world.Connect("shop"); err != nil {
-		t.Fatal(err)
-	}
-	r.onStop(func() { pipelinetest.Disconnect(r.clients) })
+	connections, err := r.world.Connect("shop")
+	r.must(err)
+	r.clients = clients.Of(connections)
+	r.onStop(connections.Close)
 	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store.DB(), producer.SQLite)))
 	if len(left) > 0 {
@@ -195,7 +196,7 @@ func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 		if err := <-done; err != nil {
 			r.t.Error(err)
 		}
-		pipelinetest.Disconnect(c)
+		c.Close()
 	})
 	r.onStop(stop)
 	return stop
@@ -206,9 +207,11 @@ func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	r.t.Helper()
 	k, err := r.world.Kafka("reader")
 	r.must(err)
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: k}})
+	r.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- shop.ReadEvents(ctx, pipeline.Connections{Kafka: k}, group, r.cfg.Topics.Events) }()
+	go func() { done <- shop.ReadEvents(ctx, a, group, r.cfg.Topics.Events) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -11,13 +11,13 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // runAudit runs the command on a database that no variable can name.
@@ -25,7 +25,7 @@ func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOpti
 	r.t.Helper()
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
-	session := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}
+	session := &session{Clients: clients.Clients{Kafka: r.kafka, Store: s}, cfg: r.cfg}
 	err := c.auditIn(r.t.Context(), session, auditFlags{dueFlags: dueFlags{limit: limit}}, o)
 	return errs.String() + out.String(), codeOf(err)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 func TestBroker_DoctorFindsProblems(t *testing.T) {
@@ -107,7 +107,7 @@ func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
 
 func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
-	s := &session{Connections: pipeline.Connections{Store: r.shop()}}
+	s := &session{Clients: clients.Clients{Store: r.shop()}}
 	all, offset, measured := s.checkDatabase(t.Context())
 	if err := checkupsError(all); err != nil || !measured || offset != 0 || len(all) != 6 {
 		t.Errorf("%+v, %v, %v; %v", all, offset, measured, err)
@@ -127,7 +127,7 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 		"due before it was created": {-time.Minute, -5 * time.Hour},
 	} {
 		r := &rig{t: t}
-		s := &session{Connections: pipeline.Connections{Store: r.shop()}}
+		s := &session{Clients: clients.Clients{Store: r.shop()}}
 		o := orderclose.Order{ID: "shifted", CreatedAt: time.Now().Add(shift[0]), Due: time.Now().Add(30*time.Minute + shift[1])}
 		if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -16,7 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // shop returns a database with an order that was closed, and one that waits.
@@ -62,7 +62,7 @@ func (r *rig) send(topic, id string, due time.Time) {
 func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
-	s := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: r.shop()}, cfg: r.cfg}
+	s := &session{Clients: clients.Clients{Kafka: r.kafka, Store: r.shop()}, cfg: r.cfg}
 	due := time.Now().Add(time.Hour)
 	r.send("delay_1h", "other", due)
 	r.send("delay_1h", "waits", due)

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // postponing is a database with orders, and the command on it.
@@ -45,7 +45,7 @@ func newPostponing(t *testing.T) *postponing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &postponing{t, &session{Connections: pipeline.Connections{Store: db}, cfg: config.Default(), logger: slog.New(slog.DiscardHandler)},
+	return &postponing{t, &session{Clients: clients.Clients{Store: db}, cfg: config.Default(), logger: slog.New(slog.DiscardHandler)},
 		filepath.Join(t.TempDir(), "plan.jsonl")}
 }
 

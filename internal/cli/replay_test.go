@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // closed appends a record of an order to a partition of the close topic.
@@ -99,7 +99,7 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 		}
 		var out bytes.Buffer
 		c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
-		s := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}
+		s := &session{Clients: clients.Clients{Kafka: r.kafka, Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}
 		err = c.replay(t.Context(), s, w, f)
 		if out.Len() > 0 {
 			if err := json.Unmarshal(out.Bytes(), &plan); err != nil {

@@ -57,9 +57,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/webconsole"
 )
 
 // Env is the environment of a command: streams and variables.
@@ -174,12 +176,12 @@ func (c *common) configFlag() string {
 
 // session holds the configuration and the clients of a command.
 type session struct {
-	pipeline.Connections
+	clients.Clients
 	cfg     *config.Config
 	servers config.Servers
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
-	console pipeline.ConsoleSettings
+	console webconsole.Settings
 	// found is what a topics.yaml tells that may be broken, for commands that only read.
 	found config.Salvaged
 	// wrong has the error of each variable with an invalid value, by name.
@@ -187,7 +189,7 @@ type session struct {
 }
 
 // Close closes the clients of the session, also those that were made after a defer of Close.
-func (s *session) Close() { s.Connections.Close() }
+func (s *session) Close() { s.Clients.Close() }
 
 // open reads the configuration and makes clients of the servers that the needed variables
 // name. It ignores all other variables, valid or not. The caller must close the session.
@@ -220,12 +222,12 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 // connect makes clients of the servers.
 func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, error) {
 	logger := c.logger()
-	pipeline.LogRedis(logger)
-	connections, err := pipeline.Connect(pipeline.ServersOf(servers), cfg, logger)
+	clients.LogRedis(logger)
+	connections, err := clients.Connect(servers, clients.Pool{}, cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	return &session{Connections: connections, cfg: cfg, servers: servers, logger: logger, file: c.config}, nil
+	return &session{Clients: connections, cfg: cfg, servers: servers, logger: logger, file: c.config}, nil
 }
 
 // openKafka is like open for commands that need Kafka. It checks that Kafka answers,
@@ -325,8 +327,8 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 	if servers.Require(name) != nil {
 		return false, nil
 	}
-	pipeline.LogRedis(s.logger)
-	connections, err := pipeline.Connect(pipeline.ServersOf(servers), s.cfg, s.logger)
+	clients.LogRedis(s.logger)
+	connections, err := clients.Connect(servers, clients.Pool{}, s.cfg, s.logger)
 	if err != nil {
 		return true, err
 	}
@@ -383,8 +385,8 @@ func (s *session) app() (*pipeline.App, error) { return s.appWith(func(*pipeline
 // appWith is like app, with additional options.
 func (s *session) appWith(more func(*pipeline.Options)) (*pipeline.App, error) {
 	o := pipeline.Options{
-		Config: s.cfg, Connections: s.Connections,
-		Releaser: pipeline.Releaser(s.servers), Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
+		Config: s.cfg, Connections: s.Clients,
+		Releaser: clients.Releaser(s.servers), Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
 	}
 	more(&o)
 	return pipeline.New(o)

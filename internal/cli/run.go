@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/webconsole"
 )
 
 // stopTimeout bounds how long a process may take to stop after SIGTERM.
@@ -90,10 +91,10 @@ func (c *common) warnOfUnknownVariables(logger *slog.Logger) {
 // openRoles opens what the roles require, and for a console every server that a variable names.
 func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	also := []string{config.EnvBrokers, config.EnvListen}
-	var settings pipeline.ConsoleSettings
+	var settings webconsole.Settings
 	if slices.Contains(roles, pipeline.Console) {
 		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)
-		if settings, err = pipeline.ConsoleFromEnvironment(c.env.LookupEnv); err != nil {
+		if settings, err = webconsole.FromEnvironment(c.env.LookupEnv); err != nil {
 			return nil, Exit(Usage, err)
 		}
 	}
@@ -172,7 +173,7 @@ func sweepVariables(cfg *config.Config) []string {
 func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal, listens bool) error {
 	a, err := s.appWith(func(o *pipeline.Options) {
 		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
-		o.Console, o.Version, o.Listen = s.console, buildVersion().Version, s.servers.Listen
+		o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
 	})
 	if err != nil {
 		return err

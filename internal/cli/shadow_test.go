@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -22,7 +23,7 @@ func (r *rig) runShadowReport(s *store.Store, output string, limit int) (stdout 
 	r.t.Helper()
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
-	err = c.shadowReportIn(r.t.Context(), &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}, limit,
+	err = c.shadowReportIn(r.t.Context(), &session{Clients: clients.Clients{Kafka: r.kafka, Store: s}, cfg: r.cfg}, limit,
 		ops.ShadowOptions{From: time.Now().Add(-time.Hour), To: time.Now(), Tolerance: time.Minute})
 	return out.String(), codeOf(err), err
 }
@@ -57,7 +58,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	for _, table := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses"} {
 		exec("DROP TABLE " + table)
 	}
-	app, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: pipeline.Connections{Kafka: r.kafka, Store: s}})
+	app, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: r.kafka, Store: s}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ const (
 // who else may connect.
 const DefaultConsoleListen = "127.0.0.1:9465"
 
-// Console has the settings of the web console. pipeline.ConsoleSettings has the same fields, and
+// Console has the settings of the web console. webconsole.Settings has the same fields, and
 // describes them. Printing or logging a Console shows no name of a file.
 type Console struct {
 	Listen        string

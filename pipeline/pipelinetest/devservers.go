@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -114,13 +115,12 @@ func (d *DevServers) Brokers() []string { return d.broker.ListenAddrs() }
 // RedisAddr returns the address of Redis.
 func (d *DevServers) RedisAddr() string { return d.redis.Addr() }
 
-// Connect returns new clients of all servers, except that the store is shared: close the
-// clients with Disconnect, not with Connections.Close.
+// Connect returns new clients of all servers. Close them before the DevServers.
 func (d *DevServers) Connect(clientID string) (pipeline.Connections, error) {
 	k, err := kafka.New(kafka.Options{Brokers: d.Brokers(), ClientID: clientID, Logger: d.logger})
 	if err != nil {
-		return pipeline.Connections{}, err
+		return nil, err
 	}
 	r := redis.NewClient(&redis.Options{Addr: d.RedisAddr(), MaxRetries: 1, ContextTimeoutEnabled: true})
-	return pipeline.Connections{Kafka: k, Store: d.Store, Redis: r}, nil
+	return clients.Clients{Kafka: k, Store: d.Store, Redis: r, StoreIsShared: true}, nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -118,7 +119,7 @@ func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, e
 	if err != nil {
 		return nil, err
 	}
-	w.ending = append(w.ending, func() { Disconnect(c) })
+	w.ending = append(w.ending, c.Close)
 	o.Connections = c
 	app, err := pipeline.New(o)
 	if err != nil {
@@ -173,20 +174,13 @@ func (w *Servers) Kafka(clientID string) (*kafka.Cluster, error) {
 	return kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, PoisonFreedMemory: true, Logger: w.logger})
 }
 
-// Connect returns new clients of all servers, except that the store is shared: close the
-// clients with Disconnect, not with Connections.Close.
+// Connect returns new clients of all servers. Close them before the Servers.
 func (w *Servers) Connect(clientID string) (pipeline.Connections, error) {
 	k, err := w.Kafka(clientID)
 	if err != nil {
-		return pipeline.Connections{}, err
+		return nil, err
 	}
-	return pipeline.Connections{Kafka: k, Store: w.Store, Redis: w.redisClient()}, nil
-}
-
-// Disconnect closes the clients that Connect returned, except the shared store.
-func Disconnect(c pipeline.Connections) {
-	c.Kafka.Close()
-	c.Redis.Close()
+	return clients.Clients{Kafka: k, Store: w.Store, Redis: w.redisClient(), StoreIsShared: true}, nil
 }
 
 func (w *Servers) redisClient() redis.UniversalClient {

@@ -98,7 +98,7 @@ func New(o Options) (*Notices, error) {
 	return n, nil
 }
 
-// Events reads the events of closed orders. pipeline.Connections and pipeline.App implement it.
+// Events reads the events of closed orders. pipeline.App implements it.
 type Events interface {
 	ReadEvents(ctx context.Context, o pipeline.EventOptions) error
 }

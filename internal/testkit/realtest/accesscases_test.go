@@ -15,6 +15,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -358,7 +359,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 			return err
 		}
 	}
-	servers := pipeline.Connections{Kafka: cluster, Store: db}
+	servers := clients.Clients{Kafka: cluster, Store: db}
 	if role == pipeline.Relay {
 		servers.Store = nil // a relay reaches no database
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -224,7 +225,7 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	app, err := pipeline.New(pipeline.Options{
-		Config: cfg, Connections: pipeline.Connections{Kafka: cluster, Store: db}, Logger: logger,
+		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger,
 		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
 	})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // endless is a database that always has another overdue order, until it is stopped.
@@ -89,7 +89,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.proxy.Close() })
-	client, err := pipeline.Connect(pipeline.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, config.Default(), slog.New(slog.DiscardHandler))
+	client, err := clients.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

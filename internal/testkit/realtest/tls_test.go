@@ -23,8 +23,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // authority is a private CA.
@@ -124,13 +124,13 @@ func (s tlsServers) environ(user, host string) tlsEnviron {
 }
 
 // connect returns clients of both servers, as the production binary makes them.
-func (e tlsEnviron) connect(t *testing.T) pipeline.Connections {
+func (e tlsEnviron) connect(t *testing.T) clients.Clients {
 	t.Helper()
 	s, err := config.FromEnviron(func(name string) (string, bool) { v, ok := e[name]; return v, ok }, config.EnvDSN, config.EnvRedis)
 	if err != nil {
 		t.Fatalf("%v: %v", e, err)
 	}
-	c, err := pipeline.Connect(pipeline.ServersOf(s), config.Default(), nil)
+	c, err := clients.Connect(s, clients.Pool{}, config.Default(), nil)
 	if err != nil {
 		t.Fatalf("%v: %v", e, err)
 	}
@@ -198,7 +198,7 @@ var aclLine = regexp.MustCompile("(?m)^ACL SETUSER orderclose .*$")
 
 // sweepByTLS runs the production binary with TLS to both servers, as the user of Redis that
 // docs/security.md creates.
-func sweepByTLS(t *testing.T, s tlsServers, root pipeline.Connections) {
+func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 	var acl []any
 	for _, word := range strings.Fields(aclLine.FindString(readFile(t, "../../../docs/security.md"))) {
 		acl = append(acl, strings.ReplaceAll(word, ">password", ">"+password("orderclose")))

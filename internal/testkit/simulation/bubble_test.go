@@ -230,7 +230,7 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer pipelinetest.Disconnect(c)
+		defer c.Close()
 		cfg := testConfig()
 		w.Redis.SetError("LOADING") // the sweep must work without Redis
 		a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c})
@@ -244,7 +244,7 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
 			t.Errorf("waits for %v", missing)
 		}
-		if _, _, err := c.Kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
+		if err := a.CreateTopics(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

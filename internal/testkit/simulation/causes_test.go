@@ -13,22 +13,18 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // sweep runs one sweep, as orderclose compensate --once does.
 func (r *rig) sweep(withKafka bool) compensator.Report {
 	r.t.Helper()
-	c, err := r.world.Connect("sweep")
-	if err != nil {
-		r.t.Fatal(err)
+	c := r.connect("sweep")
+	defer c.Close()
+	used := c
+	if !withKafka {
+		used.Kafka = nil
 	}
-	defer pipelinetest.Disconnect(c)
-	o := pipeline.Options{Config: r.cfg, Connections: pipeline.Connections{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Missed: r.misses.add}
-	if withKafka {
-		o.Connections.Kafka = c.Kafka
-	}
-	a, err := pipeline.New(o)
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: used, Logger: r.logger, Missed: r.misses.add})
 	if err != nil {
 		r.t.Fatal(err)
 	}

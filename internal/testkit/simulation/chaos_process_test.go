@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -59,7 +60,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	}
 	p.app, err = pipeline.New(pipeline.Options{
 		Store:  own,
-		Config: cfg, Connections: pipeline.Connections{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
+		Config: cfg, Connections: clients.Clients{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
 		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.network.Dial), Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -112,11 +113,8 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 // sweepOnce returns a function that runs one sweep, in its own process without a lock.
 func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
 	r.t.Helper()
-	c, err := r.world.Connect(name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: pipeline.Connections{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger, Missed: r.misses.add})
+	c := r.connect(name)
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger, Missed: r.misses.add})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -130,7 +128,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 			r.t.Error(err)
 		}
 		return report.Found, report.Closed
-	}, func() { pipelinetest.Disconnect(c) }
+	}, func() { c.Close() }
 }
 
 func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {

@@ -8,20 +8,17 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // sweepWithoutKafka starts a compensator as a process that cannot reach Kafka.
 func (r *rig) sweepWithoutKafka() {
 	r.t.Helper()
-	c, err := r.world.Connect("alone")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	c := r.connect("alone")
 	away, err := kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: errNetworkDown}
 	}})
@@ -29,7 +26,7 @@ func (r *rig) sweepWithoutKafka() {
 		r.t.Fatal(err)
 	}
 	a, err := pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: pipeline.Connections{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services, Missed: r.misses.add,
+		Config: r.cfg, Connections: clients.Clients{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services, Missed: r.misses.add,
 		Secrets: pipeline.Secrets{HTTP: serviceSecrets},
 	})
 	if err != nil {
@@ -44,7 +41,7 @@ func (r *rig) sweepWithoutKafka() {
 			r.t.Error(err)
 		}
 		away.Close()
-		pipelinetest.Disconnect(c)
+		c.Close()
 	}
 }
 

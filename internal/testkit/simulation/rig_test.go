@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -158,12 +159,19 @@ func (r *rig) close() {
 // start starts a role as a process.
 func (r *rig) start(role pipeline.Role) { r.startAs(role, role) }
 
-// startAs starts a role under a name, so that a role can have several processes.
-func (r *rig) startAs(name, role pipeline.Role) {
-	c, err := r.world.Connect(string(role))
+// connect returns clients of all servers for a process.
+func (r *rig) connect(name string) clients.Clients {
+	r.t.Helper()
+	c, err := r.world.Connect(name)
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	return clients.Of(c)
+}
+
+// startAs starts a role under a name, so that a role can have several processes.
+func (r *rig) startAs(name, role pipeline.Role) {
+	c := r.connect(string(role))
 	if role == pipeline.Relay {
 		c.Store = nil // a relay reaches no database
 	}
@@ -190,7 +198,7 @@ func (r *rig) startAs(name, role pipeline.Role) {
 		if took := time.Since(began); took > shutdownTime {
 			r.t.Errorf("%s took %v to stop, at most %v is allowed", role, took, shutdownTime)
 		}
-		pipelinetest.Disconnect(c)
+		c.Close()
 	}
 }
 

@@ -9,24 +9,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // sweeper starts a compensator without Kafka as a process whose clock is ahead, and returns its
 // metrics.
 func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	r.t.Helper()
-	c, err := r.world.Connect(name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	c := r.connect(name)
 	registry := prometheus.NewRegistry()
 	a, err := pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: pipeline.Connections{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: registry, Missed: r.misses.add,
+		Config: r.cfg, Connections: clients.Clients{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: registry, Missed: r.misses.add,
 		Now: func() time.Time { return time.Now().Add(ahead) },
 	})
 	if err != nil {
@@ -40,7 +37,7 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 		if err := <-done; err != nil {
 			r.t.Errorf("%s: %v", name, err)
 		}
-		pipelinetest.Disconnect(c)
+		c.Close()
 	}
 	return registry
 }

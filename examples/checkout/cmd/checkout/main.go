@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -73,11 +74,16 @@ func run(ctx context.Context, args []string) (err error) {
 		return usageError{err}
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	c, err := pipeline.Connect(env.Servers, cfg, logger)
+	connections, err := pipeline.Connect(env.Servers, cfg, logger)
 	if err != nil {
 		return usageError{err}
 	}
-	defer c.Close()
+	defer connections.Close()
+	c := clients.Of(connections)
+	events, err := pipeline.New(pipeline.Options{Config: cfg, Connections: connections, Logger: logger})
+	if err != nil {
+		return err
+	}
 	dialect := producer.Dialect(c.Store.Dialect())
 	if err := c.Store.Migrated(ctx); err != nil {
 		return err
@@ -146,5 +152,5 @@ func run(ctx context.Context, args []string) (err error) {
 	mux.Handle("/", shop.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	logger.Info("shop started", "address", "http://"+listener.Addr().String())
-	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: c, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: events, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 }

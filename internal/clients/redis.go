@@ -1,4 +1,4 @@
-package pipeline
+package clients
 
 import (
 	"context"
@@ -17,10 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
-// LogRedis makes the Redis clients of this process write their own lines, such as that they cannot
-// connect, to logger, at the level WARN and limited as all warnings. All clients of go-redis in a process
-// share one logger, also those of the program's own, and write to stderr by default. So an App does not
-// change it: the program calls LogRedis once, before New, if it wants their lines in its log.
+// LogRedis implements pipeline.LogRedis.
 func LogRedis(logger *slog.Logger) { redis.SetLogger(redisLog{retry.LimitLogs(logger)}) }
 
 // redisLog is a logger of go-redis.

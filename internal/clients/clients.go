@@ -1,0 +1,117 @@
+// Package clients makes the clients of the servers that a process uses. They are the Connections of
+// package pipeline, which programs cannot look into.
+//
+//	clients.go    Clients, and how they are made
+//	redis.go      the client of Redis, and its log lines
+package clients
+
+import (
+	"database/sql"
+	"fmt"
+	"log/slog"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/outbox"
+	"github.com/orderclose/orderclose/release"
+)
+
+// Clients are clients of the servers. A server that is not named has a nil client.
+type Clients struct {
+	Kafka *kafka.Cluster
+	Store *store.Store
+	Redis redis.UniversalClient
+
+	StoreIsShared bool // Close leaves the Store open
+}
+
+// Of returns the clients of a pipeline.Connections, which is always a Clients.
+func Of(connections any) Clients { return connections.(Clients) }
+
+// Log is all that the parts use of Kafka.
+type Log interface {
+	partition.Log
+	send.KeyedProducers
+	compensator.Kafka
+	compensator.HistoryAppender
+}
+
+// Log returns the client of Kafka; nil if there is none.
+func (c Clients) Log() Log {
+	if c.Kafka == nil {
+		return nil
+	}
+	return c.Kafka
+}
+
+// OutboxStore returns the client of the database; nil if there is none.
+func (c Clients) OutboxStore() outbox.Store {
+	if c.Store == nil {
+		return nil
+	}
+	return c.Store
+}
+
+// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
+// keep one each while Kafka takes their rows, and the others need one.
+const needConns = 3
+
+// Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.
+type Pool struct {
+	DB       *sql.DB // nil: the DSN of the servers
+	MaxConns int     // 0: the default
+}
+
+// Connect makes clients of the servers. cfg maps the tables of orders. Connect does not wait for the
+// servers. Call Close in the end.
+func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logger) (c Clients, err error) {
+	defer func() {
+		if err != nil {
+			c.Close()
+			c = Clients{}
+		}
+	}()
+	if len(s.Brokers) > 0 {
+		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka, Logger: logger}); err != nil {
+			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
+		}
+	}
+	if s.DSN != "" || pool.DB != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, NeedConns: needConns, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
+			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
+		}
+	}
+	if s.RedisURL != "" {
+		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// Close closes the clients.
+func (c Clients) Close() {
+	if c.Kafka != nil {
+		c.Kafka.Close()
+	}
+	if c.Store != nil && !c.StoreIsShared {
+		c.Store.Close()
+	}
+	if c.Redis != nil {
+		c.Redis.Close()
+	}
+}
+
+// Releaser returns a client of the service that keeps stock; nil if the environment names none.
+func Releaser(s config.Servers) release.Releaser {
+	if s.Release.URL == "" {
+		return nil
+	}
+	return release.NewHTTP(s.Release.URL, s.Release.Token)
+}
