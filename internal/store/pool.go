@@ -21,7 +21,7 @@ var ErrPool = errors.New("the database pool (*sql.DB) is not set up for orderclo
 type poolConnector struct {
 	pool     *sql.DB
 	settings []string      // statements that set up the session
-	limit    time.Duration // of each statement
+	limit    time.Duration // of each statement, and of connecting
 }
 
 const (
@@ -49,8 +49,8 @@ func share(pool *sql.DB, wanted, need int) (int, error) {
 	return 0, fmt.Errorf("%w: orderclose may take %d connections out of it (MaxConns), and it needs %d", ErrPool, wanted, need)
 }
 
-// newPoolConnector returns a poolConnector whose statements take at most limit. Its sessions get the
-// settings that Open forces on a DSN without parameters.
+// newPoolConnector returns a poolConnector that connects within limit, and whose statements take at most as
+// long. Its sessions get the settings that Open forces on a DSN without parameters.
 func newPoolConnector(pool *sql.DB, limit time.Duration) (poolConnector, error) {
 	cfg := mysql.NewConfig()
 	if err := force(cfg); err != nil {
@@ -68,7 +68,9 @@ func (c poolConnector) Driver() driver.Driver { return c.pool.Driver() }
 
 // Connect implements driver.Connector.
 func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	taken, err := c.pool.Conn(ctx)
+	limited, cancel := context.WithTimeout(ctx, c.limit) // the program's driver may have no timeouts
+	defer cancel()
+	taken, err := c.pool.Conn(limited)
 	if err != nil {
 		return nil, err
 	}

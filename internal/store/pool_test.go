@@ -146,8 +146,9 @@ func withoutAnswer(t *testing.T) {
 	must(t, s.Migrate(t.Context()))
 	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	for what, stall := range map[string]func(){
-		"any statement": proxy.Stall,
-		"the commit":    func() { proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) },
+		"any statement":    proxy.Stall,
+		"the commit":       func() { proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) },
+		"a new connection": func() { s.DB().SetMaxIdleConns(0); proxy.Stall() },
 	} {
 		overdue(t, s, what)
 		tx, err := s.DB().BeginTx(t.Context(), nil)
