@@ -72,8 +72,10 @@ type Store interface {
 	// order before it is due, by the store's own data and clock. It returns one outcome for
 	// each request, in the order of the requests. An order may be requested several times, in
 	// one call and in later calls: closing it again must change nothing. CloseOrders is called
-	// concurrently. A call of more than 2 minutes counts as hanging: its context ends, and the call
-	// must return within 10 s (Options.OnHang). A panic is an error of an order of the batch.
+	// concurrently. Its context ends after 2 minutes; after 10 s in the search for an order on which a call
+	// had no answer, and for such an order alone. The call must then return within 10 s
+	// (Options.OnHang), and its error counts as ErrUnavailable. A panic is an error of an order of the
+	// batch.
 	//
 	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
 	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is

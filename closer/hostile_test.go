@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,6 +115,47 @@ func (s deaf) CloseOrders(ctx context.Context, path orderclose.Path, requests []
 		}
 	}
 	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+// patient is a store without time limits of its own: on some orders it waits until its context ends.
+type patient struct{ *fakeStore }
+
+func (s patient) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if strings.HasPrefix(r.OrderID, "hang") {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+// The order on which a store waits without end uses up its attempts. The others are closed meanwhile.
+func TestCloser_ACallWithoutAnEndIsTheFaultOfItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, begin := &orderLog{}, &fakeStore{}, time.Now()
+		log.add(t, "hang")
+		for i := range 100 { // one each ten seconds
+			due := begin.Add(time.Duration(i) * 10 * time.Second)
+			log.putAt(t, toClose, wire.Record{Order: orderclose.Order{ID: fmt.Sprint("good-", i), CreatedAt: begin, Due: due}, Release: due}, due)
+		}
+		hangs := 0
+		defer runHostile(t, log, patient{store}, &testkit.LogBuffer{}, func(string) { hangs++ })()
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if n, retried := len(store.ids()), log.Keys("delay_1m"); n != 100 || log.doneBelow() != 101 || hangs > 0 || !slices.Equal(retried, []string{"hang"}) {
+			t.Errorf("%d of the 100 other orders were closed, done below %d, %d hangs, retried %v", n, log.doneBelow(), hangs, retried)
+		}
+		for i := range 100 {
+			at, limit := time.Duration(i)*10*time.Second, 3*shortTimeout
+			if at < storeTimeout+time.Minute {
+				limit = storeTimeout + time.Minute // the first call, and the search
+			}
+			if late := store.at(fmt.Sprint("good-", i)).Sub(begin.Add(at)); late > limit {
+				t.Errorf("order %d was closed %v late", i, late)
+			}
+		}
+	})
 }
 
 // Each such call keeps a worker for good, so the process must be restarted before all are gone.

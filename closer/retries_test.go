@@ -130,7 +130,7 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 	})
 }
 
-// hangingStore does not return from its first call until the context ends.
+// hangingStore returns from its first call three quarters of a minute after the context has ended.
 type hangingStore struct {
 	fakeStore
 	calls atomic.Int64
@@ -139,6 +139,7 @@ type hangingStore struct {
 func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if s.calls.Add(1) == 1 {
 		<-ctx.Done()
+		time.Sleep(45 * time.Second)
 		return nil, ctx.Err()
 	}
 	return s.fakeStore.CloseOrders(ctx, path, requests)

@@ -3,6 +3,7 @@ package closer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,12 +11,16 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
-	// storeTimeout is how long one call of the store may take before it counts as
-	// hanging: eight times the read timeout of one database statement.
+	// storeTimeout limits one call of the store: eight times the read timeout of one database
+	// statement. A call that ignores the end of its context counts as hanging.
 	storeTimeout = 2 * time.Minute
+	// shortTimeout limits the calls that search for the order without an answer, and those for an order
+	// that had none before.
+	shortTimeout = 10 * time.Second
 	// beatEvery is how often a loop that waits for the store calls Beat on its pulse.
 	beatEvery = 5 * time.Second
 )
@@ -70,7 +75,7 @@ func (t *transactions) run(g *group) {
 	late := time.AfterFunc(t.batcher.limiter.target, func() { t.start(t.batcher.slow(g)) })
 	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns
 	began := time.Now()
-	outcomes, err := t.culprits.Close(g.ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
+	outcomes, err := t.culprits.Close(g.ctx, &measuredStore{bisect.Wrapped{Store: t.store}, t, g, false}, orderclose.PathPipeline, requests)
 	returned()
 	late.Stop()
 	t.report(requests, outcomes, err, began)
@@ -105,25 +110,37 @@ func (t *transactions) report(requests []orderclose.CloseRequest, outcomes []ord
 	}
 }
 
-// measuredStore is the Store of one group. The durations of its calls feed the limiter.
+// measuredStore is the Store of one group. It limits the time of its calls, and their durations feed the
+// limiter.
 type measuredStore struct {
 	bisect.Wrapped
-	batcher *batcher
-	group   *group
+	transactions *transactions
+	group        *group
+	hung         bool // a call had no answer within storeTimeout
 }
 
 // CloseOrders implements Store. The limiter ignores a batch that failed, in which an order was
 // contended, or for which the store broke its contract: its duration says nothing about the load
 // of the store.
-func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (s *measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	defer s.group.pulse.Beat() // after a panic, too
-	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
+	limit := storeTimeout
+	if s.hung || s.transactions.culprits.Suspected(requests[0].OrderID) {
+		limit = shortTimeout
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	outcomes, err := s.Store.CloseOrders(limited, path, requests)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
+		s.hung = true
+	}
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
-		s.batcher.observe(len(requests), began)
+		s.transactions.batcher.observe(len(requests), began)
 	}
 	return outcomes, err
 }

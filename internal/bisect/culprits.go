@@ -94,6 +94,9 @@ func (c *Culprits) Close(ctx context.Context, s Store, path orderclose.Path, req
 	return r.outcomes, fmt.Errorf("close %d orders: order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
 }
 
+// Suspected reports whether an order had no verdict when it was asked for alone. It is asked for alone again.
+func (c *Culprits) Suspected(order string) bool { return c.suspects.Has(order) }
+
 // round is one call of Culprits.Close.
 type round struct {
 	*Culprits

@@ -68,6 +68,11 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "APanicOfTheStore", says: "retried (-want +got)",
 	},
 	{
+		name:  "an order on which the store waits without end holds up its partition for ever",
+		edits: []edit{{"closer/transaction.go", "context.WithTimeout(ctx, limit)", "context.WithCancel(ctx)"}},
+		pkg:   "closer", run: "ACallWithoutAnEnd", says: "of the 100 other orders were closed",
+	},
+	{
 		name:  "calls of the store that ignore their context end all closing in silence",
 		edits: []edit{{"closer/transaction.go", "partition.WatchCall(g.ctx, t.onHang)", "partition.WatchCall(g.ctx, func() {})"}},
 		pkg:   "closer", run: "ACallThatIgnoresItsContext", says: "the first call of OnHang",
