@@ -17,7 +17,8 @@
 //	        kafka.Cluster      one request, 5 s at most
 //
 // The deadline of the context bounds all of it, look-ups included: MaxTime, or 3 s in the outbox, whose
-// rows are locked meanwhile. Then the records that are not acked return to the caller, and the
+// rows are locked meanwhile. A loop of internal/partition gives the look-up and the append of
+// Loop.Send a MaxTime each. Then the records that are not acked return to the caller, and the
 // partition rests, for MaxRest at most. The caller sends them again. So a record that waits for a
 // partition is sent at the latest MaxRest after the partition accepts records again. Only dead
 // letters and notices of losses have no deadline: nothing waits for them.

@@ -4,7 +4,7 @@
 //	app, err := pipeline.New(pipeline.Options{
 //		Console: webconsole.New(webconsole.Options{Settings: settings}), …
 //	})
-//	err = app.Run(ctx, pipeline.Console)
+//	err = app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Console) // all roles of the process
 //
 // It is a package of its own: package pipeline does not link the console's templates, passwords and
 // TLS.
@@ -26,7 +26,7 @@ import (
 // Settings say where the console listens, who may open it, and whether it may change anything.
 // The zero value is the loopback, read-only. FromEnvironment reads them. App.Run refuses settings
 // that would open the console to everybody: off the loopback it needs an identity, and TLS or Proxies;
-// Actions need an identity everywhere. docs/console.md explains each setting. Printing or logging
+// Actions need an identity everywhere. docs/security.md explains each setting. Printing or logging
 // Settings shows no name of a file.
 type Settings struct {
 	Listen   string   // host:port; default 127.0.0.1:9465
@@ -51,7 +51,7 @@ type Settings struct {
 }
 
 // FromEnvironment reads the settings of the console from the variables ORDERCLOSE_CONSOLE_…
-// that docs/console.md lists. lookup is os.LookupEnv. The error names each wrong variable, and shows
+// that docs/security.md lists. lookup is os.LookupEnv. The error names each wrong variable, and shows
 // no value.
 func FromEnvironment(lookup func(string) (string, bool)) (Settings, error) {
 	c, err := config.ConsoleFromEnviron(lookup)
