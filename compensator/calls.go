@@ -82,6 +82,13 @@ func (c *calls) catch(what string, f func() error) error {
 	return err
 }
 
+// watched is catch of a call without a context. If the call takes too long, watched calls onHang.
+func (c *calls) watched(what string, f func() error) error {
+	hang := time.AfterFunc(callTimeout+stopTimeout, func() { c.onHang(what + " hangs") })
+	defer hang.Stop()
+	return c.catch(what, f)
+}
+
 // Now implements Store.
 func (c *calls) Now(ctx context.Context) (time.Time, error) {
 	return call(ctx, c, "the store's method Now", callTimeout, c.store.Now)

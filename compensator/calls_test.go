@@ -79,6 +79,19 @@ func TestSweep_ACallThatIgnoresItsContextEndsTheProcess(t *testing.T) {
 	})
 }
 
+// The lock is extended meanwhile, so no other process can sweep.
+func TestSweep_ProgressThatDoesNotReturnEndsTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var why atomic.Pointer[string]
+		s := wildStore{newStore(10), func(context.Context, string, []orderclose.CloseRequest) error { return nil }}
+		c := newCompensator(t, Options{Store: s, Grace: -1, OnHang: func(is string) { why.Store(&is) },
+			Progress: func(Report) { time.Sleep(callTimeout + stopTimeout + time.Second) }})
+		if _, err := c.Sweep(t.Context(), false); err != nil || why.Load() == nil || !strings.Contains(*why.Load(), "Options.Progress hangs") {
+			t.Errorf("OnHang got %v; the sweep ended with %v", why.Load(), err)
+		}
+	})
+}
+
 // The search for such an order takes minutes, and the others are closed.
 func TestSweep_FindsAnOrderOnWhichTheStoreHangsForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

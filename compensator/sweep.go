@@ -291,7 +291,7 @@ func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 		return
 	}
 	if s.o.Missed != nil {
-		_ = s.calls.catch("Options.Missed", func() error { s.o.Missed(misses); return nil }) // logged; the orders are closed
+		_ = s.calls.watched("Options.Missed", func() error { s.o.Missed(misses); return nil }) // logged; the orders are closed
 	}
 	for _, m := range misses {
 		s.metrics.Missed(m.Cause, 1)
@@ -309,7 +309,7 @@ func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 func (s *sweepRun) progress(last orderclose.Order) {
 	s.r.TookMillis = time.Since(s.began).Milliseconds()
 	if s.o.Progress != nil {
-		_ = s.calls.catch("Options.Progress", func() error { s.o.Progress(*s.r); return nil }) // logged; the sweep goes on
+		_ = s.calls.watched("Options.Progress", func() error { s.o.Progress(*s.r); return nil }) // logged; the sweep goes on
 	}
 	if time.Since(s.logged) < progressInterval {
 		return

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // HTTP is a Releaser that calls a service over HTTP. Each release is a POST to URL:
@@ -40,6 +42,7 @@ type HTTP struct {
 func NewHTTP(url, token string) *HTTP {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = DefaultParallel
+	transport.HTTP2 = httpcall.Pings()
 	return &HTTP{url, token, &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -109,7 +109,7 @@ func (r *Reloader) Run(ctx context.Context) error {
 			quiet.Reset(quietPeriod)
 		case <-every.C:
 			if err == nil {
-				watcher.Add(dir) // the directory may have been replaced; adding it again is harmless
+				go watcher.Add(dir) // the directory may have been replaced. Add waits while an error waits for this loop
 			}
 			r.check(ctx, false)
 		case s := <-r.o.Hangup:

@@ -118,6 +118,13 @@ func CheckURL(raw string) error {
 // as the workers of a few closers use at the same time.
 const maxIdleConnections = 16
 
+// Pings returns the settings of HTTP/2 with which a transport finds out that a connection is dead. A call
+// that times out does not close its connection: without pings the transport would use it for
+// hundreds of further calls, or until the kernel gives up after a quarter of an hour.
+func Pings() *http.HTTP2Config {
+	return &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 2 * time.Second}
+}
+
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -127,6 +134,7 @@ func newTransport() *http.Transport {
 		MaxIdleConnsPerHost:   maxIdleConnections,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
+		HTTP2:                 Pings(),
 		DisableCompression:    true, // replies are small, and a small compressed reply may decompress to a huge one
 	}
 }

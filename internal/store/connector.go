@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -84,8 +85,14 @@ func closedByServer(err error) bool {
 // a plain "bad connection", cannot all be recognized.
 type utcConnector struct{ driver.Connector }
 
+// connectTimeout limits connecting: the dial, TLS, each answer of the handshake, and the set-up of the
+// session. A pool without a read timeout (Migrate), or of the program's own, has no other limit.
+const connectTimeout = 30 * time.Second
+
 // Connect implements driver.Connector.
 func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, unavailable(ctx, err)

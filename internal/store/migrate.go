@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pressly/goose/v3"
 )
@@ -85,10 +86,10 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
-	ctx = context.WithValue(ctx, unlimited{}, true)
 	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated) {
 		return e
 	}
+	ctx = context.WithValue(ctx, unlimited{}, true)
 	p, err := s.provider(db)
 	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
@@ -117,18 +118,25 @@ func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	var got sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lockName+", 300)").Scan(&got); err != nil {
+	waiting, cancel := context.WithTimeout(ctx, migrationWait+readTimeout)
+	defer cancel()
+	if err := conn.QueryRowContext(waiting, "SELECT GET_LOCK("+lockName+", ?)", int(migrationWait.Seconds())).Scan(&got); err != nil {
 		return err
 	}
 	if got.Int64 != 1 {
 		return errors.New("another process has been migrating this database for five minutes")
 	}
 	defer func() {
-		_, unlocked := conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+lockName+")")
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // then the connection breaks, which releases it too
+		defer cancel()
+		_, unlocked := conn.ExecContext(ending, "DO RELEASE_LOCK("+lockName+")")
 		err = errors.Join(err, unlocked)
 	}()
 	return work()
 }
+
+// migrationWait is how long a process waits while another one migrates.
+const migrationWait = 5 * time.Minute
 
 // lockName is the name of the lock of a migration. It includes the database's name, since a lock's
 // name is global to the server. It has at most 64 characters.

@@ -114,5 +114,8 @@ func newLimitedRows(rows driver.Rows, err error, cancel context.CancelFunc) (dri
 // Close implements driver.Rows.
 func (r limitedRows) Close() error {
 	defer r.cancel()
+	// The driver's Close reads the rest without the deadline of the statement.
+	for dest := make([]driver.Value, len(r.Columns())); r.Next(dest) == nil; {
+	}
 	return r.Rows.Close()
 }
