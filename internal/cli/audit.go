@@ -125,10 +125,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.Kafka == nil {
 		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+config.EnvBrokers)
 	}
-	if err := out.end(sum); err != nil {
-		return err
-	}
-	return auditError(sum, s.Kafka != nil)
+	return cmp.Or(out.end(sum), auditError(sum, s.Kafka != nil))
 }
 
 // bar returns a Progress on stderr if stderr is a terminal, or else nil.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,18 +80,11 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		compensator.Report
 		Orders *orderCounts `json:"orders,omitempty"`
 	}{r, counts}
-	if printed := c.print(shown, func(w io.Writer) { printReport(w, r); counts.print(w) }); err == nil {
-		err = printed
-	}
-	switch {
-	case err != nil:
-		return err
-	case counts != nil && counts.Doubt != "":
+	err = cmp.Or(err, c.print(shown, func(w io.Writer) { printReport(w, r); counts.print(w) }))
+	if err == nil && counts != nil && counts.Doubt != "" {
 		return Exit(Findings, errors.New(counts.Doubt+"; "+counts.Fix))
-	case r.Failed > 0:
-		return Exit(Partly, fmt.Errorf("%d orders could not be closed", r.Failed))
 	}
-	return nil
+	return cmp.Or(err, exitIf(r.Failed > 0, Partly, "%d orders could not be closed", r.Failed))
 }
 
 // sweepProgress returns a bar on a terminal, whose length is the number of orders that are

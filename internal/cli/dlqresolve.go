@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,17 +92,16 @@ func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *sele
 			return err
 		}
 		command := commands[how] + sel.arguments(args, f, plan.Through) + " --yes"
-		if err := c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command) }); err != nil {
-			return err
+		err = resolvedError(plan, 0)
+		if len(plan.Missing) == 0 && plan.Doable() > 0 {
+			err = nil // some can be sent: --yes says which cannot
 		}
-		return planError(plan)
+		return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command) }), err)
 	}
 	bar := c.progress("handled")
 	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
 	bar.End()
-	if printed := c.print(result, func(w io.Writer) { printResolved(w, result) }); err == nil {
-		err = printed
-	}
+	err = cmp.Or(err, c.print(result, func(w io.Writer) { printResolved(w, result) }))
 	switch {
 	case err != nil && result.Done > 0:
 		return Exit(Partly, fmt.Errorf("%w; run the same again, repeats are harmless", err))
@@ -114,17 +114,6 @@ func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *sele
 var commands = map[wire.ResolutionKind]string{
 	wire.Redriven:  "orderclose dlq redrive",
 	wire.Discarded: "orderclose dlq discard",
-}
-
-// planError returns an error with the exit code of a plan that cannot be carried out.
-func planError(p deadletters.Plan) error {
-	switch {
-	case len(p.Missing) > 0:
-		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
-	case p.Refused > 0 && p.Doable() == 0:
-		return resolvedError(p, 0)
-	}
-	return nil
 }
 
 // resolvedError returns an error with the exit code of a finished redrive or discard.

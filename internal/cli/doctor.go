@@ -94,12 +94,9 @@ func (c *common) doctor(ctx context.Context) error {
 		all = append(all, clockCheckup("clocks of Kafka and database", databaseOffset-kafkaOffset))
 	}
 	all = append(all, s.checkRedis(ctx))
-	if err := c.print(struct {
+	return cmp.Or(c.print(struct {
 		Checks []checkup `json:"checks"`
-	}{all}, func(w io.Writer) { printCheckups(w, all) }); err != nil {
-		return err
-	}
-	return checkupsError(all)
+	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all))
 }
 
 // checkSettings reports problems of topics.yaml and of the environment. The other checks use
@@ -141,10 +138,7 @@ func checkupsError(all []checkup) error {
 			found++
 		}
 	}
-	if found > 0 {
-		return Exit(Findings, fmt.Errorf("%d findings", found))
-	}
-	return nil
+	return exitIf(found > 0, Findings, "%d findings", found)
 }
 
 // check makes one check, with a timeout. needs are the keys of topics.yaml on which the check depends.

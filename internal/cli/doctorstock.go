@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,13 +34,8 @@ func (c *common) doctorStock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.print(report, func(w io.Writer) { printStock(w, report) }); err != nil {
-		return err
-	}
-	if report.Found > 0 {
-		return Exit(Findings, fmt.Errorf("%d findings about the stock", report.Found))
-	}
-	return nil
+	return cmp.Or(c.print(report, func(w io.Writer) { printStock(w, report) }),
+		exitIf(report.Found > 0, Findings, "%d findings about the stock", report.Found))
 }
 
 func printStock(w io.Writer, r store.StockReport) {

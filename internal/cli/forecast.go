@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -53,16 +54,9 @@ func (c *common) forecast(ctx context.Context, within time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if err := c.print(f, func(w io.Writer) {
-			terminal := isTerminal(c.env.Stdout)
-			printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
-		}); err != nil {
-			return err
-		}
-		if n := f.Problems(); n > 0 {
-			return Exit(Partly, fmt.Errorf("%s could not be checked, shown above", plural(n, "bucket")))
-		}
-		return nil
+		return cmp.Or(c.print(f, func(w io.Writer) {
+			printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: isTerminal(c.env.Stdout)})
+		}), exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
 	})
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -55,13 +56,8 @@ func (c *common) lateness(ctx context.Context, within time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if err := c.print(l, func(w io.Writer) { printLateness(w, l) }); err != nil {
-			return err
-		}
-		if n := l.Problems(); n > 0 {
-			return Exit(Partly, fmt.Errorf("%s could not be checked completely, shown above", plural(n, "stage")))
-		}
-		return nil
+		return cmp.Or(c.print(l, func(w io.Writer) { printLateness(w, l) }),
+			exitIf(l.Problems() > 0, Partly, "%s could not be checked completely, shown above", plural(l.Problems(), "stage")))
 	})
 }
 

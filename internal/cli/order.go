@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,10 +58,8 @@ func (c *common) order(ctx context.Context, id string, budget int64, within time
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	found := s.pipeline().History(ctx, id, budget)
-	if err := c.print(found, func(w io.Writer) { printHistory(w, found, s.unset()) }); err != nil {
-		return err
-	}
-	return historyError(found, s.Kafka != nil && s.Store != nil)
+	unset := s.unset()
+	return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
 }
 
 // unset returns the variables of the servers that are not set.

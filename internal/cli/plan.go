@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -40,13 +41,9 @@ func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }); err != nil {
-		return err
-	}
-	if n := p.Unlisted(cfg); n > 0 {
-		return Exit(Findings, fmt.Errorf("%d delay topics are in use and have no bucket in topics.yaml", n))
-	}
-	return nil
+	n := p.Unlisted(cfg)
+	return cmp.Or(c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }),
+		exitIf(n > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml", n))
 }
 
 func printTopicsPlan(w io.Writer, p ops.TopicsPlan) {

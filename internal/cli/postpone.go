@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -177,10 +178,7 @@ func (c *common) applyPostpone(ctx context.Context, s *session, p ops.PostponePl
 	if err != nil && r.Postponed+r.Before == 0 {
 		return postponeError(fmt.Errorf("%s: %w", path, err))
 	}
-	if printed := c.print(r, func(w io.Writer) { printPostponed(w, r) }); err == nil {
-		err = printed
-	}
-	if err != nil {
+	if err := cmp.Or(err, c.print(r, func(w io.Writer) { printPostponed(w, r) })); err != nil {
 		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, c.postponeCommand(path)))
 	}
 	return nil

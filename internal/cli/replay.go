@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,9 +147,7 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	})
 	err = interrupted(ctx, err)
 	bar.End()
-	if printed := c.print(result, func(w io.Writer) { printReplayed(w, result) }); err == nil {
-		err = printed
-	}
+	err = cmp.Or(err, c.print(result, func(w io.Writer) { printReplayed(w, result) }))
 	switch {
 	case errors.Is(err, ops.ErrCategoryUnknown):
 		return categoryUnknown(err)
@@ -180,13 +179,9 @@ func (c *common) previewReplay(ctx context.Context, s *session, plan ops.ReplayP
 			return err
 		}
 	}
-	if err := c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command+" --yes") }); err != nil {
-		return err
-	}
-	if plan.Preview.NotRead != "" {
-		return Exit(Partly, errors.New("the database could not be asked; see above"))
-	}
-	return missingOrders(plan.Preview.Missing)
+	return cmp.Or(c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command+" --yes") }),
+		exitIf(plan.Preview.NotRead != "", Partly, "the database could not be asked; see above"),
+		missingOrders(plan.Preview.Missing))
 }
 
 func categoryUnknown(err error) error {

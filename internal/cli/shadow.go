@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,13 +107,8 @@ func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o op
 	if err != nil {
 		return err
 	}
-	if err := c.print(out, out.table); err != nil {
-		return err
-	}
-	if n := out.Summary.Different; n > 0 {
-		return Exit(Findings, fmt.Errorf("%d of %s differ", n, plural(out.Summary.Orders, "order")))
-	}
-	return nil
+	n := out.Summary.Different
+	return cmp.Or(c.print(out, out.table), exitIf(n > 0, Findings, "%d of %s differ", n, plural(out.Summary.Orders, "order")))
 }
 
 // shadowOutput is the output of shadow report.

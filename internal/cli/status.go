@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -61,7 +62,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			ops.Status
 			Pauses []wire.Pause `json:"pauses,omitempty"`
 		}{r, pauses}
-		if err := c.print(shown, func(w io.Writer) {
+		return cmp.Or(c.print(shown, func(w io.Writer) {
 			printStatus(w, r, partitions)
 			if len(pauses) > 0 || pausesErr != nil {
 				fmt.Fprintln(w)
@@ -72,10 +73,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			if pausesErr != nil {
 				fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
 			}
-		}); err != nil {
-			return err
-		}
-		return statusError(r)
+		}), statusError(r))
 	}, config.EnvDSN)
 }
 

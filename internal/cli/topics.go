@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -81,18 +82,13 @@ func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 		Topics   int             `json:"topics"`
 		Findings []kafka.Finding `json:"findings"`
 	}{p.Topics, append(p.Would, p.Left...)}
-	if err := c.print(result, func(w io.Writer) {
-		if len(result.Findings) == 0 {
+	n := len(result.Findings)
+	return cmp.Or(c.print(result, func(w io.Writer) {
+		if n == 0 {
 			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
 		}
 		printFindings(w, "", result.Findings)
-	}); err != nil {
-		return err
-	}
-	if n := len(result.Findings); n > 0 {
-		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply fixes those that it can", n))
-	}
-	return nil
+	}), exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
 }
 
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
@@ -123,25 +119,15 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		Fixed []kafka.Finding `json:"fixed"`
 		Left  []kafka.Finding `json:"left"`
 	}{append([]kafka.Finding{}, fixed...), append([]kafka.Finding{}, left...)}
-	if printed := c.print(result, func(w io.Writer) {
+	return cmp.Or(err, c.print(result, func(w io.Writer) {
 		if len(fixed)+len(left) == 0 && err == nil {
 			fmt.Fprintln(w, "nothing to do")
 		}
 		printFindings(w, "fixed\t", fixed)
 		printFindings(w, "left to you\t", left)
-	}); err == nil {
-		err = printed
-	}
-	if err != nil {
-		return err
-	}
-	if len(unlisted) > 0 {
-		return Exit(Findings, fmt.Errorf("%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)))
-	}
-	if len(left) > 0 {
-		return Exit(Partly, fmt.Errorf("%d differences must be fixed by a person", len(left)))
-	}
-	return nil
+	}),
+		exitIf(len(unlisted) > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)),
+		exitIf(len(left) > 0, Partly, "%d differences must be fixed by a person", len(left)))
 }
 
 func printFindings(w io.Writer, prefix string, findings []kafka.Finding) {
