@@ -189,9 +189,7 @@ func (o *auditOutput) end(sum ops.AuditSummary) error {
 }
 
 func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapping) {
-	if more := s.FindingCount - shown; more > 0 {
-		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
-	}
+	printAny(w, s.FindingCount-shown, "and %d more: --limit 0 shows all")
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
 		meaning := ""
@@ -206,21 +204,12 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	for _, path := range slices.Sorted(maps.Keys(s.ClosedBy)) {
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
 	}
-	for _, line := range []struct {
-		n    int
-		what string
-	}{
-		{s.ClosedByOthers, "closed without a receipt"},
-		{s.OpenWithinBound, "open, and within the bound of " + s.Bound},
-		{s.Excluded, "unpaid, and excluded by orders.where or orders.not_before"},
-		{s.NoRecord, "closed without a record in the close topic"},
-		{s.DeadLetters, "with a pending dead letter"},
-		{s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread"}, // or the topic of events was not read
-	} {
-		if line.n > 0 {
-			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)
-		}
-	}
+	printAny(w, s.ClosedByOthers, "closed without a receipt\t%d")
+	printAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
+	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
+	printAny(w, s.NoRecord, "closed without a record in the close topic\t%d")
+	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")
+	printAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
 	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
 	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))

@@ -120,15 +120,9 @@ func printReport(w io.Writer, r compensator.Report) {
 	printCauses(w, r)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
-	if r.Excluded > 0 {
-		fmt.Fprintf(w, "excluded meanwhile\t%d\n", r.Excluded)
-	}
-	if r.Paused > 0 {
-		fmt.Fprintf(w, "paused\t%d\n", r.Paused)
-	}
-	if r.PaymentPending > 0 {
-		fmt.Fprintf(w, "payment pending\t%d\n", r.PaymentPending)
-	}
+	printAny(w, r.Excluded, "excluded meanwhile\t%d")
+	printAny(w, r.Paused, "paused\t%d")
+	printAny(w, r.PaymentPending, "payment pending\t%d")
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)

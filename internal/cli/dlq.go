@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -62,12 +63,7 @@ func pendingLine(counts map[string]int) string {
 	return fmt.Sprintf("%d pending: %s", total, strings.Join(parts, ", "))
 }
 
-func causeName(cause string) string {
-	if cause == "" {
-		return "without a cause"
-	}
-	return cause
-}
+func causeName(cause string) string { return cmp.Or(cause, "without a cause") }
 
 func from(s deadletters.Source) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
@@ -81,4 +77,13 @@ func oneLine(s string, n int) string {
 		return string(runes[:n-1]) + "…"
 	}
 	return shown
+}
+
+// oneLines joins texts from outside, each as oneLine returns it.
+func oneLines(texts []string, n int, separator string) string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = oneLine(text, n)
+	}
+	return strings.Join(shown, separator)
 }

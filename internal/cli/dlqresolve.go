@@ -16,9 +16,7 @@ import (
 )
 
 func newDLQRedrive(c *common) *cobra.Command {
-	var s selection
-	var yes bool
-	cmd := &cobra.Command{
+	return newResolve(c, wire.Redriven, &cobra.Command{
 		Use:   "redrive [PARTITION/OFFSET]... [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--yes]",
 		Short: "Send pending dead letters again",
 		Long: `Send pending dead letters again, after the cause was fixed: all of them, or those
@@ -32,20 +30,11 @@ dead letter that was sent is marked, so that a second run does nothing.
 
 Exits 4 if a named one does not exist, 5 if none can be sent, 6 if some cannot.`,
 		Example: "  orderclose dlq redrive --cause not_found\n  orderclose dlq redrive 0/17 0/18 --yes",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.resolve(cmd.Context(), wire.Redriven, &s, args, yes)
-		},
-	}
-	s.flags(cmd)
-	resolveFlags(cmd, &s, &yes)
-	return cmd
+	})
 }
 
 func newDLQDiscard(c *common) *cobra.Command {
-	var s selection
-	var yes bool
-	cmd := &cobra.Command{
+	return newResolve(c, wire.Discarded, &cobra.Command{
 		Use:   "discard (PARTITION/OFFSET... | --cause CAUSE | --stage STAGE | --order ID | --since TIME) [--yes]",
 		Short: "Discard pending dead letters that are not needed",
 		Long: `Discard pending dead letters that are not needed: the sweep has closed their orders,
@@ -55,22 +44,24 @@ them, but they no longer count as pending.
 Without --yes the plan is shown and nothing is changed. Exits 4 if a named one does
 not exist.`,
 		Example: "  orderclose dlq discard 0/17 --yes\n  orderclose dlq discard --cause bad_due --since 24h",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !s.restricts(args) {
-				return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
-			}
-			return c.resolve(cmd.Context(), wire.Discarded, &s, args, yes)
-		},
-	}
-	s.flags(cmd)
-	resolveFlags(cmd, &s, &yes)
-	return cmd
+	})
 }
 
-func resolveFlags(cmd *cobra.Command, s *selection, yes *bool) {
+// newResolve adds to a command of redrive or discard its flags, and what it runs.
+func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.Command {
+	var s selection
+	var yes bool
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if how == wire.Discarded && !s.restricts(args) {
+			return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
+		}
+		return c.resolve(cmd.Context(), how, &s, args, yes)
+	}
+	s.flags(cmd)
 	cmd.Flags().StringSliceVar(&s.through, "through", nil, "PARTITION/OFFSET of the last dead letter to handle; a plan prints it")
-	cmd.Flags().BoolVar(yes, "yes", false, "do it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return cmd
 }
 
 // resolve redrives or discards dead letters, or shows the plan.
@@ -118,11 +109,13 @@ var commands = map[wire.ResolutionKind]string{
 
 // resolvedError returns an error with the exit code of a finished redrive or discard.
 func resolvedError(p deadletters.Plan, done int) error {
+	missing := NotFound
+	if done > 0 {
+		missing = Partly
+	}
 	switch {
-	case len(p.Missing) > 0 && done > 0:
-		return Exit(Partly, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
 	case len(p.Missing) > 0:
-		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
+		return Exit(missing, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
 	case p.Refused > 0 && done > 0:
 		return Exit(Partly, fmt.Errorf("%d cannot be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
 	case p.Refused > 0:
@@ -149,9 +142,7 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 func printResolved(w io.Writer, r deadletters.Result) {
 	printRest(w, r.Plan, "went to")
 	fmt.Fprintf(w, "%s\t%d\n", r.How, r.Done)
-	if r.Refused > 0 {
-		fmt.Fprintf(w, "refused\t%d\n", r.Refused)
-	}
+	printAny(w, r.Refused, "refused\t%d")
 }
 
 func printRest(w io.Writer, p deadletters.Plan, verb string) {
@@ -161,9 +152,7 @@ func printRest(w io.Writer, p deadletters.Plan, verb string) {
 	for _, r := range p.Refusals {
 		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, oneLine(r.Key, 40), oneLine(r.Why, 160))
 	}
-	if more := p.Refused - len(p.Refusals); more > 0 {
-		fmt.Fprintf(w, "  and %d more cannot be sent again\n", more)
-	}
+	printAny(w, p.Refused-len(p.Refusals), "  and %d more cannot be sent again")
 	for _, at := range p.Settled {
 		fmt.Fprintf(w, "  %v\twas redriven or discarded before\n", at)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,12 +47,8 @@ func (c *common) dlqShow(ctx context.Context, at deadletters.Position) error {
 
 func printLetter(w io.Writer, d deadletters.Whole) {
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
-	state := "pending"
-	if d.Resolution != "" {
-		state = string(d.Resolution)
-	}
 	row("at", d.At.String())
-	row("state", state)
+	row("state", cmp.Or(string(d.Resolution), "pending"))
 	row("appended", stamp(d.AppendedAt))
 	row("cause", causeName(d.Cause))
 	row("detail", oneLine(d.Detail, wire.MaxDeadHeader))

@@ -40,23 +40,14 @@ func (c *common) doctorStock(ctx context.Context) error {
 
 func printStock(w io.Writer, r store.StockReport) {
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s\torder %s\tSKU %s\t%s\n", f.Kind, orDash(f.Order), orDash(f.SKU), oneLine(f.What, 200))
+		fmt.Fprintf(w, "%s\torder %s\tSKU %s\t%s\n", f.Kind, cmp.Or(oneLine(f.Order, 64), "-"), cmp.Or(oneLine(f.SKU, 64), "-"), oneLine(f.What, 200))
 		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
 	}
-	if more := r.Found - len(r.Findings); more > 0 {
-		fmt.Fprintf(w, "and %d more\n", more)
-	}
+	printAny(w, r.Found-len(r.Findings), "and %d more")
 	fmt.Fprintf(w, "%d SKUs, %d orders, %d ledger rows and %d receipts were compared: ", r.SKUs, r.Orders, r.Ledger, r.Receipts)
 	if r.Found == 0 {
 		fmt.Fprintln(w, "no differences")
 		return
 	}
 	fmt.Fprintf(w, "%d findings\n", r.Found)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return oneLine(s, 64)
 }

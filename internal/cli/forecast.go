@@ -100,19 +100,12 @@ func printForecast(w io.Writer, f ops.Forecast, on canvas) {
 	}
 	waiting += add("later", func(b ops.BucketForecast) int64 { return b.Later })
 	drawRows(w, rows, sums, on)
-	fmt.Fprintf(w, "\n%s\n", waitingLine(waiting))
+	fmt.Fprintf(w, "\n%s\n", counted(waiting, "record waits", "records wait"))
 	for _, b := range f.Buckets {
 		if b.Problem != "" {
 			fmt.Fprintf(w, "%s unknown: %s\n", b.Topic, b.Problem)
 		}
 	}
-}
-
-func waitingLine(n int64) string {
-	if n == 1 {
-		return "1 record waits"
-	}
-	return fmt.Sprintf("%d records wait", n)
 }
 
 // emptySteps returns how many steps, from the i-th on, have no record in any bucket.

@@ -192,15 +192,7 @@ func missingOrders(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return Exit(NotFound, fmt.Errorf("no record of the window is of %s: orderclose order ID shows when its records reached the close topic", quotedIDs(ids)))
-}
-
-func quotedIDs(ids []string) string {
-	quoted := make([]string, len(ids))
-	for i, id := range ids {
-		quoted[i] = oneLine(id, orderclose.MaxIDBytes)
-	}
-	return strings.Join(quoted, ", ")
+	return Exit(NotFound, fmt.Errorf("no record of the window is of %s: orderclose order ID shows when its records reached the close topic", oneLines(ids, orderclose.MaxIDBytes, ", ")))
 }
 
 func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {
@@ -212,12 +204,8 @@ func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {
 		fmt.Fprintf(w, "an earlier run has handled %s of this window; --restart begins again\n", plural(p.Handled, "record"))
 	}
 	v := p.Preview
-	if v.Unselected > 0 {
-		fmt.Fprintf(w, "not selected\t%d\n", v.Unselected)
-	}
-	if v.Skipped > 0 {
-		fmt.Fprintf(w, "skipped\t%d are replays themselves, or invalid\n", v.Skipped)
-	}
+	printAny(w, v.Unselected, "not selected\t%d")
+	printAny(w, v.Skipped, "skipped\t%d are replays themselves, or invalid")
 	if v.Records == 0 {
 		fmt.Fprintln(w, "nothing to send again")
 		return
@@ -269,13 +257,9 @@ func printVerdicts(w io.Writer, v *ops.ReplayPreview) {
 }
 
 func printReplayed(w io.Writer, r ops.ReplayResult) {
-	if r.Handled > 0 {
-		fmt.Fprintf(w, "continued after\t%d were handled by an earlier run; --restart begins again\n", r.Handled)
-	}
+	printAny(w, r.Handled, "continued after\t%d were handled by an earlier run; --restart begins again")
 	fmt.Fprintf(w, "sent again\t%d\n", r.Sent)
-	if r.Unselected > 0 {
-		fmt.Fprintf(w, "not selected\t%d\n", r.Unselected)
-	}
+	printAny(w, r.Unselected, "not selected\t%d")
 	fmt.Fprintf(w, "skipped\t%d were replays themselves, or invalid\n", r.Skipped)
 	if r.NotKept != "" {
 		fmt.Fprintf(w, "progress not kept\t%s\n", oneLine(r.NotKept, 400))

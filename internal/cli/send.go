@@ -145,12 +145,8 @@ func categories(category string) []string {
 
 // partly gives an error the exit code Partly if orders were sent before it.
 func partly(sent int, err error) error {
-	if sent > 0 {
-		before := fmt.Sprintf("%d orders before it were", sent)
-		if sent == 1 {
-			before = "1 order before it was"
-		}
-		return Exit(Partly, fmt.Errorf("%w; %s sent, sending again is harmless", err, before))
+	if sent == 0 {
+		return err
 	}
-	return err
+	return Exit(Partly, fmt.Errorf("%w; %s sent, sending again is harmless", err, counted(sent, "order before it was", "orders before it were")))
 }

@@ -159,13 +159,9 @@ func (o shadowOutput) table(w io.Writer) {
 	} else {
 		fmt.Fprintf(w, "verdicts\t%d\tfrom %s to %s\n", s.Verdicts, stamp(s.First), stamp(s.Last))
 	}
-	if s.Unreadable > 0 {
-		fmt.Fprintf(w, "other records\t%d\tin the topic of the verdicts, and skipped\n", s.Unreadable)
-	}
+	printAny(w, s.Unreadable, "other records\t%d\tin the topic of the verdicts, and skipped")
 	if !s.TimesCompared {
 		fmt.Fprintln(w, "times\tnot compared\torders.closed_at is not mapped")
 	}
-	if s.Untimed > 0 {
-		fmt.Fprintf(w, "without a time\t%d\tclosed, and orders.closed_at is empty: counted as the same\n", s.Untimed)
-	}
+	printAny(w, s.Untimed, "without a time\t%d\tclosed, and orders.closed_at is empty: counted as the same")
 }

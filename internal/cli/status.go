@@ -93,20 +93,11 @@ func (s *session) knownPauses(ctx context.Context) ([]wire.Pause, error) {
 func statusError(r ops.Status) error {
 	if worst, found := r.Worst(ops.OverdueLimit); found {
 		return Exit(Findings, fmt.Errorf("%s overdue by more than %v; the worst, %s/%d at offset %d, by %s: %s",
-			partitionsAre(worst.Count), ops.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
+			counted(worst.Count, "partition is", "partitions are"), ops.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			overdue(worst.Partition.Overdue), worst.Next()))
 	}
-	if n := r.Problems(); n > 0 {
-		return Exit(Partly, fmt.Errorf("%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n))
-	}
-	return nil
-}
-
-func partitionsAre(n int) string {
-	if n == 1 {
-		return "1 partition is"
-	}
-	return fmt.Sprintf("%d partitions are", n)
+	n := r.Problems()
+	return exitIf(n > 0, Partly, "%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n)
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

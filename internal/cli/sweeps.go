@@ -114,9 +114,7 @@ func (o sweepsOutput) printLosses(w io.Writer) {
 			shown++
 		}
 	}
-	if more > 0 {
-		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
-	}
+	printAny(w, more, "and %d more: --limit 0 shows all")
 	others := slices.DeleteFunc(slices.Clone(o.Losses), func(l ops.Loss) bool { return l.Offsets > 0 })
 	heading = "\n"
 	for len(others) > 0 {
