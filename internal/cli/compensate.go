@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -55,7 +56,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	}
 	defer s.Close()
 	c.attachKafka(s)
-	a, err := s.app()
+	a, err := pipeline.New(s.options())
 	if err != nil {
 		return err
 	}

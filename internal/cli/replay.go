@@ -54,14 +54,11 @@ not known, 6 if only a part was sent.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, config.EnvDSN)
+			s, err := c.openKafka(cmd.Context(), config.EnvDSN)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			if err := s.Kafka.Ping(cmd.Context()); err != nil {
-				return err
-			}
 			return c.replay(cmd.Context(), s, w, f)
 		},
 	}

@@ -171,10 +171,10 @@ func sweepVariables(cfg *config.Config) []string {
 
 // run runs the roles, and serves their metrics if listens is set, until ctx ends.
 func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal, listens bool) error {
-	a, err := s.appWith(func(o *pipeline.Options) {
-		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
-		o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
-	})
+	o := s.options()
+	o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
+	o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
+	a, err := pipeline.New(o)
 	if err != nil {
 		return err
 	}

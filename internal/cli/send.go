@@ -119,7 +119,11 @@ func (c *common) sendOne(ctx context.Context, p *producer.Producer, l line) erro
 	if l.CreatedAt.IsZero() {
 		l.CreatedAt = time.Now()
 	}
-	o := p.Order(l.ID, l.CreatedAt, categories(l.Category)...)
+	var categories []string
+	if l.Category != "" {
+		categories = []string{l.Category}
+	}
+	o := p.Order(l.ID, l.CreatedAt, categories...)
 	o.Category, o.Attributes = l.Category, l.Attributes
 	if !l.DueAt.IsZero() {
 		o.Due = l.DueAt
@@ -134,13 +138,6 @@ func (c *common) sendOne(ctx context.Context, p *producer.Producer, l line) erro
 	return c.print(sent{o.ID, o.Due.UTC(), topic}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\tdue %s\t%s\n", o.ID, stamp(o.Due), topic)
 	})
-}
-
-func categories(category string) []string {
-	if category == "" {
-		return nil
-	}
-	return []string{category}
 }
 
 // partly gives an error the exit code Partly if orders were sent before it.
