@@ -7,16 +7,13 @@
 //	times.go          flags with times and durations
 //	wait.go           the flag --wait
 //	category.go       refuses a category in a flag that is probably a typo
-//	run.go            run: the parts of the pipeline
+//	run.go            run: the parts of the pipeline; console: the web console
 //	send.go           send: schedules orders
 //	sendinput.go      reads orders from JSON
 //	sendcheck.go      send --check: whether records can be read
-//	topics.go         topics check and apply
-//	plan.go           topics plan
-//	console.go        console: the web console
+//	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
-//	forecast.go       forecast: when records leave
-//	chart.go          draws it
+//	forecast.go       forecast: when records leave, and its chart
 //	lateness.go       lateness: how late the stages were
 //	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
@@ -26,12 +23,10 @@
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
 //	postpone.go       postpone: moves due times to later
-//	dlq.go            dlq: dead letters
-//	dlqlist.go, dlqshow.go, dlqresolve.go    its commands
-//	dlqselection.go   the flags that select dead letters
+//	dlq.go            dlq ls and show: dead letters
+//	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
 //	doctor.go         doctor: checks everything
 //	doctorstock.go    doctor --stock
-//	doctortimes.go    due times of a wrong time zone
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema
 //	notify.go         notify: sends alerts to people
