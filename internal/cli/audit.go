@@ -137,13 +137,8 @@ func (c *common) bar(what string) *Progress {
 }
 
 func auditError(sum ops.AuditSummary, asked bool) error {
-	switch {
-	case sum.FindingCount > 0:
-		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.FindingCount, sum.Orders))
-	case asked && len(sum.NotRead) > 0:
-		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
-	}
-	return nil
+	return cmp.Or(exitIf(sum.FindingCount > 0, Findings, "%d differences in %d orders", sum.FindingCount, sum.Orders),
+		exitIf(asked && len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.

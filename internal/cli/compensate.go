@@ -91,7 +91,8 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 // sweepProgress returns a bar on a terminal, whose length is the number of orders that are
 // overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
 func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
-	if c.quiet || !isTerminal(c.env.Stderr) {
+	bar := c.bar("swept")
+	if bar == nil {
 		return nil, nil
 	}
 	now, err := s.Store.Now(ctx)
@@ -102,7 +103,6 @@ func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func
 	if err != nil {
 		return nil, nil
 	}
-	bar := c.progress("swept")
 	return bar, func(r compensator.Report) {
 		bar.Show(int64(r.Found), max(total, int64(r.Found)), fmt.Sprintf("%d closed, %d failed", r.Closed, r.Failed))
 	}

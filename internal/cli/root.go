@@ -4,12 +4,10 @@
 //	exit.go           exit codes
 //	output.go         printing results and progress
 //	columns_unix.go, columns_other.go    the width of the terminal
-//	times.go          flags with times and durations
-//	wait.go           the flag --wait
+//	times.go          flags with times and durations, among them --wait
 //	category.go       refuses a category in a flag that is probably a typo
 //	run.go            run: the parts of the pipeline; console: the web console
-//	send.go           send: schedules orders
-//	sendinput.go      reads orders from JSON
+//	send.go           send: schedules orders, which it can read from JSON
 //	sendcheck.go      send --check: whether records can be read
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue

@@ -61,17 +61,10 @@ ago: 90m, or now. Exits 3 with differences.`,
 	return cmd
 }
 
-// options parses the flags.
-func (f shadowFlags) options(now time.Time) (o ops.ShadowOptions, err error) {
-	var err1, err2 error
-	o.From, o.To, err1 = f.parse(now)
-	o.Tolerance, err2 = parseDuration("--tolerance", f.tolerance, "1m")
-	return o, errors.Join(err1, err2)
-}
-
 func (c *common) shadowReport(ctx context.Context, f shadowFlags) error {
-	o, err := f.options(time.Now())
-	if err != nil {
+	from, to, err1 := f.parse(time.Now())
+	tolerance, err2 := parseDuration("--tolerance", f.tolerance, "1m")
+	if err := errors.Join(err1, err2); err != nil {
 		return Exit(Usage, err)
 	}
 	s, err := c.open(config.EnvBrokers, config.EnvDSN)
@@ -79,7 +72,7 @@ func (c *common) shadowReport(ctx context.Context, f shadowFlags) error {
 		return err
 	}
 	defer s.Close()
-	return c.shadowReportIn(ctx, s, f.limit, o)
+	return c.shadowReportIn(ctx, s, f.limit, ops.ShadowOptions{From: from, To: to, Tolerance: tolerance})
 }
 
 // shadowReportIn prints the report with the clients of the session.

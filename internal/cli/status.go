@@ -81,11 +81,8 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 // variable.
 func (s *session) knownPauses(ctx context.Context) ([]wire.Pause, error) {
 	kept, err := s.pipeline().Pauser()
-	switch wrong := s.wrong[config.EnvDSN]; {
-	case err != nil && wrong != nil:
-		return nil, wrong
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, cmp.Or(s.wrong[config.EnvDSN], err)
 	}
 	return kept.Pauses(ctx)
 }
