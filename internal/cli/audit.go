@@ -67,7 +67,19 @@ A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
 without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
-		RunE:        func(cmd *cobra.Command, _ []string) error { return c.audit(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := f.options(time.Now(), c.output)
+			if err != nil {
+				return Exit(Usage, err)
+			}
+			s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			c.attachKafka(s)
+			return c.auditIn(cmd.Context(), s, f, o)
+		},
 	}
 	f.add(cmd, 1000, "findings")
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
@@ -86,20 +98,6 @@ func (f auditFlags) options(now time.Time, output string) (o ops.AuditOptions, e
 		err = errors.Join(err, errors.New("-o json keeps all findings in memory: give a --limit, or -o jsonl"))
 	}
 	return o, err
-}
-
-func (c *common) audit(ctx context.Context, f auditFlags) error {
-	o, err := f.options(time.Now(), c.output)
-	if err != nil {
-		return Exit(Usage, err)
-	}
-	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c.attachKafka(s)
-	return c.auditIn(ctx, s, f, o)
 }
 
 // auditIn runs the audit with the clients of the session.

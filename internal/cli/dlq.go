@@ -100,9 +100,7 @@ func newDLQList(c *common) *cobra.Command {
 		Example: "  orderclose dlq ls --cause not_found --since 2h",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := s.filter(nil)
-			if err == nil && limit < 0 {
-				err = Exit(Usage, fmt.Errorf("--limit is %d, want 0, for all, or more", limit))
-			}
+			err = cmp.Or(err, exitIf(limit < 0, Usage, "--limit is %d, want 0, for all, or more", limit))
 			if err != nil {
 				return err
 			}
@@ -172,26 +170,22 @@ func newDLQShow(c *common) *cobra.Command {
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			return c.dlqShow(cmd.Context(), at)
+			s, topic, err := c.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			l, err := topic.Find(cmd.Context(), at)
+			if err != nil {
+				return err
+			}
+			if l == nil {
+				return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
+			}
+			d := l.Whole()
+			return c.print(d, func(w io.Writer) { printLetter(w, d) })
 		},
 	}
-}
-
-func (c *common) dlqShow(ctx context.Context, at deadletters.Position) error {
-	s, topic, err := c.deadLetters(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	l, err := topic.Find(ctx, at)
-	if err != nil {
-		return err
-	}
-	if l == nil {
-		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
-	}
-	d := l.Whole()
-	return c.print(d, func(w io.Writer) { printLetter(w, d) })
 }
 
 func printLetter(w io.Writer, d deadletters.Whole) {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -134,11 +133,11 @@ func clock(step time.Duration, steps []ops.ForecastStep) string {
 }
 
 // tally formats a count. Zero is a dash, so that other counts stand out.
-func tally(n int64) string {
+func tally[N int | int64](n N) string {
 	if n == 0 {
 		return "-"
 	}
-	return strconv.FormatInt(n, 10)
+	return fmt.Sprint(n)
 }
 
 // drawRows writes rows in columns, the first aligned to the left and the others to the

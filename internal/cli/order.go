@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,25 +40,20 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
 			}
-			return c.order(cmd.Context(), args[0], budget, limit)
+			s, err := c.openAnySet(config.EnvBrokers, config.EnvDSN)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			defer cancel()
+			found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()
+			return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
 		},
 	}
 	cmd.Flags().Int64Var(&budget, "budget", ops.HistoryRecords, "how many records of each topic to read")
 	cmd.Flags().StringVar(&within, "within", ops.HistoryTimeout.String(), "how long to search")
 	return cmd
-}
-
-func (c *common) order(ctx context.Context, id string, budget int64, within time.Duration) error {
-	s, err := c.openAnySet(config.EnvBrokers, config.EnvDSN)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	found := s.pipeline().History(ctx, id, budget)
-	unset := s.unset()
-	return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
 }
 
 // unset returns the variables of the servers that are not set.

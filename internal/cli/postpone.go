@@ -196,13 +196,12 @@ func postponeError(err error) error {
 	if errors.Is(err, store.ErrNoCreated) {
 		return Exit(Refused, fmt.Errorf("--created-from and --created-before: %w: map the column, or select by --due-before only", err))
 	}
-	for _, refused := range []error{
+	refused := []error{
 		store.ErrDueGenerated, store.ErrOutOfReach, ops.ErrBeyondMaxDelay,
 		ops.ErrNoPlan, ops.ErrIncompletePlan, ops.ErrOtherDatabase,
-	} {
-		if errors.Is(err, refused) {
-			return Exit(Refused, err)
-		}
+	}
+	if slices.ContainsFunc(refused, func(r error) bool { return errors.Is(err, r) }) {
+		return Exit(Refused, err)
 	}
 	return err
 }

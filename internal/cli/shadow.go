@@ -27,14 +27,9 @@ func newShadow(c *common) *cobra.Command {
 	return shadow
 }
 
-// shadowFlags are the flags of shadow report.
-type shadowFlags struct {
-	dueFlags
-	tolerance string
-}
-
 func newShadowReport(c *common) *cobra.Command {
-	var f shadowFlags
+	var f dueFlags
+	var apart string
 	cmd := &cobra.Command{
 		Use:   "report --from TIME [--to TIME]",
 		Short: "Compare what we would have closed with what the old job closed",
@@ -54,25 +49,23 @@ changes nothing. It keeps 24 bytes of memory for each verdict of the window.
 docs/mapping.md says what each difference usually means. A time is RFC 3339, or how long
 ago: 90m, or now. Exits 3 with differences.`,
 		Example: "  orderclose shadow report --from 24h\n  orderclose shadow report --from 7d --tolerance 5m -o json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.shadowReport(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, to, err1 := f.parse(time.Now())
+			tolerance, err2 := parseDuration("--tolerance", apart, "1m")
+			if err := errors.Join(err1, err2); err != nil {
+				return Exit(Usage, err)
+			}
+			s, err := c.open(config.EnvBrokers, config.EnvDSN)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return c.shadowReportIn(cmd.Context(), s, f.limit, ops.ShadowOptions{From: from, To: to, Tolerance: tolerance})
+		},
 	}
 	f.add(cmd, 10, "orders of each class")
-	cmd.Flags().StringVar(&f.tolerance, "tolerance", "1m", "how far two times of a close may be apart and count as the same")
+	cmd.Flags().StringVar(&apart, "tolerance", "1m", "how far two times of a close may be apart and count as the same")
 	return cmd
-}
-
-func (c *common) shadowReport(ctx context.Context, f shadowFlags) error {
-	from, to, err1 := f.parse(time.Now())
-	tolerance, err2 := parseDuration("--tolerance", f.tolerance, "1m")
-	if err := errors.Join(err1, err2); err != nil {
-		return Exit(Usage, err)
-	}
-	s, err := c.open(config.EnvBrokers, config.EnvDSN)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return c.shadowReportIn(ctx, s, f.limit, ops.ShadowOptions{From: from, To: to, Tolerance: tolerance})
 }
 
 // shadowReportIn prints the report with the clients of the session.
