@@ -91,7 +91,7 @@ func oneLines(texts []string, n int, separator string) string {
 }
 
 func newDLQList(c *common) *cobra.Command {
-	var s selection
+	var sel selection
 	var all bool
 	var limit int
 	cmd := &cobra.Command{
@@ -99,15 +99,32 @@ func newDLQList(c *common) *cobra.Command {
 		Short:   "List the pending dead letters, oldest first",
 		Example: "  orderclose dlq ls --cause not_found --since 2h",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := s.filter(nil)
+			f, err := sel.filter(nil)
 			err = cmp.Or(err, exitIf(limit < 0, Usage, "--limit is %d, want 0, for all, or more", limit))
 			if err != nil {
 				return err
 			}
-			return c.dlqList(cmd.Context(), f, all, limit)
+			s, topic, err := c.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			most := limit
+			if limit > 0 {
+				most++ // to detect whether there are more
+			}
+			letters, index, err := topic.List(cmd.Context(), f, all, most)
+			if err != nil {
+				return err
+			}
+			l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
+			if limit > 0 && len(letters) > limit {
+				l.Letters, l.More = l.Letters[:limit], true
+			}
+			return c.print(l, func(w io.Writer) { printLetters(w, l) })
 		},
 	}
-	s.flags(cmd)
+	sel.flags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "include those that were redriven or discarded")
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many to list; 0: all")
 	return cmd
@@ -119,27 +136,6 @@ type listed struct {
 	Pending map[string]int       `json:"pending"` // of the filter, by cause
 	Letters []deadletters.Letter `json:"letters"`
 	More    bool                 `json:"more"` // the limit has cut the list
-}
-
-func (c *common) dlqList(ctx context.Context, f deadletters.Filter, all bool, limit int) error {
-	s, topic, err := c.deadLetters(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	most := limit
-	if limit > 0 {
-		most++ // to detect whether there are more
-	}
-	letters, index, err := topic.List(ctx, f, all, most)
-	if err != nil {
-		return err
-	}
-	l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
-	if limit > 0 && len(letters) > limit {
-		l.Letters, l.More = l.Letters[:limit], true
-	}
-	return c.print(l, func(w io.Writer) { printLetters(w, l) })
 }
 
 func printLetters(w io.Writer, l listed) {

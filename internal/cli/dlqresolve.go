@@ -116,15 +116,9 @@ func resolvedError(p deadletters.Plan, done int) error {
 	if done > 0 {
 		missing = Partly
 	}
-	switch {
-	case len(p.Missing) > 0:
-		return Exit(missing, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
-	case p.Refused > 0 && done > 0:
-		return Exit(Partly, fmt.Errorf("%d cannot be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
-	case p.Refused > 0:
-		return Exit(Refused, fmt.Errorf("none of %d can be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
-	}
-	return nil
+	return cmp.Or(exitIf(len(p.Missing) > 0, missing, "%s has no dead letter at %v", p.Topic, p.Missing),
+		exitIf(p.Refused > 0 && done > 0, Partly, "%d cannot be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused),
+		exitIf(p.Refused > 0, Refused, "none of %d can be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
 }
 
 func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {

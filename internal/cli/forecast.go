@@ -39,26 +39,22 @@ also if they are done already.`,
 					return Exit(Usage, err)
 				}
 			}
-			return c.forecast(cmd.Context(), ahead)
+			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
+				if ahead == 0 {
+					ahead = ops.ForecastWithin(s.cfg.Buckets)
+				}
+				f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(ahead))
+				if err != nil {
+					return err
+				}
+				return cmp.Or(c.print(f, func(w io.Writer) {
+					printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: isTerminal(c.env.Stdout)})
+				}), exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
+			})
 		},
 	}
 	cmd.Flags().StringVar(&within, "within", "", "how far to look ahead (default 24h, or the largest bucket if that is less)")
 	return cmd
-}
-
-func (c *common) forecast(ctx context.Context, within time.Duration) error {
-	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
-		if within == 0 {
-			within = ops.ForecastWithin(s.cfg.Buckets)
-		}
-		f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(within))
-		if err != nil {
-			return err
-		}
-		return cmp.Or(c.print(f, func(w io.Writer) {
-			printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: isTerminal(c.env.Stdout)})
-		}), exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
-	})
 }
 
 // canvas describes where a chart is drawn.

@@ -68,17 +68,10 @@ func (s *session) unset() (names []string) {
 }
 
 func historyError(s ops.History, all bool) error {
-	switch {
-	case len(s.NotRead) > 0:
-		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
-	case !s.Known() && s.Skipped() > 0:
-		return Exit(NotFound, fmt.Errorf("order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")))
-	case !s.Known() && !all:
-		return Exit(NotFound, fmt.Errorf("order %q was not found in what was searched: set %s and %s to search everything", s.ID, config.EnvBrokers, config.EnvDSN))
-	case !s.Known():
-		return Exit(NotFound, fmt.Errorf("order %q is unknown", s.ID))
-	}
-	return nil
+	return cmp.Or(exitIf(len(s.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"),
+		exitIf(!s.Known() && s.Skipped() > 0, NotFound, "order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")),
+		exitIf(!s.Known() && !all, NotFound, "order %q was not found in what was searched: set %s and %s to search everything", s.ID, config.EnvBrokers, config.EnvDSN),
+		exitIf(!s.Known(), NotFound, "order %q is unknown", s.ID))
 }
 
 // inWords returns a status of the shop with its meaning, such as 101 (unpaid).

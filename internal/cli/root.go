@@ -23,8 +23,7 @@
 //	postpone.go       postpone: moves due times to later
 //	dlq.go            dlq ls and show: dead letters
 //	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
-//	doctor.go         doctor: checks everything
-//	doctorstock.go    doctor --stock
+//	doctor.go         doctor: checks everything, or with --stock the stock
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema
 //	notify.go         notify: sends alerts to people

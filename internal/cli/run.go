@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -72,20 +71,12 @@ func (c *common) runRoles(ctx context.Context, args []string, listens bool) erro
 	if slices.Contains(roles, pipeline.Console) && s.Kafka == nil && s.Store == nil {
 		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
 	}
-	if listens {
-		c.warnOfUnknownVariables(s.logger)
+	if listens && c.env.Environ != nil {
+		for _, problem := range config.UnknownVariables(c.env.Environ()) { // such as one with a misspelt name
+			s.logger.Warn("unknown environment variable", "problem", problem)
+		}
 	}
 	return s.run(ctx, roles, hangup, listens)
-}
-
-// warnOfUnknownVariables logs the variables that have no effect, such as one with a misspelt name.
-func (c *common) warnOfUnknownVariables(logger *slog.Logger) {
-	if c.env.Environ == nil {
-		return
-	}
-	for _, line := range config.UnknownVariables(c.env.Environ()) {
-		logger.Warn("unknown environment variable", "problem", line)
-	}
 }
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
