@@ -68,8 +68,14 @@ without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, err := f.options(time.Now(), c.output)
-			if err != nil {
+			var o ops.AuditOptions
+			var err1, err2 error
+			o.From, o.To, err1 = f.parse(time.Now())
+			if f.bound != "" {
+				o.Bound, err2 = parseDuration("--bound", f.bound, "90m")
+			}
+			endless := exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
+			if err := errors.Join(err1, err2, endless); err != nil {
 				return Exit(Usage, err)
 			}
 			s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
@@ -84,20 +90,6 @@ without differences if something could not be checked.`,
 	f.add(cmd, 1000, "findings")
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
 	return cmd
-}
-
-// options parses the flags. It sets only From, To and Bound of the options.
-func (f auditFlags) options(now time.Time, output string) (o ops.AuditOptions, err error) {
-	o.From, o.To, err = f.parse(now)
-	if f.bound != "" {
-		var wrong error
-		o.Bound, wrong = parseDuration("--bound", f.bound, "90m")
-		err = errors.Join(err, wrong)
-	}
-	if f.limit == 0 && output == "json" {
-		err = errors.Join(err, errors.New("-o json keeps all findings in memory: give a --limit, or -o jsonl"))
-	}
-	return o, err
 }
 
 // auditIn runs the audit with the clients of the session.

@@ -71,25 +71,6 @@ func from(s deadletters.Source) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
 }
 
-// oneLine quotes control characters of a text from outside, and cuts it to n characters.
-func oneLine(s string, n int) string {
-	quoted := fmt.Sprintf("%q", s)
-	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if runes := []rune(shown); len(runes) > n {
-		return string(runes[:n-1]) + "…"
-	}
-	return shown
-}
-
-// oneLines joins texts from outside, each as oneLine returns it.
-func oneLines(texts []string, n int, separator string) string {
-	shown := make([]string, len(texts))
-	for i, text := range texts {
-		shown[i] = oneLine(text, n)
-	}
-	return strings.Join(shown, separator)
-}
-
 func newDLQList(c *common) *cobra.Command {
 	var sel selection
 	var all bool

@@ -41,6 +41,25 @@ func counted[N int | int64](n N, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
+// oneLine quotes control characters of a text from outside, and cuts it to n characters.
+func oneLine(s string, n int) string {
+	quoted := fmt.Sprintf("%q", s)
+	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if runes := []rune(shown); len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return shown
+}
+
+// oneLines joins texts from outside, each as oneLine returns it.
+func oneLines(texts []string, n int, separator string) string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = oneLine(text, n)
+	}
+	return strings.Join(shown, separator)
+}
+
 // Progress shows the progress of a command: a bar on a terminal, otherwise a line every few
 // seconds. A nil Progress shows nothing.
 type Progress struct {

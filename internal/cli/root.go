@@ -7,8 +7,7 @@
 //	times.go          flags with times and durations, among them --wait
 //	category.go       refuses a category in a flag that is probably a typo
 //	run.go            run: the parts of the pipeline; console: the web console
-//	send.go           send: schedules orders, which it can read from JSON
-//	sendcheck.go      send --check: whether records can be read
+//	send.go           send: schedules orders, which it can read from JSON; --check: whether records can be read
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave, and its chart
