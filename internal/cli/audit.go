@@ -67,39 +67,29 @@ A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
 without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
-		RunE:        func(cmd *cobra.Command, _ []string) error { return c.audit(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var o ops.AuditOptions
+			var err1, err2 error
+			o.From, o.To, err1 = f.parse(time.Now())
+			if f.bound != "" {
+				o.Bound, err2 = parseDuration("--bound", f.bound, "90m")
+			}
+			endless := exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
+			if err := errors.Join(err1, err2, endless); err != nil {
+				return Exit(Usage, err)
+			}
+			s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			c.attachKafka(s)
+			return c.auditIn(cmd.Context(), s, f, o)
+		},
 	}
 	f.add(cmd, 1000, "findings")
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
 	return cmd
-}
-
-// options parses the flags. It sets only From, To and Bound of the options.
-func (f auditFlags) options(now time.Time, output string) (o ops.AuditOptions, err error) {
-	o.From, o.To, err = f.parse(now)
-	if f.bound != "" {
-		var wrong error
-		o.Bound, wrong = parseDuration("--bound", f.bound, "90m")
-		err = errors.Join(err, wrong)
-	}
-	if f.limit == 0 && output == "json" {
-		err = errors.Join(err, errors.New("-o json keeps all findings in memory: give a --limit, or -o jsonl"))
-	}
-	return o, err
-}
-
-func (c *common) audit(ctx context.Context, f auditFlags) error {
-	o, err := f.options(time.Now(), c.output)
-	if err != nil {
-		return Exit(Usage, err)
-	}
-	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	c.attachKafka(s)
-	return c.auditIn(ctx, s, f, o)
 }
 
 // auditIn runs the audit with the clients of the session.
@@ -125,10 +115,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.Kafka == nil {
 		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+config.EnvBrokers)
 	}
-	if err := out.end(sum); err != nil {
-		return err
-	}
-	return auditError(sum, s.Kafka != nil)
+	return cmp.Or(out.end(sum), auditError(sum, s.Kafka != nil))
 }
 
 // bar returns a Progress on stderr if stderr is a terminal, or else nil.
@@ -140,13 +127,8 @@ func (c *common) bar(what string) *Progress {
 }
 
 func auditError(sum ops.AuditSummary, asked bool) error {
-	switch {
-	case sum.FindingCount > 0:
-		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.FindingCount, sum.Orders))
-	case asked && len(sum.NotRead) > 0:
-		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
-	}
-	return nil
+	return cmp.Or(exitIf(sum.FindingCount > 0, Findings, "%d differences in %d orders", sum.FindingCount, sum.Orders),
+		exitIf(asked && len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.
@@ -192,9 +174,7 @@ func (o *auditOutput) end(sum ops.AuditSummary) error {
 }
 
 func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapping) {
-	if more := s.FindingCount - shown; more > 0 {
-		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
-	}
+	printAny(w, s.FindingCount-shown, "and %d more: --limit 0 shows all")
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
 		meaning := ""
@@ -209,21 +189,12 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	for _, path := range slices.Sorted(maps.Keys(s.ClosedBy)) {
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
 	}
-	for _, line := range []struct {
-		n    int
-		what string
-	}{
-		{s.ClosedByOthers, "closed without a receipt"},
-		{s.OpenWithinBound, "open, and within the bound of " + s.Bound},
-		{s.Excluded, "unpaid, and excluded by orders.where or orders.not_before"},
-		{s.NoRecord, "closed without a record in the close topic"},
-		{s.DeadLetters, "with a pending dead letter"},
-		{s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread"}, // or the topic of events was not read
-	} {
-		if line.n > 0 {
-			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)
-		}
-	}
+	printAny(w, s.ClosedByOthers, "closed without a receipt\t%d")
+	printAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
+	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
+	printAny(w, s.NoRecord, "closed without a record in the close topic\t%d")
+	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")
+	printAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
 	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
 	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))

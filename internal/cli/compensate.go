@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -54,7 +56,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	}
 	defer s.Close()
 	c.attachKafka(s)
-	a, err := s.app()
+	a, err := pipeline.New(s.options())
 	if err != nil {
 		return err
 	}
@@ -79,24 +81,18 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		compensator.Report
 		Orders *orderCounts `json:"orders,omitempty"`
 	}{r, counts}
-	if printed := c.print(shown, func(w io.Writer) { printReport(w, r); counts.print(w) }); err == nil {
-		err = printed
-	}
-	switch {
-	case err != nil:
-		return err
-	case counts != nil && counts.Doubt != "":
+	err = cmp.Or(err, c.print(shown, func(w io.Writer) { printReport(w, r); counts.print(w) }))
+	if err == nil && counts != nil && counts.Doubt != "" {
 		return Exit(Findings, errors.New(counts.Doubt+"; "+counts.Fix))
-	case r.Failed > 0:
-		return Exit(Partly, fmt.Errorf("%d orders could not be closed", r.Failed))
 	}
-	return nil
+	return cmp.Or(err, exitIf(r.Failed > 0, Partly, "%d orders could not be closed", r.Failed))
 }
 
 // sweepProgress returns a bar on a terminal, whose length is the number of orders that are
 // overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
 func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
-	if c.quiet || !isTerminal(c.env.Stderr) {
+	bar := c.bar("swept")
+	if bar == nil {
 		return nil, nil
 	}
 	now, err := s.Store.Now(ctx)
@@ -107,7 +103,6 @@ func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func
 	if err != nil {
 		return nil, nil
 	}
-	bar := c.progress("swept")
 	return bar, func(r compensator.Report) {
 		bar.Show(int64(r.Found), max(total, int64(r.Found)), fmt.Sprintf("%d closed, %d failed", r.Closed, r.Failed))
 	}
@@ -126,15 +121,9 @@ func printReport(w io.Writer, r compensator.Report) {
 	printCauses(w, r)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
-	if r.Excluded > 0 {
-		fmt.Fprintf(w, "excluded meanwhile\t%d\n", r.Excluded)
-	}
-	if r.Paused > 0 {
-		fmt.Fprintf(w, "paused\t%d\n", r.Paused)
-	}
-	if r.PaymentPending > 0 {
-		fmt.Fprintf(w, "payment pending\t%d\n", r.PaymentPending)
-	}
+	printAny(w, r.Excluded, "excluded meanwhile\t%d")
+	printAny(w, r.Paused, "paused\t%d")
+	printAny(w, r.PaymentPending, "payment pending\t%d")
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)

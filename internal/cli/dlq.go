@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func newDLQ(c *common) *cobra.Command {
@@ -62,23 +65,123 @@ func pendingLine(counts map[string]int) string {
 	return fmt.Sprintf("%d pending: %s", total, strings.Join(parts, ", "))
 }
 
-func causeName(cause string) string {
-	if cause == "" {
-		return "without a cause"
-	}
-	return cause
-}
+func causeName(cause string) string { return cmp.Or(cause, "without a cause") }
 
 func from(s deadletters.Source) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
 }
 
-// oneLine quotes control characters of a text from outside, and cuts it to n characters.
-func oneLine(s string, n int) string {
-	quoted := fmt.Sprintf("%q", s)
-	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if runes := []rune(shown); len(runes) > n {
-		return string(runes[:n-1]) + "…"
+func newDLQList(c *common) *cobra.Command {
+	var sel selection
+	var all bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "ls [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--all] [--limit N]",
+		Short:   "List the pending dead letters, oldest first",
+		Example: "  orderclose dlq ls --cause not_found --since 2h",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := sel.filter(nil)
+			err = cmp.Or(err, exitIf(limit < 0, Usage, "--limit is %d, want 0, for all, or more", limit))
+			if err != nil {
+				return err
+			}
+			s, topic, err := c.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			most := limit
+			if limit > 0 {
+				most++ // to detect whether there are more
+			}
+			letters, index, err := topic.List(cmd.Context(), f, all, most)
+			if err != nil {
+				return err
+			}
+			l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
+			if limit > 0 && len(letters) > limit {
+				l.Letters, l.More = l.Letters[:limit], true
+			}
+			return c.print(l, func(w io.Writer) { printLetters(w, l) })
+		},
 	}
-	return shown
+	sel.flags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "include those that were redriven or discarded")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many to list; 0: all")
+	return cmd
+}
+
+// listed is the output of dlq ls.
+type listed struct {
+	Topic   string               `json:"topic"`
+	Pending map[string]int       `json:"pending"` // of the filter, by cause
+	Letters []deadletters.Letter `json:"letters"`
+	More    bool                 `json:"more"` // the limit has cut the list
+}
+
+func printLetters(w io.Writer, l listed) {
+	if len(l.Letters) > 0 {
+		fmt.Fprintln(w, "at\tappended\tcause\tstage\torder\tfrom\tdetail")
+	}
+	for _, d := range l.Letters {
+		cause := d.Cause
+		if d.Resolution != "" {
+			cause += ", " + string(d.Resolution)
+		}
+		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n", d.At, stamp(d.AppendedAt), cause, d.Stage, oneLine(d.Key, 40), from(d.Source), oneLine(d.Detail, 80))
+	}
+	fmt.Fprintln(w, pendingLine(l.Pending))
+	if l.More {
+		fmt.Fprintf(w, "only the first %d are shown; --limit 0 shows all\n", len(l.Letters))
+	}
+}
+
+func newDLQShow(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show PARTITION/OFFSET",
+		Short:   "Show one dead letter with its record; exits 4 if it does not exist",
+		Example: "  orderclose dlq show 0/17",
+		Args:    oneArg("PARTITION/OFFSET as dlq ls shows it"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := deadletters.ParsePartitionOffset(args[0])
+			if err != nil {
+				return Exit(Usage, err)
+			}
+			s, topic, err := c.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			l, err := topic.Find(cmd.Context(), at)
+			if err != nil {
+				return err
+			}
+			if l == nil {
+				return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
+			}
+			d := l.Whole()
+			return c.print(d, func(w io.Writer) { printLetter(w, d) })
+		},
+	}
+}
+
+func printLetter(w io.Writer, d deadletters.Whole) {
+	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
+	row("at", d.At.String())
+	row("state", cmp.Or(string(d.Resolution), "pending"))
+	row("appended", stamp(d.AppendedAt))
+	row("cause", causeName(d.Cause))
+	row("detail", oneLine(d.Detail, wire.MaxDeadHeader))
+	row("given up by", d.Stage)
+	row("from", from(d.Source))
+	row("key", oneLine(d.Key, wire.MaxDeadKey))
+	if d.OrderProblem != "" {
+		row("order problem", oneLine(d.OrderProblem, wire.MaxDeadHeader))
+	}
+	for _, h := range d.Headers {
+		row("header "+oneLine(h.Key, 40), oneLine(h.Value, wire.MaxDeadHeader))
+	}
+	if len(d.Record.Value) > 0 {
+		row("value", oneLine(string(d.Record.Value), wire.MaxDeadValue))
+	}
 }

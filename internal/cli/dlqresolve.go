@@ -1,23 +1,25 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func newDLQRedrive(c *common) *cobra.Command {
-	var s selection
-	var yes bool
-	cmd := &cobra.Command{
+	return newResolve(c, wire.Redriven, &cobra.Command{
 		Use:   "redrive [PARTITION/OFFSET]... [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--yes]",
 		Short: "Send pending dead letters again",
 		Long: `Send pending dead letters again, after the cause was fixed: all of them, or those
@@ -31,20 +33,11 @@ dead letter that was sent is marked, so that a second run does nothing.
 
 Exits 4 if a named one does not exist, 5 if none can be sent, 6 if some cannot.`,
 		Example: "  orderclose dlq redrive --cause not_found\n  orderclose dlq redrive 0/17 0/18 --yes",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.resolve(cmd.Context(), wire.Redriven, &s, args, yes)
-		},
-	}
-	s.flags(cmd)
-	resolveFlags(cmd, &s, &yes)
-	return cmd
+	})
 }
 
 func newDLQDiscard(c *common) *cobra.Command {
-	var s selection
-	var yes bool
-	cmd := &cobra.Command{
+	return newResolve(c, wire.Discarded, &cobra.Command{
 		Use:   "discard (PARTITION/OFFSET... | --cause CAUSE | --stage STAGE | --order ID | --since TIME) [--yes]",
 		Short: "Discard pending dead letters that are not needed",
 		Long: `Discard pending dead letters that are not needed: the sweep has closed their orders,
@@ -54,22 +47,24 @@ them, but they no longer count as pending.
 Without --yes the plan is shown and nothing is changed. Exits 4 if a named one does
 not exist.`,
 		Example: "  orderclose dlq discard 0/17 --yes\n  orderclose dlq discard --cause bad_due --since 24h",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !s.restricts(args) {
-				return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
-			}
-			return c.resolve(cmd.Context(), wire.Discarded, &s, args, yes)
-		},
-	}
-	s.flags(cmd)
-	resolveFlags(cmd, &s, &yes)
-	return cmd
+	})
 }
 
-func resolveFlags(cmd *cobra.Command, s *selection, yes *bool) {
+// newResolve adds to a command of redrive or discard its flags, and what it runs.
+func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.Command {
+	var s selection
+	var yes bool
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if how == wire.Discarded && !s.restricts(args) {
+			return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
+		}
+		return c.resolve(cmd.Context(), how, &s, args, yes)
+	}
+	s.flags(cmd)
 	cmd.Flags().StringSliceVar(&s.through, "through", nil, "PARTITION/OFFSET of the last dead letter to handle; a plan prints it")
-	cmd.Flags().BoolVar(yes, "yes", false, "do it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return cmd
 }
 
 // resolve redrives or discards dead letters, or shows the plan.
@@ -91,17 +86,16 @@ func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *sele
 			return err
 		}
 		command := commands[how] + sel.arguments(args, f, plan.Through) + " --yes"
-		if err := c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command) }); err != nil {
-			return err
+		err = resolvedError(plan, 0)
+		if len(plan.Missing) == 0 && plan.Doable() > 0 {
+			err = nil // some can be sent: --yes says which cannot
 		}
-		return planError(plan)
+		return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command) }), err)
 	}
 	bar := c.progress("handled")
 	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
 	bar.End()
-	if printed := c.print(result, func(w io.Writer) { printResolved(w, result) }); err == nil {
-		err = printed
-	}
+	err = cmp.Or(err, c.print(result, func(w io.Writer) { printResolved(w, result) }))
 	switch {
 	case err != nil && result.Done > 0:
 		return Exit(Partly, fmt.Errorf("%w; run the same again, repeats are harmless", err))
@@ -116,30 +110,15 @@ var commands = map[wire.ResolutionKind]string{
 	wire.Discarded: "orderclose dlq discard",
 }
 
-// planError returns an error with the exit code of a plan that cannot be carried out.
-func planError(p deadletters.Plan) error {
-	switch {
-	case len(p.Missing) > 0:
-		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
-	case p.Refused > 0 && p.Doable() == 0:
-		return resolvedError(p, 0)
-	}
-	return nil
-}
-
 // resolvedError returns an error with the exit code of a finished redrive or discard.
 func resolvedError(p deadletters.Plan, done int) error {
-	switch {
-	case len(p.Missing) > 0 && done > 0:
-		return Exit(Partly, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
-	case len(p.Missing) > 0:
-		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v", p.Topic, p.Missing))
-	case p.Refused > 0 && done > 0:
-		return Exit(Partly, fmt.Errorf("%d cannot be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
-	case p.Refused > 0:
-		return Exit(Refused, fmt.Errorf("none of %d can be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
+	missing := NotFound
+	if done > 0 {
+		missing = Partly
 	}
-	return nil
+	return cmp.Or(exitIf(len(p.Missing) > 0, missing, "%s has no dead letter at %v", p.Topic, p.Missing),
+		exitIf(p.Refused > 0 && done > 0, Partly, "%d cannot be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused),
+		exitIf(p.Refused > 0, Refused, "none of %d can be sent again; look at them with orderclose dlq show, then orderclose dlq discard", p.Refused))
 }
 
 func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
@@ -160,9 +139,7 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 func printResolved(w io.Writer, r deadletters.Result) {
 	printRest(w, r.Plan, "went to")
 	fmt.Fprintf(w, "%s\t%d\n", r.How, r.Done)
-	if r.Refused > 0 {
-		fmt.Fprintf(w, "refused\t%d\n", r.Refused)
-	}
+	printAny(w, r.Refused, "refused\t%d")
 }
 
 func printRest(w io.Writer, p deadletters.Plan, verb string) {
@@ -172,13 +149,81 @@ func printRest(w io.Writer, p deadletters.Plan, verb string) {
 	for _, r := range p.Refusals {
 		fmt.Fprintf(w, "  %v\tcannot be sent again: %s\t%s\n", r.At, oneLine(r.Key, 40), oneLine(r.Why, 160))
 	}
-	if more := p.Refused - len(p.Refusals); more > 0 {
-		fmt.Fprintf(w, "  and %d more cannot be sent again\n", more)
-	}
+	printAny(w, p.Refused-len(p.Refusals), "  and %d more cannot be sent again")
 	for _, at := range p.Settled {
 		fmt.Fprintf(w, "  %v\twas redriven or discarded before\n", at)
 	}
 	for _, at := range p.Missing {
 		fmt.Fprintf(w, "  %v\tis not a dead letter\n", at)
 	}
+}
+
+// selection are the flags that select dead letters.
+type selection struct {
+	cause, stage, order, since string
+	through                    []string
+}
+
+func (s *selection) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.cause, "cause", "", "only those with this cause")
+	f.StringVar(&s.stage, "stage", "", "only those written by this stage")
+	f.StringVar(&s.order, "order", "", "only those of this order")
+	f.StringVar(&s.since, "since", "", "only those appended then or later: a time, or how long ago, such as 2h")
+}
+
+// restricts reports whether a flag or argument restricts the selection.
+func (s *selection) restricts(args []string) bool {
+	return len(args) > 0 || s.cause != "" || s.stage != "" || s.order != "" || s.since != ""
+}
+
+// filter parses the flags and positions.
+func (s *selection) filter(args []string) (deadletters.Filter, error) {
+	f := deadletters.Filter{Cause: s.cause, Stage: s.stage, Order: s.order}
+	var errs []error
+	if s.since != "" {
+		var err error
+		f.Since, err = parseTime("--since", s.since, time.Now())
+		errs = append(errs, err)
+	}
+	for _, arg := range args {
+		at, err := deadletters.ParsePartitionOffset(arg)
+		f.Positions = append(f.Positions, at)
+		errs = append(errs, err)
+	}
+	for _, through := range s.through {
+		at, err := deadletters.ParsePartitionOffset(through)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--through: %w", err))
+			continue
+		}
+		if f.Through == nil {
+			f.Through = map[int]int64{}
+		}
+		f.Through[at.Partition] = at.Offset
+	}
+	if err := errors.Join(errs...); err != nil {
+		return f, Exit(Usage, err)
+	}
+	return f, nil
+}
+
+// arguments returns the flags and positions for a command that a person copies.
+func (s *selection) arguments(args []string, f deadletters.Filter, through []deadletters.Position) string {
+	var b strings.Builder
+	for _, flag := range []struct{ name, value string }{{"cause", s.cause}, {"stage", s.stage}, {"order", s.order}} {
+		if flag.value != "" {
+			fmt.Fprintf(&b, " --%s %s", flag.name, ops.ShellQuote(flag.value))
+		}
+	}
+	if s.since != "" {
+		fmt.Fprintf(&b, " --since %s", stamp(f.Since))
+	}
+	for _, at := range through {
+		fmt.Fprintf(&b, " --through %v", at)
+	}
+	for _, arg := range args {
+		fmt.Fprintf(&b, " %s", arg)
+	}
+	return b.String()
 }

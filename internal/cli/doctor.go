@@ -94,12 +94,9 @@ func (c *common) doctor(ctx context.Context) error {
 		all = append(all, clockCheckup("clocks of Kafka and database", databaseOffset-kafkaOffset))
 	}
 	all = append(all, s.checkRedis(ctx))
-	if err := c.print(struct {
+	return cmp.Or(c.print(struct {
 		Checks []checkup `json:"checks"`
-	}{all}, func(w io.Writer) { printCheckups(w, all) }); err != nil {
-		return err
-	}
-	return checkupsError(all)
+	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all))
 }
 
 // checkSettings reports problems of topics.yaml and of the environment. The other checks use
@@ -141,10 +138,7 @@ func checkupsError(all []checkup) error {
 			found++
 		}
 	}
-	if found > 0 {
-		return Exit(Findings, fmt.Errorf("%d findings", found))
-	}
-	return nil
+	return exitIf(found > 0, Findings, "%d findings", found)
 }
 
 // check makes one check, with a timeout. needs are the keys of topics.yaml on which the check depends.
@@ -257,119 +251,6 @@ func (s *session) checkDeadLetters(ctx context.Context, check string) checkup {
 	return passed(check, "none pending")
 }
 
-// checkDatabase makes the checks that need the database. It also returns the offset of the
-// database's clock; measured is false if the offset is unknown.
-func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time.Duration, measured bool) {
-	if s.Store == nil {
-		if s.found.Unknown("orders") {
-			return []checkup{notChecked("database")}, 0, false
-		}
-		return []checkup{skipped("database", config.EnvDSN+" is not set")}, 0, false
-	}
-	ping := s.check(ctx, "database", func(ctx context.Context, check string) checkup {
-		name := cmp.Or(s.Store.Database(), "the database")
-		if err := s.Store.Ping(ctx); err != nil {
-			return finding(check, fmt.Sprintf("%s: %v", name, err), "see the runbook, The database is down or slow")
-		}
-		return passed(check, "%s answers, and its session keeps UTC", name)
-	})
-	if !ping.OK {
-		return []checkup{ping}, 0, false
-	}
-	all = append(all, ping, s.check(ctx, "schema", func(ctx context.Context, check string) checkup {
-		v, err := s.Store.Schema(ctx)
-		err = cmp.Or(err, s.Store.Migrated(ctx))
-		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
-			return finding(check, err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
-		} else if err != nil {
-			return finding(check, err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
-		}
-		return passed(check, "%s", schemaIs(v))
-	}))
-	all = append(all, s.checkTables(ctx)...)
-	const writes = "writes to the database"
-	fit := checkupsError(all) == nil
-	if fit && s.cfg != nil && s.cfg.Orders != nil {
-		all = append(all, s.check(ctx, "due times of orders", s.checkOrders))
-	}
-	if fit {
-		all = append(all, s.check(ctx, "times of orders", s.checkTimes), s.check(ctx, writes, s.checkWritable, "closer.kind"))
-	} else {
-		all = append(all, skipped(writes, "fix schema and tables first"))
-	}
-	return append(all, s.check(ctx, "clock of the database", func(ctx context.Context, check string) checkup {
-		var err error
-		if offset, err = databaseOffset(ctx, s.Store.Now); err != nil {
-			return finding(check, err.Error(), "see the runbook, The database is down or slow")
-		}
-		measured = true
-		return clockCheckup(check, offset)
-	})), offset, measured
-}
-
-// checkTables compares the orders' tables with the mapping. Each problem is a finding.
-func (s *session) checkTables(ctx context.Context) []checkup {
-	const check = "tables of orders"
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
-	err := s.Store.CheckMapping(ctx)
-	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
-		all := make([]checkup, len(wrong.Problems))
-		for i, p := range wrong.Problems {
-			fix := p.How()
-			p.Accept, p.Fix = "", "docs/mapping.md has every key"
-			all[i] = finding(check, p.Error(), fix)
-		}
-		return all
-	}
-	notes, noteErr := s.Store.MappingHints(ctx)
-	if err = cmp.Or(err, noteErr); err != nil {
-		return []checkup{finding(check, err.Error(), "see the runbook, The database is down or slow")}
-	}
-	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
-}
-
-// checkWritable tries the writes of a close in a transaction that is rolled back.
-func (s *session) checkWritable(ctx context.Context, check string) checkup {
-	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP {
-		return skipped(check, "orders are closed by a service over HTTP")
-	}
-	if err := s.Store.Writable(ctx); err != nil {
-		return finding(check, err.Error(), "see the runbook, The database takes no writes")
-	}
-	return passed(check, "the writes of a close succeed")
-}
-
-// databaseOffset returns the smallest possible offset of a clock from that of this machine,
-// measured by the fastest of three answers.
-func databaseOffset(ctx context.Context, now func(context.Context) (time.Time, error)) (offset time.Duration, err error) {
-	best := time.Duration(-1)
-	for range 3 {
-		sent := time.Now()
-		at, err := now(ctx)
-		answered := time.Now()
-		if err != nil {
-			return 0, err
-		}
-		if trip := answered.Sub(sent); best < 0 || trip < best {
-			best, offset = trip, leastOffset(sent, answered, at)
-		}
-	}
-	return offset, nil
-}
-
-// leastOffset returns the smallest possible offset of a clock that showed at, cut to milliseconds,
-// at some time between sent and answered. It is a pure function.
-func leastOffset(sent, answered, at time.Time) time.Duration {
-	switch most := at.Add(time.Millisecond); {
-	case at.After(answered):
-		return at.Sub(answered)
-	case most.Before(sent):
-		return most.Sub(sent)
-	}
-	return 0
-}
-
 func (s *session) checkRedis(ctx context.Context) checkup {
 	if s.Redis == nil {
 		return skipped("redis", config.EnvRedis+" is not set")
@@ -380,4 +261,44 @@ func (s *session) checkRedis(ctx context.Context) checkup {
 		}
 		return passed(check, "it answers")
 	})
+}
+
+func (c *common) doctorStock(ctx context.Context) error {
+	s, err := c.open(config.EnvDSN)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Store.Migrated(ctx); err != nil {
+		return err
+	}
+	last := time.Now()
+	report, err := s.Store.CheckStock(ctx, func(orders int) {
+		if time.Since(last) >= lineEvery && !c.quiet {
+			last = time.Now()
+			fmt.Fprintf(c.env.Stderr, "checked %d orders\n", orders)
+		}
+	})
+	if errors.Is(err, store.ErrOwnTables) {
+		return Exit(Refused, fmt.Errorf("%w; docs/mapping.md says how to check yours", err))
+	}
+	if err != nil {
+		return err
+	}
+	return cmp.Or(c.print(report, func(w io.Writer) { printStock(w, report) }),
+		exitIf(report.Found > 0, Findings, "%d findings about the stock", report.Found))
+}
+
+func printStock(w io.Writer, r store.StockReport) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s\torder %s\tSKU %s\t%s\n", f.Kind, cmp.Or(oneLine(f.Order, 64), "-"), cmp.Or(oneLine(f.SKU, 64), "-"), oneLine(f.What, 200))
+		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
+	}
+	printAny(w, r.Found-len(r.Findings), "and %d more")
+	fmt.Fprintf(w, "%d SKUs, %d orders, %d ledger rows and %d receipts were compared: ", r.SKUs, r.Orders, r.Ledger, r.Receipts)
+	if r.Found == 0 {
+		fmt.Fprintln(w, "no differences")
+		return
+	}
+	fmt.Fprintf(w, "%d findings\n", r.Found)
 }

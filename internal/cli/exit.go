@@ -40,6 +40,14 @@ func Exit(code Code, err error) error {
 	return &exitError{err, code}
 }
 
+// exitIf returns an error with an exit code if wrong is set, and nil otherwise.
+func exitIf(wrong bool, code Code, format string, args ...any) error {
+	if !wrong {
+		return nil
+	}
+	return Exit(code, fmt.Errorf(format, args...))
+}
+
 func codeOf(err error) int {
 	var coded *exitError
 	switch {

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,33 +39,22 @@ also if they are done already.`,
 					return Exit(Usage, err)
 				}
 			}
-			return c.forecast(cmd.Context(), ahead)
+			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
+				if ahead == 0 {
+					ahead = ops.ForecastWithin(s.cfg.Buckets)
+				}
+				f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(ahead))
+				if err != nil {
+					return err
+				}
+				return cmp.Or(c.print(f, func(w io.Writer) {
+					printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: isTerminal(c.env.Stdout)})
+				}), exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
+			})
 		},
 	}
 	cmd.Flags().StringVar(&within, "within", "", "how far to look ahead (default 24h, or the largest bucket if that is less)")
 	return cmd
-}
-
-func (c *common) forecast(ctx context.Context, within time.Duration) error {
-	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
-		if within == 0 {
-			within = ops.ForecastWithin(s.cfg.Buckets)
-		}
-		f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(within))
-		if err != nil {
-			return err
-		}
-		if err := c.print(f, func(w io.Writer) {
-			terminal := isTerminal(c.env.Stdout)
-			printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
-		}); err != nil {
-			return err
-		}
-		if n := f.Problems(); n > 0 {
-			return Exit(Partly, fmt.Errorf("%s could not be checked, shown above", plural(n, "bucket")))
-		}
-		return nil
-	})
 }
 
 // canvas describes where a chart is drawn.
@@ -106,19 +97,12 @@ func printForecast(w io.Writer, f ops.Forecast, on canvas) {
 	}
 	waiting += add("later", func(b ops.BucketForecast) int64 { return b.Later })
 	drawRows(w, rows, sums, on)
-	fmt.Fprintf(w, "\n%s\n", waitingLine(waiting))
+	fmt.Fprintf(w, "\n%s\n", counted(waiting, "record waits", "records wait"))
 	for _, b := range f.Buckets {
 		if b.Problem != "" {
 			fmt.Fprintf(w, "%s unknown: %s\n", b.Topic, b.Problem)
 		}
 	}
-}
-
-func waitingLine(n int64) string {
-	if n == 1 {
-		return "1 record waits"
-	}
-	return fmt.Sprintf("%d records wait", n)
 }
 
 // emptySteps returns how many steps, from the i-th on, have no record in any bucket.
@@ -145,11 +129,11 @@ func clock(step time.Duration, steps []ops.ForecastStep) string {
 }
 
 // tally formats a count. Zero is a dash, so that other counts stand out.
-func tally(n int64) string {
+func tally[N int | int64](n N) string {
 	if n == 0 {
 		return "-"
 	}
-	return strconv.FormatInt(n, 10)
+	return fmt.Sprint(n)
 }
 
 // drawRows writes rows in columns, the first aligned to the left and the others to the
@@ -175,4 +159,35 @@ func drawRows(w io.Writer, rows [][]string, sums []int64, on canvas) {
 		}
 		fmt.Fprintln(w, line)
 	}
+}
+
+// defaultWidth is the width of a chart if w is not a terminal, or its width is unknown.
+const defaultWidth = 80
+
+// width returns how many columns w has: the width of a terminal, or else defaultWidth.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok && isTerminal(f) {
+		if n := columns(f); n > 0 {
+			return n
+		}
+	}
+	return defaultWidth
+}
+
+// bar returns a bar of at most room columns for n of most. A positive n always has at least
+// the smallest mark.
+func bar(n, most int64, room int, blocks bool) string {
+	if n <= 0 || most <= 0 || room <= 0 {
+		return ""
+	}
+	part := float64(n) / float64(most) * float64(room)
+	if !blocks {
+		return strings.Repeat("#", max(1, int(part+.5)))
+	}
+	eighths := max(1, int(part*8+.5))
+	b := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		b += string([]rune(" ▏▎▍▌▋▊▉")[rest])
+	}
+	return b
 }

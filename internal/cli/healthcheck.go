@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -85,13 +85,7 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 			answer.Waiting = append(answer.Waiting, line)
 		}
 	}
-	if err := c.print(answer, func(w io.Writer) { fmt.Fprintln(w, said) }); err != nil {
-		return err
-	}
-	if !answer.Ready {
-		return Exit(Findings, errors.New("it is not ready"))
-	}
-	return nil
+	return cmp.Or(c.print(answer, func(w io.Writer) { fmt.Fprintln(w, said) }), exitIf(!answer.Ready, Findings, "it is not ready"))
 }
 
 // healthURL returns the URL of the process on this machine. A process that listens on every

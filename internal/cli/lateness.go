@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,27 +43,18 @@ partitions and time. It changes nothing. Exits 6 if something could not be read.
 			case back <= 0 || back > maxLateness:
 				return Exit(Usage, fmt.Errorf("--within is %s, want more than 0 and at most %s, which is how long Kafka keeps the records", within, config.FormatDuration(maxLateness)))
 			}
-			return c.lateness(cmd.Context(), back)
+			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
+				l, err := s.pipeline().Lateness(ctx, back)
+				if err != nil {
+					return err
+				}
+				return cmp.Or(c.print(l, func(w io.Writer) { printLateness(w, l) }),
+					exitIf(l.Problems() > 0, Partly, "%s could not be checked completely, shown above", plural(l.Problems(), "stage")))
+			})
 		},
 	}
 	cmd.Flags().StringVar(&within, "within", "1h", "how far to look back")
 	return cmd
-}
-
-func (c *common) lateness(ctx context.Context, within time.Duration) error {
-	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
-		l, err := s.pipeline().Lateness(ctx, within)
-		if err != nil {
-			return err
-		}
-		if err := c.print(l, func(w io.Writer) { printLateness(w, l) }); err != nil {
-			return err
-		}
-		if n := l.Problems(); n > 0 {
-			return Exit(Partly, fmt.Errorf("%s could not be checked completely, shown above", plural(n, "stage")))
-		}
-		return nil
-	})
 }
 
 func printLateness(w io.Writer, l ops.Lateness) {
@@ -82,7 +74,7 @@ func printLateness(w io.Writer, l ops.Lateness) {
 		case s.Records == 0 && s.Problem != "":
 			records = "unknown"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Stage, s.Topic, ms(s.P50), ms(s.P99), ms(s.Max), count(s.Early), records)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Stage, s.Topic, ms(s.P50), ms(s.P99), ms(s.Max), tally(s.Early), records)
 	}
 	heading := "\n"
 	for _, s := range l.Stages {

@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,27 +40,20 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
 			}
-			return c.order(cmd.Context(), args[0], budget, limit)
+			s, err := c.openAnySet(config.EnvBrokers, config.EnvDSN)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			defer cancel()
+			found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()
+			return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
 		},
 	}
 	cmd.Flags().Int64Var(&budget, "budget", ops.HistoryRecords, "how many records of each topic to read")
 	cmd.Flags().StringVar(&within, "within", ops.HistoryTimeout.String(), "how long to search")
 	return cmd
-}
-
-func (c *common) order(ctx context.Context, id string, budget int64, within time.Duration) error {
-	s, err := c.openAnySet(config.EnvBrokers, config.EnvDSN)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	found := s.pipeline().History(ctx, id, budget)
-	if err := c.print(found, func(w io.Writer) { printHistory(w, found, s.unset()) }); err != nil {
-		return err
-	}
-	return historyError(found, s.Kafka != nil && s.Store != nil)
 }
 
 // unset returns the variables of the servers that are not set.
@@ -75,17 +68,10 @@ func (s *session) unset() (names []string) {
 }
 
 func historyError(s ops.History, all bool) error {
-	switch {
-	case len(s.NotRead) > 0:
-		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
-	case !s.Known() && s.Skipped() > 0:
-		return Exit(NotFound, fmt.Errorf("order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")))
-	case !s.Known() && !all:
-		return Exit(NotFound, fmt.Errorf("order %q was not found in what was searched: set %s and %s to search everything", s.ID, config.EnvBrokers, config.EnvDSN))
-	case !s.Known():
-		return Exit(NotFound, fmt.Errorf("order %q is unknown", s.ID))
-	}
-	return nil
+	return cmp.Or(exitIf(len(s.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"),
+		exitIf(!s.Known() && s.Skipped() > 0, NotFound, "order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")),
+		exitIf(!s.Known() && !all, NotFound, "order %q was not found in what was searched: set %s and %s to search everything", s.ID, config.EnvBrokers, config.EnvDSN),
+		exitIf(!s.Known(), NotFound, "order %q is unknown", s.ID))
 }
 
 // inWords returns a status of the shop with its meaning, such as 101 (unpaid).

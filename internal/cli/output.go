@@ -21,12 +21,43 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	return w.Flush()
 }
 
+// printAny prints a line with a number, if the number is above 0.
+func printAny[N int | int64](w io.Writer, n N, format string) {
+	if n > 0 {
+		fmt.Fprintf(w, format+"\n", n)
+	}
+}
+
 // plural returns a number with a noun, in the plural unless the number is 1.
 func plural[N int | int64](n N, thing string) string {
+	return counted(n, thing, thing+"s")
+}
+
+// counted returns a number with the words for one thing or for several.
+func counted[N int | int64](n N, one, several string) string {
 	if n == 1 {
-		return "1 " + thing
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%d %s", n, several)
+}
+
+// oneLine quotes control characters of a text from outside, and cuts it to n characters.
+func oneLine(s string, n int) string {
+	quoted := fmt.Sprintf("%q", s)
+	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if runes := []rune(shown); len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return shown
+}
+
+// oneLines joins texts from outside, each as oneLine returns it.
+func oneLines(texts []string, n int, separator string) string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = oneLine(text, n)
+	}
+	return strings.Join(shown, separator)
 }
 
 // Progress shows the progress of a command: a bar on a terminal, otherwise a line every few

@@ -88,14 +88,7 @@ func (c *common) openPauses(ctx context.Context, f pauseFlags) (*session, error)
 		}
 		return []string{config.EnvDSN}
 	})
-	if err != nil || s.Kafka == nil {
-		return s, err
-	}
-	if err := s.Kafka.Ping(ctx); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return answering(ctx, s, err)
 }
 
 // pauses returns what the pauses are kept in, of a session that openPauses returned.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -177,10 +177,7 @@ func (c *common) applyPostpone(ctx context.Context, s *session, p ops.PostponePl
 	if err != nil && r.Postponed+r.Before == 0 {
 		return postponeError(fmt.Errorf("%s: %w", path, err))
 	}
-	if printed := c.print(r, func(w io.Writer) { printPostponed(w, r) }); err == nil {
-		err = printed
-	}
-	if err != nil {
+	if err := cmp.Or(err, c.print(r, func(w io.Writer) { printPostponed(w, r) })); err != nil {
 		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, c.postponeCommand(path)))
 	}
 	return nil
@@ -199,13 +196,12 @@ func postponeError(err error) error {
 	if errors.Is(err, store.ErrNoCreated) {
 		return Exit(Refused, fmt.Errorf("--created-from and --created-before: %w: map the column, or select by --due-before only", err))
 	}
-	for _, refused := range []error{
+	refused := []error{
 		store.ErrDueGenerated, store.ErrOutOfReach, ops.ErrBeyondMaxDelay,
 		ops.ErrNoPlan, ops.ErrIncompletePlan, ops.ErrOtherDatabase,
-	} {
-		if errors.Is(err, refused) {
-			return Exit(Refused, err)
-		}
+	}
+	if slices.ContainsFunc(refused, func(r error) bool { return errors.Is(err, r) }) {
+		return Exit(Refused, err)
 	}
 	return err
 }
@@ -213,11 +209,7 @@ func postponeError(err error) error {
 func printPostponePlan(w io.Writer, r ops.PostponeSummary, path, command string) {
 	of := ""
 	if len(r.Categories) > 0 {
-		quoted := make([]string, len(r.Categories))
-		for i, category := range r.Categories {
-			quoted[i] = oneLine(category, 40)
-		}
-		of = " of category " + strings.Join(quoted, " or ")
+		of = " of category " + oneLines(r.Categories, 40, " or ")
 	}
 	fmt.Fprintf(w, "%s: %s%s, unpaid and due before %s\n", r.Table, plural(r.Orders, "order"), of, stamp(r.DueBefore))
 	if !r.CreatedFrom.IsZero() {
@@ -226,36 +218,21 @@ func printPostponePlan(w io.Writer, r ops.PostponeSummary, path, command string)
 	if !r.CreatedBefore.IsZero() {
 		fmt.Fprintf(w, "created\tbefore %s\n", stamp(r.CreatedBefore))
 	}
-	if r.OtherCategories > 0 {
-		fmt.Fprintf(w, "left out\t%d of other categories\n", r.OtherCategories)
-	}
-	if r.OtherCreation > 0 {
-		fmt.Fprintf(w, "left out\t%d that were created at other times, or at a time that is not known\n", r.OtherCreation)
-	}
+	printAny(w, r.OtherCategories, "left out\t%d of other categories")
+	printAny(w, r.OtherCreation, "left out\t%d that were created at other times, or at a time that is not known")
 	if r.Orders == 0 {
 		fmt.Fprintln(w, "nothing to postpone; no plan was written")
 		return
 	}
 	fmt.Fprintf(w, "due\tfrom %s to %s; would be %s later\n", stamp(*r.FirstDue), stamp(*r.LastDue), r.By)
-	if r.Overdue > 0 {
-		fmt.Fprintf(w, "overdue\t%d: a closer or sweep may close them before; those that it closes stay closed\n", r.Overdue)
-	}
+	printAny(w, r.Overdue, "overdue\t%d: a closer or sweep may close them before; those that it closes stay closed")
 	fmt.Fprintf(w, "the plan is in %s; nothing was changed. To do it:\n  %s\n", oneLine(path, 200), command)
 }
 
 func printPostponed(w io.Writer, r ops.PostponeOutcome) {
 	fmt.Fprintf(w, "postponed\t%d of %s, by %s\n", r.Postponed, plural(r.Orders, "order"), r.By)
-	for _, line := range []struct {
-		n    int64
-		text string
-	}{
-		{r.Before, "postponed before\t%d by an earlier run\n"},
-		{r.NotOpen, "not open\t%d were paid or closed since the plan was made\n"},
-		{r.Moved, "moved\t%d have another due time since the plan was made, and keep it\n"},
-		{r.NotFound, "not found\t%d\n"},
-	} {
-		if line.n > 0 {
-			fmt.Fprintf(w, line.text, line.n)
-		}
-	}
+	printAny(w, r.Before, "postponed before\t%d by an earlier run")
+	printAny(w, r.NotOpen, "not open\t%d were paid or closed since the plan was made")
+	printAny(w, r.Moved, "moved\t%d have another due time since the plan was made, and keep it")
+	printAny(w, r.NotFound, "not found\t%d")
 }

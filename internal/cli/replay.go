@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,14 +54,11 @@ not known, 6 if only a part was sent.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, config.EnvDSN)
+			s, err := c.openKafka(cmd.Context(), config.EnvDSN)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			if err := s.Kafka.Ping(cmd.Context()); err != nil {
-				return err
-			}
 			return c.replay(cmd.Context(), s, w, f)
 		},
 	}
@@ -146,9 +144,7 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	})
 	err = interrupted(ctx, err)
 	bar.End()
-	if printed := c.print(result, func(w io.Writer) { printReplayed(w, result) }); err == nil {
-		err = printed
-	}
+	err = cmp.Or(err, c.print(result, func(w io.Writer) { printReplayed(w, result) }))
 	switch {
 	case errors.Is(err, ops.ErrCategoryUnknown):
 		return categoryUnknown(err)
@@ -180,13 +176,9 @@ func (c *common) previewReplay(ctx context.Context, s *session, plan ops.ReplayP
 			return err
 		}
 	}
-	if err := c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command+" --yes") }); err != nil {
-		return err
-	}
-	if plan.Preview.NotRead != "" {
-		return Exit(Partly, errors.New("the database could not be asked; see above"))
-	}
-	return missingOrders(plan.Preview.Missing)
+	return cmp.Or(c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command+" --yes") }),
+		exitIf(plan.Preview.NotRead != "", Partly, "the database could not be asked; see above"),
+		missingOrders(plan.Preview.Missing))
 }
 
 func categoryUnknown(err error) error {
@@ -194,18 +186,7 @@ func categoryUnknown(err error) error {
 }
 
 func missingOrders(ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	return Exit(NotFound, fmt.Errorf("no record of the window is of %s: orderclose order ID shows when its records reached the close topic", quotedIDs(ids)))
-}
-
-func quotedIDs(ids []string) string {
-	quoted := make([]string, len(ids))
-	for i, id := range ids {
-		quoted[i] = oneLine(id, orderclose.MaxIDBytes)
-	}
-	return strings.Join(quoted, ", ")
+	return exitIf(len(ids) > 0, NotFound, "no record of the window is of %s: orderclose order ID shows when its records reached the close topic", oneLines(ids, orderclose.MaxIDBytes, ", "))
 }
 
 func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {
@@ -217,12 +198,8 @@ func printReplayPlan(w io.Writer, p ops.ReplayPlan, rate int, command string) {
 		fmt.Fprintf(w, "an earlier run has handled %s of this window; --restart begins again\n", plural(p.Handled, "record"))
 	}
 	v := p.Preview
-	if v.Unselected > 0 {
-		fmt.Fprintf(w, "not selected\t%d\n", v.Unselected)
-	}
-	if v.Skipped > 0 {
-		fmt.Fprintf(w, "skipped\t%d are replays themselves, or invalid\n", v.Skipped)
-	}
+	printAny(w, v.Unselected, "not selected\t%d")
+	printAny(w, v.Skipped, "skipped\t%d are replays themselves, or invalid")
 	if v.Records == 0 {
 		fmt.Fprintln(w, "nothing to send again")
 		return
@@ -274,13 +251,9 @@ func printVerdicts(w io.Writer, v *ops.ReplayPreview) {
 }
 
 func printReplayed(w io.Writer, r ops.ReplayResult) {
-	if r.Handled > 0 {
-		fmt.Fprintf(w, "continued after\t%d were handled by an earlier run; --restart begins again\n", r.Handled)
-	}
+	printAny(w, r.Handled, "continued after\t%d were handled by an earlier run; --restart begins again")
 	fmt.Fprintf(w, "sent again\t%d\n", r.Sent)
-	if r.Unselected > 0 {
-		fmt.Fprintf(w, "not selected\t%d\n", r.Unselected)
-	}
+	printAny(w, r.Unselected, "not selected\t%d")
 	fmt.Fprintf(w, "skipped\t%d were replays themselves, or invalid\n", r.Skipped)
 	if r.NotKept != "" {
 		fmt.Fprintf(w, "progress not kept\t%s\n", oneLine(r.NotKept, 400))

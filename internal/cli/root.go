@@ -4,19 +4,14 @@
 //	exit.go           exit codes
 //	output.go         printing results and progress
 //	columns_unix.go, columns_other.go    the width of the terminal
-//	times.go          flags with times and durations
-//	wait.go           the flag --wait
+//	times.go          flags with times and durations, among them --wait
 //	category.go       refuses a category in a flag that is probably a typo
-//	run.go            run: the parts of the pipeline
-//	send.go           send: schedules orders
-//	sendinput.go      reads orders from JSON
+//	run.go            run: the parts of the pipeline; console: the web console
+//	send.go           send: schedules orders, which it can read from JSON
 //	sendcheck.go      send --check: whether records can be read
-//	topics.go         topics check and apply
-//	plan.go           topics plan
-//	console.go        console: the web console
+//	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
-//	forecast.go       forecast: when records leave
-//	chart.go          draws it
+//	forecast.go       forecast: when records leave, and its chart
 //	lateness.go       lateness: how late the stages were
 //	sweeps.go         sweeps: earlier sweeps, and lost records
 //	order.go          order: the history of one order
@@ -26,12 +21,10 @@
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
 //	postpone.go       postpone: moves due times to later
-//	dlq.go            dlq: dead letters
-//	dlqlist.go, dlqshow.go, dlqresolve.go    its commands
-//	dlqselection.go   the flags that select dead letters
-//	doctor.go         doctor: checks everything
-//	doctorstock.go    doctor --stock
-//	doctortimes.go    due times of a wrong time zone
+//	dlq.go            dlq ls and show: dead letters
+//	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
+//	doctor.go         doctor: checks everything, or with --stock the stock
+//	doctordatabase.go what doctor checks in the database
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema
 //	notify.go         notify: sends alerts to people
@@ -46,6 +39,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,26 +210,24 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 	if !slices.Contains(needed, config.EnvBrokers) {
 		servers.Brokers = nil
 	}
-	return c.connect(cfg, servers)
-}
-
-// connect makes clients of the servers.
-func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, error) {
-	logger := c.logger()
-	clients.LogRedis(logger)
-	connections, err := clients.Connect(servers, clients.Pool{}, cfg, logger)
-	if err != nil {
+	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config}
+	if err := s.connect(servers); err != nil {
 		return nil, Exit(Usage, err)
 	}
-	return &session{Clients: connections, cfg: cfg, servers: servers, logger: logger, file: c.config}, nil
+	return s, nil
 }
 
-// openKafka is like open for commands that need Kafka. It checks that Kafka answers,
-// because later errors only say which request failed.
-func (c *common) openKafka(ctx context.Context) (*session, error) {
-	s, err := c.open(config.EnvBrokers)
-	if err != nil {
-		return nil, err
+// openKafka is like open for commands that need Kafka. The variables of also may be set.
+func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
+	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, also...)
+	return answering(ctx, s, err)
+}
+
+// answering checks that Kafka answers a session that was just opened, if it has Kafka, because later
+// errors only say which request failed.
+func answering(ctx context.Context, s *session, err error) (*session, error) {
+	if err != nil || s.Kafka == nil {
+		return s, err
 	}
 	if err := s.Kafka.Ping(ctx); err != nil {
 		s.Close()
@@ -251,12 +243,7 @@ func (c *common) openAnySet(names ...string) (*session, error) {
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	var set []string
-	for _, name := range names {
-		if servers.Require(name) == nil {
-			set = append(set, name)
-		}
-	}
+	set := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return servers.Require(name) != nil })
 	if len(set) == 0 {
 		return nil, Exit(Usage, servers.Require(names...))
 	}
@@ -308,13 +295,13 @@ func (c *common) readKafka(ctx context.Context, run func(ctx context.Context, s 
 		return err
 	}
 	defer s.Close()
-	c.warnBroken(s)
+	broken := s.found.Problems
+	if len(broken) > 0 {
+		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; using its valid values, and defaults for the others:\n%v\n", broken)
+	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	if err := run(ctx, s); err != nil {
-		return err
-	}
-	return brokenError(s)
+	return cmp.Or(run(ctx, s), exitIf(len(broken) > 0, Partly, "topics.yaml is broken: topics may be missing in the output above"))
 }
 
 // connectTo makes a client of the server that a variable names. It reports whether the
@@ -327,35 +314,18 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 	if servers.Require(name) != nil {
 		return false, nil
 	}
+	if name == config.EnvBrokers {
+		s.servers.Brokers = servers.Brokers
+	}
+	return true, s.connect(servers)
+}
+
+// connect makes clients of the servers, beside those that the session has.
+func (s *session) connect(servers config.Servers) error {
 	clients.LogRedis(s.logger)
-	connections, err := clients.Connect(servers, clients.Pool{}, s.cfg, s.logger)
-	if err != nil {
-		return true, err
-	}
-	switch name {
-	case config.EnvBrokers:
-		s.Kafka, s.servers.Brokers = connections.Kafka, servers.Brokers
-	case config.EnvDSN:
-		s.Store = connections.Store
-	case config.EnvRedis:
-		s.Redis = connections.Redis
-	}
-	return true, nil
-}
-
-// warnBroken prints the problems of topics.yaml to stderr, if there are any.
-func (c *common) warnBroken(s *session) {
-	if broken := s.found.Problems; len(broken) > 0 {
-		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; using its valid values, and defaults for the others:\n%v\n", broken)
-	}
-}
-
-// brokenError returns the error of a command that ran with a broken topics.yaml.
-func brokenError(s *session) error {
-	if len(s.found.Problems) == 0 {
-		return nil
-	}
-	return Exit(Partly, errors.New("topics.yaml is broken: topics may be missing in the output above"))
+	made, err := clients.Connect(servers, clients.Pool{}, s.cfg, s.logger)
+	s.Kafka, s.Store, s.Redis = cmp.Or(made.Kafka, s.Kafka), cmp.Or(made.Store, s.Store), cmp.Or(made.Redis, s.Redis)
+	return err
 }
 
 // attachKafka makes a client of Kafka if its variable is set and the session has none. It is for
@@ -380,14 +350,10 @@ func (s *session) pipeline() ops.Pipeline {
 	return p
 }
 
-func (s *session) app() (*pipeline.App, error) { return s.appWith(func(*pipeline.Options) {}) }
-
-// appWith is like app, with additional options.
-func (s *session) appWith(more func(*pipeline.Options)) (*pipeline.App, error) {
-	o := pipeline.Options{
+// options returns the options of a pipeline with the clients of the session.
+func (s *session) options() pipeline.Options {
+	return pipeline.Options{
 		Config: s.cfg, Connections: s.Clients,
 		Releaser: clients.Releaser(s.servers), Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
 	}
-	more(&o)
-	return pipeline.New(o)
 }

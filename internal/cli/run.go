@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -72,20 +71,12 @@ func (c *common) runRoles(ctx context.Context, args []string, listens bool) erro
 	if slices.Contains(roles, pipeline.Console) && s.Kafka == nil && s.Store == nil {
 		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
 	}
-	if listens {
-		c.warnOfUnknownVariables(s.logger)
+	if listens && c.env.Environ != nil {
+		for _, problem := range config.UnknownVariables(c.env.Environ()) { // such as one with a misspelt name
+			s.logger.Warn("unknown environment variable", "problem", problem)
+		}
 	}
 	return s.run(ctx, roles, hangup, listens)
-}
-
-// warnOfUnknownVariables logs the variables that have no effect, such as one with a misspelt name.
-func (c *common) warnOfUnknownVariables(logger *slog.Logger) {
-	if c.env.Environ == nil {
-		return
-	}
-	for _, line := range config.UnknownVariables(c.env.Environ()) {
-		logger.Warn("unknown environment variable", "problem", line)
-	}
 }
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
@@ -171,10 +162,10 @@ func sweepVariables(cfg *config.Config) []string {
 
 // run runs the roles, and serves their metrics if listens is set, until ctx ends.
 func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal, listens bool) error {
-	a, err := s.appWith(func(o *pipeline.Options) {
-		o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
-		o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
-	})
+	o := s.options()
+	o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
+	o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
+	a, err := pipeline.New(o)
 	if err != nil {
 		return err
 	}
@@ -217,4 +208,22 @@ func stopped(ended <-chan error) error {
 // only then.
 func onLoopback(listen string) bool {
 	return strings.HasPrefix(listen, "127.") || strings.HasPrefix(listen, "localhost:") || strings.HasPrefix(listen, "[::1]:")
+}
+
+func newConsole(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use:   "console",
+		Short: "Serve the web console until SIGTERM",
+		Long: `Serve the web console until SIGTERM, on ` + config.EnvConsoleListen + ` (default
+` + config.DefaultConsoleListen + `): what waits and what falls due, the history of an order, dead letters,
+sweeps, replays, and the delays of topics.yaml. It shows what it finds, whichever servers
+answer, and needs no running part of the pipeline. At least one of ` + config.EnvBrokers + `
+and ` + config.EnvDSN + ` must be set; with ` + config.EnvRedis + ` it can sweep.
+
+On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
+need ` + config.EnvConsoleActions + `=1 and an identity: docs/console.md.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, false)
+		},
+	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,13 +50,8 @@ func (c *common) sendCheck(in *orders) error {
 			return err
 		}
 	}
-	switch {
-	case all == 0:
-		return Exit(Usage, errors.New("stdin has no record"))
-	case wrong > 0:
-		return Exit(Findings, fmt.Errorf("%d of %s with a problem: correct the producer", wrong, plural(all, "record")))
-	}
-	return nil
+	return cmp.Or(exitIf(all == 0, Usage, "stdin has no record"),
+		exitIf(wrong > 0, Findings, "%d of %s with a problem: correct the producer", wrong, plural(all, "record")))
 }
 
 func printChecked(w io.Writer, k checkedRecord) {

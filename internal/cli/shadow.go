@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,14 +27,9 @@ func newShadow(c *common) *cobra.Command {
 	return shadow
 }
 
-// shadowFlags are the flags of shadow report.
-type shadowFlags struct {
-	dueFlags
-	tolerance string
-}
-
 func newShadowReport(c *common) *cobra.Command {
-	var f shadowFlags
+	var f dueFlags
+	var apart string
 	cmd := &cobra.Command{
 		Use:   "report --from TIME [--to TIME]",
 		Short: "Compare what we would have closed with what the old job closed",
@@ -53,32 +49,23 @@ changes nothing. It keeps 24 bytes of memory for each verdict of the window.
 docs/mapping.md says what each difference usually means. A time is RFC 3339, or how long
 ago: 90m, or now. Exits 3 with differences.`,
 		Example: "  orderclose shadow report --from 24h\n  orderclose shadow report --from 7d --tolerance 5m -o json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.shadowReport(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, to, err1 := f.parse(time.Now())
+			tolerance, err2 := parseDuration("--tolerance", apart, "1m")
+			if err := errors.Join(err1, err2); err != nil {
+				return Exit(Usage, err)
+			}
+			s, err := c.open(config.EnvBrokers, config.EnvDSN)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return c.shadowReportIn(cmd.Context(), s, f.limit, ops.ShadowOptions{From: from, To: to, Tolerance: tolerance})
+		},
 	}
 	f.add(cmd, 10, "orders of each class")
-	cmd.Flags().StringVar(&f.tolerance, "tolerance", "1m", "how far two times of a close may be apart and count as the same")
+	cmd.Flags().StringVar(&apart, "tolerance", "1m", "how far two times of a close may be apart and count as the same")
 	return cmd
-}
-
-// options parses the flags.
-func (f shadowFlags) options(now time.Time) (o ops.ShadowOptions, err error) {
-	var err1, err2 error
-	o.From, o.To, err1 = f.parse(now)
-	o.Tolerance, err2 = parseDuration("--tolerance", f.tolerance, "1m")
-	return o, errors.Join(err1, err2)
-}
-
-func (c *common) shadowReport(ctx context.Context, f shadowFlags) error {
-	o, err := f.options(time.Now())
-	if err != nil {
-		return Exit(Usage, err)
-	}
-	s, err := c.open(config.EnvBrokers, config.EnvDSN)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return c.shadowReportIn(ctx, s, f.limit, o)
 }
 
 // shadowReportIn prints the report with the clients of the session.
@@ -106,13 +93,8 @@ func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o op
 	if err != nil {
 		return err
 	}
-	if err := c.print(out, out.table); err != nil {
-		return err
-	}
-	if n := out.Summary.Different; n > 0 {
-		return Exit(Findings, fmt.Errorf("%d of %s differ", n, plural(out.Summary.Orders, "order")))
-	}
-	return nil
+	n := out.Summary.Different
+	return cmp.Or(c.print(out, out.table), exitIf(n > 0, Findings, "%d of %s differ", n, plural(out.Summary.Orders, "order")))
 }
 
 // shadowOutput is the output of shadow report.
@@ -163,13 +145,9 @@ func (o shadowOutput) table(w io.Writer) {
 	} else {
 		fmt.Fprintf(w, "verdicts\t%d\tfrom %s to %s\n", s.Verdicts, stamp(s.First), stamp(s.Last))
 	}
-	if s.Unreadable > 0 {
-		fmt.Fprintf(w, "other records\t%d\tin the topic of the verdicts, and skipped\n", s.Unreadable)
-	}
+	printAny(w, s.Unreadable, "other records\t%d\tin the topic of the verdicts, and skipped")
 	if !s.TimesCompared {
 		fmt.Fprintln(w, "times\tnot compared\torders.closed_at is not mapped")
 	}
-	if s.Untimed > 0 {
-		fmt.Fprintf(w, "without a time\t%d\tclosed, and orders.closed_at is empty: counted as the same\n", s.Untimed)
-	}
+	printAny(w, s.Untimed, "without a time\t%d\tclosed, and orders.closed_at is empty: counted as the same")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -61,7 +62,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			ops.Status
 			Pauses []wire.Pause `json:"pauses,omitempty"`
 		}{r, pauses}
-		if err := c.print(shown, func(w io.Writer) {
+		return cmp.Or(c.print(shown, func(w io.Writer) {
 			printStatus(w, r, partitions)
 			if len(pauses) > 0 || pausesErr != nil {
 				fmt.Fprintln(w)
@@ -72,10 +73,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			if pausesErr != nil {
 				fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
 			}
-		}); err != nil {
-			return err
-		}
-		return statusError(r)
+		}), statusError(r))
 	}, config.EnvDSN)
 }
 
@@ -83,11 +81,8 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 // variable.
 func (s *session) knownPauses(ctx context.Context) ([]wire.Pause, error) {
 	kept, err := s.pipeline().Pauser()
-	switch wrong := s.wrong[config.EnvDSN]; {
-	case err != nil && wrong != nil:
-		return nil, wrong
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, cmp.Or(s.wrong[config.EnvDSN], err)
 	}
 	return kept.Pauses(ctx)
 }
@@ -95,20 +90,11 @@ func (s *session) knownPauses(ctx context.Context) ([]wire.Pause, error) {
 func statusError(r ops.Status) error {
 	if worst, found := r.Worst(ops.OverdueLimit); found {
 		return Exit(Findings, fmt.Errorf("%s overdue by more than %v; the worst, %s/%d at offset %d, by %s: %s",
-			partitionsAre(worst.Count), ops.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
+			counted(worst.Count, "partition is", "partitions are"), ops.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			overdue(worst.Partition.Overdue), worst.Next()))
 	}
-	if n := r.Problems(); n > 0 {
-		return Exit(Partly, fmt.Errorf("%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n))
-	}
-	return nil
-}
-
-func partitionsAre(n int) string {
-	if n == 1 {
-		return "1 partition is"
-	}
-	return fmt.Sprintf("%d partitions are", n)
+	n := r.Problems()
+	return exitIf(n > 0, Partly, "%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n)
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

@@ -37,21 +37,17 @@ the notices of lost records of the same week, each of which started a sweep.`,
 			if limit < 0 {
 				return Exit(Usage, fmt.Errorf("--limit is %d, want 0 or more", limit))
 			}
-			return c.sweeps(cmd.Context(), limit)
+			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
+				read, err := s.pipeline().Sweeps(ctx, limit)
+				if err != nil {
+					return err
+				}
+				return c.print(read, sweepsOutput{read, limit}.table)
+			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 24, "how many sweeps to show, and how many losses; 0 for all, at most 500")
 	return cmd
-}
-
-func (c *common) sweeps(ctx context.Context, limit int) error {
-	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
-		read, err := s.pipeline().Sweeps(ctx, limit)
-		if err != nil {
-			return err
-		}
-		return c.print(read, sweepsOutput{read, limit}.table)
-	})
 }
 
 // sweepsOutput is the output of sweeps.
@@ -69,8 +65,8 @@ func (o sweepsOutput) table(w io.Writer) {
 	}
 	for _, s := range o.Sweeps.Sweeps {
 		left := s.Paused + s.Excluded + s.NotDue + s.PaymentPending
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\n", stamp(s.StartedAt), oneLine(string(s.Why), 20), count(s.Found), count(s.Closed), count(s.AlreadyPaid+s.AlreadyClosed),
-			count(left), count(s.Failed), timeOrDash(s.OldestDue), time.Duration(s.TookMillis)*time.Millisecond, oneLine(s.Lock, 20), oneLine(s.Holder, 60))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\n", stamp(s.StartedAt), oneLine(string(s.Why), 20), tally(s.Found), tally(s.Closed), tally(s.AlreadyPaid+s.AlreadyClosed),
+			tally(left), tally(s.Failed), timeOrDash(s.OldestDue), time.Duration(s.TookMillis)*time.Millisecond, oneLine(s.Lock, 20), oneLine(s.Holder, 60))
 	}
 	o.printErrors(w)
 	o.printMisses(w)
@@ -114,9 +110,7 @@ func (o sweepsOutput) printLosses(w io.Writer) {
 			shown++
 		}
 	}
-	if more > 0 {
-		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
-	}
+	printAny(w, more, "and %d more: --limit 0 shows all")
 	others := slices.DeleteFunc(slices.Clone(o.Losses), func(l ops.Loss) bool { return l.Offsets > 0 })
 	heading = "\n"
 	for len(others) > 0 {
@@ -136,6 +130,3 @@ func (o sweepsOutput) printLosses(w io.Writer) {
 		fmt.Fprintln(w, "after the first start of a pipeline such notices are normal: nothing was lost, and a second sweep ran to be safe")
 	}
 }
-
-// count formats a number of orders. Zero is a dash, so that other numbers stand out.
-func count(n int) string { return tally(int64(n)) }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // parseTime parses the value of a flag: a time, or how long ago.
@@ -64,4 +66,36 @@ func (f dueFlags) parse(now time.Time) (from, to time.Time, err error) {
 		err = errors.Join(err, fmt.Errorf("--limit is %d, want 0 or more", f.limit))
 	}
 	return from, to, err
+}
+
+// waitFlag adds the flag --wait to a command and its subcommands. The default is enough for a broker
+// that starts on a busy machine.
+func waitFlag(cmd *cobra.Command, wait *time.Duration) {
+	cmd.PersistentFlags().DurationVar(wait, "wait", time.Minute, "how long to repeat what a server that starts or is slow does not do")
+}
+
+// repeat calls do, and again while its error may pass, for as long as wait says. The context of do ends
+// then too. The error after that time names the flag, and has the exit code TimedOut.
+func (c *common) repeat(ctx context.Context, wait time.Duration, what string, passes func(error) bool, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var err, last error // last is an error of do that the end of limited did not cause
+	done := retry.Do(limited, c.logger(), what, func(context.Context) error {
+		if err = do(limited); err != nil && limited.Err() == nil {
+			last = err
+		}
+		if coded := (*exitError)(nil); errors.As(err, &coded) || !passes(err) {
+			return nil
+		}
+		return err
+	})
+	switch {
+	case done:
+		return err
+	case ctx.Err() != nil:
+		return errInterrupted
+	case last == nil:
+		last = limited.Err()
+	}
+	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
 }

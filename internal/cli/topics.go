@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,18 +83,13 @@ func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 		Topics   int             `json:"topics"`
 		Findings []kafka.Finding `json:"findings"`
 	}{p.Topics, append(p.Would, p.Left...)}
-	if err := c.print(result, func(w io.Writer) {
-		if len(result.Findings) == 0 {
+	n := len(result.Findings)
+	return cmp.Or(c.print(result, func(w io.Writer) {
+		if n == 0 {
 			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
 		}
 		printFindings(w, "", result.Findings)
-	}); err != nil {
-		return err
-	}
-	if n := len(result.Findings); n > 0 {
-		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply fixes those that it can", n))
-	}
-	return nil
+	}), exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
 }
 
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
@@ -123,29 +120,97 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		Fixed []kafka.Finding `json:"fixed"`
 		Left  []kafka.Finding `json:"left"`
 	}{append([]kafka.Finding{}, fixed...), append([]kafka.Finding{}, left...)}
-	if printed := c.print(result, func(w io.Writer) {
+	return cmp.Or(err, c.print(result, func(w io.Writer) {
 		if len(fixed)+len(left) == 0 && err == nil {
 			fmt.Fprintln(w, "nothing to do")
 		}
 		printFindings(w, "fixed\t", fixed)
 		printFindings(w, "left to you\t", left)
-	}); err == nil {
-		err = printed
-	}
-	if err != nil {
-		return err
-	}
-	if len(unlisted) > 0 {
-		return Exit(Findings, fmt.Errorf("%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)))
-	}
-	if len(left) > 0 {
-		return Exit(Partly, fmt.Errorf("%d differences must be fixed by a person", len(left)))
-	}
-	return nil
+	}),
+		exitIf(len(unlisted) > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)),
+		exitIf(len(left) > 0, Partly, "%d differences must be fixed by a person", len(left)))
 }
 
 func printFindings(w io.Writer, prefix string, findings []kafka.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, f.Topic, f.What, f.Fix)
 	}
+}
+
+func newTopicsPlan(c *common, wait *time.Duration) *cobra.Command {
+	var delay string
+	cmd := &cobra.Command{
+		Use:   "plan [--delay DELAY]",
+		Short: "Show what topics apply would do, or with --delay which buckets a record passes through",
+		Long: `Show how the topics differ from topics.yaml, and what topics apply would do about it.
+Nothing is changed.
+
+With --delay, show which buckets a record of that delay passes through before it
+reaches the close topic, if nothing is late. No server is asked.`,
+		Example: "  orderclose topics plan\n  orderclose topics plan --delay 26h",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("delay") {
+				return c.planDelay(delay)
+			}
+			return c.planTopics(cmd.Context(), *wait)
+		},
+	}
+	cmd.Flags().StringVar(&delay, "delay", "", "a delay such as 26h or 30d")
+	return cmd
+}
+
+func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
+	cfg, p, err := c.compareTopics(ctx, wait)
+	if err != nil {
+		return err
+	}
+	n := p.Unlisted(cfg)
+	return cmp.Or(c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }),
+		exitIf(n > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml", n))
+}
+
+func printTopicsPlan(w io.Writer, p ops.TopicsPlan) {
+	if len(p.Would)+len(p.Left) == 0 {
+		fmt.Fprintf(w, "all %d topics match topics.yaml: topics apply has nothing to do\n", p.Topics)
+	}
+	printFindings(w, "would fix\t", p.Would)
+	printFindings(w, "left to you\t", p.Left)
+	fmt.Fprintf(w, "a record of a delay up to %s is appended at most %d times, the last time to the close topic\n", p.MaxDelay, p.AppendsAtMost)
+	if len(p.Would) > 0 {
+		fmt.Fprintln(w, "nothing was changed. To do it: orderclose topics apply")
+	}
+}
+
+func (c *common) planDelay(delay string) error {
+	d, err := parseDuration("--delay", delay, "26h or 30d")
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	cfg, err := config.Load(c.config)
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	if d > cfg.MaxDelay {
+		return Exit(Usage, fmt.Errorf("--delay %s is longer than delays.max in %s, %s: such an order is refused",
+			delay, c.config, config.FormatDuration(cfg.MaxDelay)))
+	}
+	p := ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, d)
+	return c.print(p, func(w io.Writer) { printDelayPlan(w, p) })
+}
+
+func printDelayPlan(w io.Writer, p ops.DelayPlan) {
+	way := make([]string, len(p.Hops))
+	for i, h := range p.Hops {
+		way[i] = h.Bucket
+		if h.Times > 1 {
+			way[i] += fmt.Sprintf(" x%d", h.Times)
+		}
+	}
+	fmt.Fprintf(w, "%s goes through %s\n\n", p.Delay, strings.Join(way, ", "))
+	fmt.Fprintln(w, "topic\tappends")
+	for _, h := range p.Hops {
+		fmt.Fprintf(w, "%s\t%d\n", h.Topic, h.Times)
+	}
+	fmt.Fprintf(w, "%s\t1\n", p.Close)
+	fmt.Fprintf(w, "all\t%d, the one to the close topic included\n", p.Appends)
 }

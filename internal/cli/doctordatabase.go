@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// checkDatabase makes the checks that need the database. It also returns the offset of the
+// database's clock; measured is false if the offset is unknown.
+func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time.Duration, measured bool) {
+	if s.Store == nil {
+		if s.found.Unknown("orders") {
+			return []checkup{notChecked("database")}, 0, false
+		}
+		return []checkup{skipped("database", config.EnvDSN+" is not set")}, 0, false
+	}
+	ping := s.check(ctx, "database", func(ctx context.Context, check string) checkup {
+		name := cmp.Or(s.Store.Database(), "the database")
+		if err := s.Store.Ping(ctx); err != nil {
+			return finding(check, fmt.Sprintf("%s: %v", name, err), "see the runbook, The database is down or slow")
+		}
+		return passed(check, "%s answers, and its session keeps UTC", name)
+	})
+	if !ping.OK {
+		return []checkup{ping}, 0, false
+	}
+	all = append(all, ping, s.check(ctx, "schema", func(ctx context.Context, check string) checkup {
+		v, err := s.Store.Schema(ctx)
+		err = cmp.Or(err, s.Store.Migrated(ctx))
+		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
+			return finding(check, err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
+		} else if err != nil {
+			return finding(check, err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
+		}
+		return passed(check, "%s", schemaIs(v))
+	}))
+	all = append(all, s.checkTables(ctx)...)
+	const writes = "writes to the database"
+	fit := checkupsError(all) == nil
+	if fit && s.cfg != nil && s.cfg.Orders != nil {
+		all = append(all, s.check(ctx, "due times of orders", s.checkOrders))
+	}
+	if fit {
+		all = append(all, s.check(ctx, "times of orders", s.checkTimes), s.check(ctx, writes, s.checkWritable, "closer.kind"))
+	} else {
+		all = append(all, skipped(writes, "fix schema and tables first"))
+	}
+	return append(all, s.check(ctx, "clock of the database", func(ctx context.Context, check string) checkup {
+		var err error
+		if offset, err = databaseOffset(ctx, s.Store.Now); err != nil {
+			return finding(check, err.Error(), "see the runbook, The database is down or slow")
+		}
+		measured = true
+		return clockCheckup(check, offset)
+	})), offset, measured
+}
+
+// checkTables compares the orders' tables with the mapping. Each problem is a finding.
+func (s *session) checkTables(ctx context.Context) []checkup {
+	const check = "tables of orders"
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	err := s.Store.CheckMapping(ctx)
+	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
+		all := make([]checkup, len(wrong.Problems))
+		for i, p := range wrong.Problems {
+			fix := p.How()
+			p.Accept, p.Fix = "", "docs/mapping.md has every key"
+			all[i] = finding(check, p.Error(), fix)
+		}
+		return all
+	}
+	notes, noteErr := s.Store.MappingHints(ctx)
+	if err = cmp.Or(err, noteErr); err != nil {
+		return []checkup{finding(check, err.Error(), "see the runbook, The database is down or slow")}
+	}
+	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
+}
+
+// checkWritable tries the writes of a close in a transaction that is rolled back.
+func (s *session) checkWritable(ctx context.Context, check string) checkup {
+	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP {
+		return skipped(check, "orders are closed by a service over HTTP")
+	}
+	if err := s.Store.Writable(ctx); err != nil {
+		return finding(check, err.Error(), "see the runbook, The database takes no writes")
+	}
+	return passed(check, "the writes of a close succeed")
+}
+
+// databaseOffset returns the smallest possible offset of a clock from that of this machine,
+// measured by the fastest of three answers.
+func databaseOffset(ctx context.Context, now func(context.Context) (time.Time, error)) (offset time.Duration, err error) {
+	best := time.Duration(-1)
+	for range 3 {
+		sent := time.Now()
+		at, err := now(ctx)
+		answered := time.Now()
+		if err != nil {
+			return 0, err
+		}
+		if trip := answered.Sub(sent); best < 0 || trip < best {
+			best, offset = trip, leastOffset(sent, answered, at)
+		}
+	}
+	return offset, nil
+}
+
+// leastOffset returns the smallest possible offset of a clock that showed at, cut to milliseconds,
+// at some time between sent and answered. It is a pure function.
+func leastOffset(sent, answered, at time.Time) time.Duration {
+	switch most := at.Add(time.Millisecond); {
+	case at.After(answered):
+		return at.Sub(answered)
+	case most.Before(sent):
+		return most.Sub(sent)
+	}
+	return 0
+}
+
+const (
+	// timesSample is how many unpaid orders checkTimes reads, and timesBefore how long before the
+	// present their due times begin: as long as two time zones are apart at most.
+	timesSample = 1000
+	timesBefore = 14 * time.Hour
+	timesAfter  = 366 * 24 * time.Hour
+)
+
+// checkTimes looks for orders whose times can only come from a wrong time zone. It reads the sweep's
+// index, and only a sample.
+func (s *session) checkTimes(ctx context.Context, check string) checkup {
+	now, err := s.Store.Now(ctx)
+	var orders []orderclose.Order
+	if err == nil {
+		orders, err = s.Store.DueBetween(ctx, now.Add(-timesBefore), now.Add(timesAfter), orderclose.Order{}, timesSample)
+	}
+	if err != nil {
+		return finding(check, err.Error(), "see the runbook, The database is down or slow")
+	}
+	for _, o := range orders {
+		why := ""
+		switch {
+		case o.CreatedAt.After(now.Add(time.Minute)):
+			why = "is created in the future"
+		case o.CreatedAt.After(o.Due):
+			why = "is due before it was created"
+		default:
+			continue
+		}
+		return finding(check, fmt.Sprintf("order %q %s: created %s, due %s, now %s", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now)),
+			"see the runbook, Due times differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
+	}
+	return passed(check, "%d unpaid orders were read; none is created in the future, or due before it was created", len(orders))
+}
