@@ -82,10 +82,10 @@ type AuditSummary struct {
 
 // audit is one run.
 type audit struct {
-	o     AuditOptions
-	rules store.AuditRules
-	sum   AuditSummary
-	kafka kafkaState
+	o      AuditOptions
+	common facts // of all orders
+	sum    AuditSummary
+	kafka  kafkaState
 	dueWalk
 }
 
@@ -104,7 +104,7 @@ type audit struct {
 // AuditSummary.Unlisted names the status.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
-	a := &audit{o: o, rules: o.Store.AuditRules(), dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: AuditSummary{
+	a := &audit{o: o, dueWalk: dueWalk{from: o.From, to: o.To, show: o.Progress}, sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
 		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
 	}}
@@ -117,6 +117,7 @@ func (a *audit) run(ctx context.Context) (err error) {
 	if a.sum.At, err = a.begin(ctx, a.o.Store); err != nil {
 		return err
 	}
+	a.common = facts{rules: a.o.Store.AuditRules(), receipts: a.o.Receipts, now: a.sum.At, bound: a.o.Bound}
 	if err := a.readKafka(ctx); err != nil {
 		return err
 	}

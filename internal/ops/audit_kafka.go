@@ -23,8 +23,6 @@ const (
 	// maxLetters bounds how many orders and events with a pending dead letter are kept in memory.
 	// The orders beyond it are checked as if they had no dead letter.
 	maxLetters = 100_000
-	// outboxOfEvents is the source topic of dead letters that the dispatcher makes of events.
-	outboxOfEvents = "outbox_events"
 )
 
 // AuditLog reads Kafka. internal/kafka.Cluster implements it.
@@ -35,9 +33,7 @@ type AuditLog interface {
 
 // kafkaState is what Kafka and the outbox contain.
 type kafkaState struct {
-	events     *hashes // ids of events; nil: not known
-	eventsFrom time.Time
-	eventsTo   time.Time
+	events *hashes // ids of events; nil: not known
 
 	records     *hashes // ids of orders whose record reached the close topic; nil: not known
 	recordsFrom time.Time
@@ -69,14 +65,14 @@ func (a *audit) readKafka(ctx context.Context) error {
 				return
 			}
 			// The id of an event contains its type, so the id of another type matches no order.
-			if id, _, err := orderclose.DecodeClosed(m.Value, a.rules.Event); err == nil || errors.Is(err, orderclose.ErrOtherEvent) {
+			if id, _, err := orderclose.DecodeClosed(m.Value, a.common.rules.Event); err == nil || errors.Is(err, orderclose.ErrOtherEvent) {
 				events.add(id)
 			}
 		})
 		notRead(a.o.EventsTopic, err)
 		if a.sum.EventsRead = n; err == nil {
 			events.seal()
-			a.kafka.events, a.kafka.eventsFrom, a.kafka.eventsTo = events, from, a.sum.At.Add(-settling)
+			a.kafka.events, a.common.eventsFrom, a.common.eventsTo = events, from, a.sum.At.Add(-settling)
 		}
 	}
 	records := newHashes()
@@ -96,7 +92,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 }
 
 func (a *audit) eventID(orderID string) string {
-	return orderclose.OrderClosed{Type: a.rules.Event, OrderID: orderID}.ID()
+	return orderclose.OrderClosed{Type: a.common.rules.Event, OrderID: orderID}.ID()
 }
 
 // read passes the records of a topic to each, from the beginning of the window to the
@@ -153,7 +149,7 @@ func (a *audit) readLetters(ctx context.Context) error {
 		for _, l := range letters {
 			switch known := len(a.kafka.letters)+len(a.kafka.eventLetters) < maxLetters; {
 			case l.Resolution != "" || l.Source.Topic == a.o.EventsTopic || !known:
-			case l.Source.Topic == outboxOfEvents:
+			case l.Source.Topic == deadletters.OutboxOfEvents:
 				a.kafka.eventLetters[l.Key] = l.At.String()
 			default:
 				a.kafka.letters[l.Key] = l.At.String()
@@ -165,14 +161,9 @@ func (a *audit) readLetters(ctx context.Context) error {
 
 // facts returns the facts that an order is judged by.
 func (a *audit) facts(r store.AuditRow) facts {
-	f := facts{
-		rules: a.rules, receipts: a.o.Receipts, now: a.sum.At, bound: a.o.Bound,
-		letter: a.kafka.letters[r.ID], eventLetter: a.kafka.eventLetters[r.ID],
-	}
-	if a.kafka.events != nil {
-		f.eventsFrom, f.eventsTo = a.kafka.eventsFrom, a.kafka.eventsTo
-		f.event = r.Receipt != nil && a.kafka.events.has(a.eventID(r.ID))
-	}
+	f := a.common
+	f.letter, f.eventLetter = a.kafka.letters[r.ID], a.kafka.eventLetters[r.ID]
+	f.event = a.kafka.events != nil && r.Receipt != nil && a.kafka.events.has(a.eventID(r.ID))
 	return f
 }
 

@@ -20,16 +20,12 @@ const minIdle = 24 * time.Hour
 // CheckRemovals refuses a configuration in which a bucket is missing whose topic is in use.
 func CheckRemovals(ctx context.Context, k *kafka.Cluster, running, next *config.Config, now time.Time) error {
 	for _, b := range config.Removed(running.Buckets, next.Buckets) {
+		var use string
 		there, err := k.Exists(ctx, b.Topic)
-		if err != nil {
-			return fmt.Errorf("bucket %s: check whether it may be removed: %w", config.FormatDuration(b.Length), err)
-		}
-		if !there {
-			continue
-		}
-		use, err := inUse(ctx, k, running.RelayGroup(b), b, now)
-		if AccessDenied(err) {
-			continue
+		if there && err == nil {
+			if use, err = inUse(ctx, k, running.RelayGroup(b), b, now); AccessDenied(err) {
+				continue
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("bucket %s: check whether it may be removed: %w", config.FormatDuration(b.Length), err)

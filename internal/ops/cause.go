@@ -28,7 +28,7 @@ type Schedules interface {
 	PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error)
 }
 
-// InvestigatorOptions configure an Investigator. A source that is nil is skipped.
+// InvestigatorOptions configure an Investigator. Without a Log or Schedules, that source is skipped.
 type InvestigatorOptions struct {
 	Log HistoryLog
 	// Topics returns the topics in which records of orders wait, and the dead-letter
@@ -36,7 +36,7 @@ type InvestigatorOptions struct {
 	// since buckets come and go.
 	Topics    func(ctx context.Context) ([]HistoryTopic, error)
 	Schedules Schedules
-	// Clock returns the time by which release times are judged; default time.Now.
+	// Clock returns the time by which release times are judged. It must be set.
 	Clock func(ctx context.Context) (time.Time, error)
 	// MaxRecords is how many offsets of all topics together one sweep may read. With 0 it reads
 	// no record.
@@ -56,9 +56,6 @@ type Investigator struct{ o InvestigatorOptions }
 
 // NewInvestigator returns an Investigator.
 func NewInvestigator(o InvestigatorOptions) *Investigator {
-	if o.Clock == nil {
-		o.Clock = func(context.Context) (time.Time, error) { return time.Now(), nil }
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

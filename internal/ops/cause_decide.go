@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -25,15 +26,9 @@ func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 	if e.row > 0 {
 		return compensator.Unpublished, fmt.Sprintf("outbox_schedules row %d", e.row)
 	}
-	best := -1
-	for i, s := range e.matches {
-		if best < 0 || rank(causeOf(s, now)) < rank(causeOf(e.matches[best], now)) {
-			best = i
-		}
-	}
 	switch {
-	case best >= 0:
-		s := e.matches[best]
+	case len(e.matches) > 0:
+		s := slices.MinFunc(e.matches, func(a, b match) int { return precedence[causeOf(a, now)] - precedence[causeOf(b, now)] })
 		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic.Topic, s.Partition, s.Offset)
 	case e.notRead != "":
 		return compensator.Unknown, e.notRead
@@ -63,8 +58,6 @@ var precedence = map[compensator.Cause]int{
 	compensator.CloserBehind: 0, compensator.RelayBehind: 1, compensator.Retrying: 2,
 	compensator.DeadLettered: 3, compensator.LaterRelease: 4,
 }
-
-func rank(c compensator.Cause) int { return precedence[c] }
 
 // FixCommand returns the command that fixes a cause for all its orders, or that shows more.
 func FixCommand(c compensator.Cause) string {

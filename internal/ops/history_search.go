@@ -140,20 +140,13 @@ func (x *recordSearch) readIndexed(ctx context.Context, p *searchedPartition, in
 	}
 	for _, offset := range offsets {
 		if offset >= p.floor {
-			if _, err := x.read(ctx, little{x.log}, p, kafka.Span{Partition: p.number, First: offset, End: offset + 1}); err != nil {
+			if _, err := x.read(ctx, deadletters.Little{Log: x.log}, p, kafka.Span{Partition: p.number, First: offset, End: offset + 1}); err != nil {
 				return err
 			}
 		}
 	}
 	p.floor = max(p.floor, next)
 	return nil
-}
-
-// little reads with small fetches.
-type little struct{ log HistoryLog }
-
-func (l little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.log.ReadLittle(ctx, at)
 }
 
 // ScanRecords reads a span and calls each with its records. read is the offset after the last one

@@ -10,16 +10,13 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-const (
-	// sendTimeout bounds all attempts to append one batch: a person waits for the command.
-	sendTimeout = 30 * time.Second
-	// replayChunk bounds how many records are sent before the progress may be kept, and how many
-	// orders the database is asked about at once.
-	replayChunk = 500
-)
+// replayChunk bounds how many records are sent before the progress may be kept, and how many
+// orders the database is asked about at once.
+const replayChunk = 500
 
 // ReplayLog is what a replay needs of Kafka. Cluster of internal/kafka implements it.
 type ReplayLog interface {
@@ -188,7 +185,9 @@ func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
 				return err
 			}
 			done = chunk[len(chunk)-1].Offset + 1
-			run.progress.keepSometimes(ctx, span.Partition, done)
+			if time.Since(run.progress.kept) >= keepEvery {
+				run.progress.keep(ctx, span.Partition, done)
+			}
 			if run.o.Progress != nil {
 				run.o.Progress(run.r.handled())
 			}
@@ -223,25 +222,10 @@ func (run *replayRun) sendChunk(ctx context.Context, partition int, chunk []wire
 		return err
 	}
 	for target, records := range grouped {
-		n, err := sendAll(ctx, run.send, run.r.Into, target, records)
+		n, err := deadletters.AppendAll(ctx, run.send, run.r.Into, target, records)
 		if run.r.Sent += n; err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// sendAll appends the records to a partition and returns how many were acked.
-func sendAll(ctx context.Context, send wire.AppendFunc, topic string, partition int, records []wire.RawRecord) (sent int, err error) {
-	for len(records) > 0 {
-		n := wire.Fitting(records)
-		sending, cancel := context.WithTimeout(ctx, sendTimeout)
-		_, err := send(sending, topic, partition, records[:n])
-		cancel()
-		if err != nil {
-			return sent, err
-		}
-		sent, records = sent+n, records[n:]
-	}
-	return sent, nil
 }

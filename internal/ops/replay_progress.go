@@ -83,13 +83,6 @@ type replayProgress struct {
 	notKept      string
 }
 
-// keepSometimes keeps the progress if it was not kept for keepEvery.
-func (p *replayProgress) keepSometimes(ctx context.Context, partition int, offset int64) {
-	if time.Since(p.kept) >= keepEvery {
-		p.keep(ctx, partition, offset)
-	}
-}
-
 // keep keeps that the records below the offset are handled, also if the context has ended.
 func (p *replayProgress) keep(ctx context.Context, partition int, offset int64) {
 	if p.group == "" {

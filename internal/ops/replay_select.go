@@ -68,9 +68,7 @@ type selection struct {
 type selectedRecord struct {
 	message  wire.Message
 	request  orderclose.CloseRequest // as the closer makes it of the record
-	category string
-	// uncategorized says that the record has no category, and categories are selected.
-	uncategorized bool
+	category string                  // empty: the record has none
 }
 
 // selectFrom selects records of one partition. It skips replays: a replay in the close topic comes
@@ -94,7 +92,6 @@ func (s *replaySelector) selectFrom(ctx context.Context, partition int, records 
 		case len(s.categories) > 0 && r.category != "" && !slices.Contains(s.categories, r.category):
 			found.unselected++
 		default:
-			r.uncategorized = len(s.categories) > 0 && r.category == ""
 			found.records = append(found.records, r)
 		}
 	}
@@ -119,13 +116,13 @@ func readForReplay(raw wire.RawRecord) (selectedRecord, bool) {
 // resolve asks the database for the categories of the orders whose records have none, and removes
 // the records of other categories. An order that the database does not have is in no category.
 func (s *replaySelector) resolve(ctx context.Context, partition int, found *selection) error {
-	first := slices.IndexFunc(found.records, func(r selectedRecord) bool { return r.uncategorized })
-	if first < 0 {
+	first := slices.IndexFunc(found.records, func(r selectedRecord) bool { return r.category == "" })
+	if first < 0 || len(s.categories) == 0 {
 		return nil
 	}
 	var asked []orderclose.CloseRequest
 	for _, r := range found.records[first:] {
-		if r.uncategorized {
+		if r.category == "" {
 			asked = append(asked, r.request)
 		}
 	}
@@ -143,7 +140,7 @@ func (s *replaySelector) resolve(ctx context.Context, partition int, found *sele
 	}
 	before := len(found.records)
 	found.records = slices.DeleteFunc(found.records, func(r selectedRecord) bool {
-		return r.uncategorized && !slices.Contains(s.categories, known[r.request.OrderID])
+		return r.category == "" && !slices.Contains(s.categories, known[r.request.OrderID])
 	})
 	found.unselected += before - len(found.records)
 	return nil

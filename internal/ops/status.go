@@ -102,13 +102,14 @@ func ReadStatus(ctx context.Context, log StatusLog, targets []TopicGroup, now fu
 	each(len(targets), func(i int) {
 		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
 	})
-	all := findBounds(ctx, log, r.Topics, targets, groups, now())
+	answers := askOffsets(ctx, log, r.Topics, targets, groups, now())
 	for i, target := range targets {
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
-			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), all[i][p]}
+			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), answers[2*p], answers[2*p+1]}
 			t.Partitions[p] = in.inspect(ctx, now)
 		})
+		answers = answers[2*len(t.Partitions):]
 		for _, p := range t.Partitions {
 			t.Waiting += p.Waiting
 			t.Window += p.Window
@@ -132,12 +133,12 @@ func each(n int, f func(i int)) {
 
 func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
 	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0}
-	n, err := log.Partitions(ctx, target.Topic)
 	var commits []kafka.Commit
+	var group kafka.Group
+	n, err := log.Partitions(ctx, target.Topic)
 	if err == nil {
 		commits, err = log.Commits(ctx, target.Group, target.Topic, n)
 	}
-	var group kafka.Group
 	if err == nil {
 		group, err = log.Group(ctx, target.Group, target.Topic)
 	}
@@ -150,16 +151,10 @@ func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicS
 	return t, commits, group
 }
 
-// bounds are the answers about the offsets of a partition.
-type bounds struct {
-	log kafka.OffsetAnswer // the start and the end of the log
-	// unread is the first offset that the owner has not read yet. It is empty unless holdsSome.
-	unread kafka.OffsetAnswer
-}
-
-// findBounds returns the bounds of all partitions of all topics.
-func findBounds(ctx context.Context, log StatusLog, topics []TopicStatus, targets []TopicGroup, groups []kafka.Group, now time.Time) [][]bounds {
-	var queries []kafka.OffsetQuery // two for each partition
+// askOffsets returns two answers for each partition of each topic: the start and the end of the log, and
+// the first offset that the owner has not read yet, which is empty unless holdsSome.
+func askOffsets(ctx context.Context, log StatusLog, topics []TopicStatus, targets []TopicGroup, groups []kafka.Group, now time.Time) []kafka.OffsetAnswer {
+	var queries []kafka.OffsetQuery
 	for i, target := range targets {
 		for p := range topics[i].Partitions {
 			unread := kafka.OffsetQuery{Topic: target.Topic, Partition: p}
@@ -169,15 +164,7 @@ func findBounds(ctx context.Context, log StatusLog, topics []TopicStatus, target
 			queries = append(queries, kafka.OffsetQuery{Topic: target.Topic, Partition: p, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}, unread)
 		}
 	}
-	answers := log.Offsets(ctx, queries)
-	all := make([][]bounds, len(targets))
-	for i := range targets {
-		for range topics[i].Partitions {
-			all[i] = append(all[i], bounds{answers[0], answers[1]})
-			answers = answers[2:]
-		}
-	}
-	return all
+	return log.Offsets(ctx, queries)
 }
 
 // holdsSome reports whether the owner holds only those records in memory that leave soon.
@@ -192,7 +179,8 @@ type inspection struct {
 	partition int
 	commit    kafka.Commit
 	owner     *kafka.Member // nil: none
-	bounds    bounds
+	bounds    kafka.OffsetAnswer
+	unread    kafka.OffsetAnswer
 }
 
 // inspect returns the state of the partition. It reads the head, and searches behind it.
@@ -201,11 +189,11 @@ func (in *inspection) inspect(ctx context.Context, now func() time.Time) Partiti
 	if in.commit.Offset >= 0 {
 		p.Committed = &in.commit.Offset
 	}
-	if in.bounds.log.Err != nil {
-		p.Problem = in.bounds.log.Err.Error()
+	if in.bounds.Err != nil {
+		p.Problem = in.bounds.Err.Error()
 		return p
 	}
-	p.LogStart, p.End = in.bounds.log.Offsets[0], in.bounds.log.Offsets[1]
+	p.LogStart, p.End = in.bounds.Offsets[0], in.bounds.Offsets[1]
 	p.Problem = missingOffsets(in.commit, p.LogStart, p.End)
 	first := kafka.FirstWaiting(in.commit, p.LogStart, p.End)
 	if p.Waiting = kafka.Waiting(in.commit, p.LogStart, p.End); p.Waiting == 0 {
@@ -263,11 +251,11 @@ func (in *inspection) setWindow(p *PartitionStatus) {
 	}
 	below := p.End
 	if in.holdsSome(in.owner) {
-		if in.bounds.unread.Err != nil {
-			p.Problem = in.bounds.unread.Err.Error()
+		if in.unread.Err != nil {
+			p.Problem = in.unread.Err.Error()
 			return
 		}
-		below = in.bounds.unread.Offsets[0]
+		below = in.unread.Offsets[0]
 	}
 	p.Window = kafka.WaitingBelow(in.commit, p.LogStart, p.End, below)
 }

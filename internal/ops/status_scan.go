@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -72,12 +73,7 @@ func laterDue(due time.Time, m *wire.Message) time.Time {
 
 // open reports whether an offset is in one of the gaps. It is a pure function.
 func open(gaps []wire.Run, offset int64) bool {
-	for _, g := range gaps {
-		if g.First <= offset && offset < g.End {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(gaps, func(g wire.Run) bool { return g.First <= offset && offset < g.End })
 }
 
 // spread returns a few offsets between at and end, evenly spaced. It is a pure function.

@@ -19,12 +19,13 @@ type Rules struct {
 	Unchanged map[string]string
 }
 
-// outboxOfEvents is the source of an event that could not be published: the table of its row.
-const outboxOfEvents = "outbox_events"
+// OutboxOfEvents is the source topic of dead letters that the dispatcher makes of events that could not
+// be published: the table of their rows.
+const OutboxOfEvents = "outbox_events"
 
 // RulesFor returns the rules for these buckets, replay topic and topic of events.
 func RulesFor(buckets orderclose.Buckets, replay, events string) Rules {
-	return Rules{Buckets: buckets, Replay: replay, Unchanged: map[string]string{events: events, outboxOfEvents: events}}
+	return Rules{Buckets: buckets, Replay: replay, Unchanged: map[string]string{events: events, OutboxOfEvents: events}}
 }
 
 // decide returns the topic and the record to send for a dead letter at this moment. If the

@@ -22,17 +22,22 @@ type FollowedLog interface {
 	ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
-// little reads with small fetches.
-type little struct{ log FollowedLog }
+// Little is a kafka.LogReader with small fetches: those of ReadLittle.
+type Little struct {
+	Log interface {
+		ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	}
+}
 
-func (l little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.log.ReadLittle(ctx, at)
+// Read implements kafka.LogReader.
+func (l Little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	return l.Log.ReadLittle(ctx, at)
 }
 
 // readOne returns the record at an offset, or nil if retention has deleted it.
 func readOne(ctx context.Context, log FollowedLog, topic string, at Position) (found *wire.Message, err error) {
 	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
-	_, err = kafka.Scan(ctx, little{log}, topic, span, func(f wire.Fetched) error {
+	_, err = kafka.Scan(ctx, Little{log}, topic, span, func(f wire.Fetched) error {
 		for _, m := range messages(f.Records) {
 			if m.Offset == at.Offset {
 				found = &m

@@ -111,10 +111,8 @@ func (x *Index) Pending() map[string]int {
 func (x *Index) Oldest(partition int) (at Position, ok bool) {
 	at = Position{partition, math.MaxInt64}
 	for _, partitions := range x.pending {
-		if set := partitions[partition]; set != nil {
-			if offset, some := set.smallest(); some && offset < at.Offset {
-				at.Offset, ok = offset, true
-			}
+		if set := partitions[partition]; set != nil && set.n > 0 {
+			at.Offset, ok = min(at.Offset, set.smallest()), true
 		}
 	}
 	return at, ok

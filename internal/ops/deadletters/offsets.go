@@ -1,6 +1,10 @@
 package deadletters
 
-import "math/bits"
+import (
+	"maps"
+	"math/bits"
+	"slices"
+)
 
 // pageBits is how many offsets a page of a set covers, in half a kilobyte. A million
 // offsets of a log take 130 KB in each set.
@@ -68,23 +72,11 @@ func (s *offsets) removeBelow(offset int64) (removed int) {
 	return removed
 }
 
-// smallest returns the smallest offset; ok is false if the set is empty.
-func (s *offsets) smallest() (offset int64, ok bool) {
-	first := int64(-1)
-	for number := range s.pages {
-		if first < 0 || number < first {
-			first = number
-		}
-	}
-	if first < 0 {
-		return 0, false
-	}
-	for word, b := range s.pages[first] {
-		if b != 0 {
-			return first*pageBits + int64(word*64+bits.TrailingZeros64(b)), true
-		}
-	}
-	return 0, false // not reached: empty pages are deleted
+// smallest returns the smallest offset of a set that is not empty.
+func (s *offsets) smallest() int64 {
+	first := slices.Min(slices.Collect(maps.Keys(s.pages))) // empty pages are deleted
+	word := slices.IndexFunc(s.pages[first][:], func(b uint64) bool { return b != 0 })
+	return first*pageBits + int64(word*64+bits.TrailingZeros64(s.pages[first][word]))
 }
 
 func at(offset int64) (word int, bit uint64) {

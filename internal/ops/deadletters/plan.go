@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -138,8 +139,5 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 }
 
 func comparePositions(a, b Position) int {
-	if a.Partition != b.Partition {
-		return a.Partition - b.Partition
-	}
-	return int(min(max(a.Offset-b.Offset, -1), 1))
+	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 }

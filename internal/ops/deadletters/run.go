@@ -7,11 +7,32 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // sendTimeout bounds all attempts of one append: a person waits for the command.
 const sendTimeout = 30 * time.Second
+
+// finishTime is how long resolutions may still be written after the context has ended: half of the 10 s
+// in which a process must stop.
+const finishTime = 5 * time.Second
+
+// AppendAll appends the records to a partition, in as few requests as they fit into, each within 30 s,
+// and returns how many were acked. It stops at the first error, which is that of send.
+func AppendAll(ctx context.Context, send wire.AppendFunc, topic string, partition int, records []wire.RawRecord) (acked int, err error) {
+	for len(records) > 0 {
+		n := wire.Fitting(records)
+		sending, cancel := context.WithTimeout(ctx, sendTimeout)
+		_, err := send(sending, topic, partition, records[:n])
+		cancel()
+		if err != nil {
+			return acked, err
+		}
+		acked, records = acked+n, records[n:]
+	}
+	return acked, nil
+}
 
 // Result is what a redrive or a discard did.
 type Result struct {
@@ -112,7 +133,7 @@ func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Le
 	for i, m := range moves {
 		records[i] = m.record
 	}
-	switch err := r.append(ctx, to, records); {
+	switch _, err := AppendAll(ctx, r.send, to.topic, to.partition, records); {
 	case err == nil:
 		for _, m := range moves {
 			sent = append(sent, m.letter)
@@ -132,34 +153,21 @@ func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Le
 	return append(sent, rest...), err
 }
 
-// resolution appends the resolutions of dead letters, each to the partition of its dead letter.
+// resolution appends the resolutions of dead letters, each to the partition of its dead letter. It
+// goes on for finishTime after ctx is canceled, because their records were acked already.
 func (r *run) resolution(ctx context.Context, letters []Letter) error {
 	resolutions := map[int][]wire.RawRecord{}
 	for _, l := range letters {
 		m := wire.Resolution{Partition: l.At.Partition, Offset: l.At.Offset, How: r.o.How}.Encode(l.Record.Key)
 		resolutions[l.At.Partition] = append(resolutions[l.At.Partition], m.Raw())
 	}
+	finishing, stop := retry.WithFinishTime(ctx, finishTime)
+	defer stop()
 	for p, all := range resolutions {
-		for len(all) > 0 {
-			n := wire.Fitting(all)
-			if err := r.append(ctx, destination{r.Name, p}, all[:n]); err != nil {
-				return fmt.Errorf("write resolutions of %d dead letters, %s, after they were handled: %w", len(all), r.o.How, err)
-			}
-			r.result.Done += n
-			all = all[n:]
+		n, err := AppendAll(finishing, r.send, r.Name, p, all)
+		if r.result.Done += n; err != nil {
+			return fmt.Errorf("write resolutions of %d dead letters, %s, after they were handled: %w", len(all)-n, r.o.How, err)
 		}
 	}
 	return nil
-}
-
-// append appends within sendTimeout. Resolutions are appended even if ctx is canceled, because
-// their records were acked already.
-func (r *run) append(ctx context.Context, to destination, records []wire.RawRecord) error {
-	if to.topic == r.Name {
-		ctx = context.WithoutCancel(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
-	_, err := r.send(ctx, to.topic, to.partition, records)
-	return err
 }

@@ -3,6 +3,7 @@ package deadletters
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -46,11 +47,7 @@ func (f Filter) match(l Letter) bool {
 			return false
 		}
 	}
-	named := len(f.Positions) == 0
-	for _, p := range f.Positions {
-		named = named || p == l.At
-	}
-	return named && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
+	return (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
 		(f.Source == "" || f.Source == l.Source.Topic) && (f.Order == "" || f.Order == l.Key) &&
 		(f.Since.IsZero() || !l.AppendedAt.Before(f.Since)) && (f.Until.IsZero() || l.AppendedAt.Before(f.Until))
 }
