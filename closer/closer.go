@@ -72,10 +72,12 @@ type Store interface {
 	// order before it is due, by the store's own data and clock. It returns one outcome for
 	// each request, in the order of the requests. An order may be requested several times, in
 	// one call and in later calls: closing it again must change nothing. CloseOrders is called
-	// concurrently. Its context ends after 2 minutes; after 10 s in the search for an order on which a call
-	// had no answer, and for such an order alone. The call must then return within 10 s
-	// (Options.OnHang), and its error counts as ErrUnavailable. A panic is an error of an order of the
-	// batch.
+	// concurrently.
+	//
+	// The context of a call ends after 2 minutes. The call must then return within 10 s
+	// (Options.OnHang), and its error counts as ErrUnavailable. The closer then searches the order on
+	// which the store waits: in this search, and in later calls for this order, the context ends after
+	// 10 s. A panic is an error of an order of the batch.
 	//
 	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
 	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is

@@ -18,8 +18,8 @@ const (
 	// storeTimeout limits one call of the store: eight times the read timeout of one database
 	// statement. A call that ignores the end of its context counts as hanging.
 	storeTimeout = 2 * time.Minute
-	// shortTimeout limits the calls that search for the order without an answer, and those for an order
-	// that had none before.
+	// After a call without an answer the closer searches the order on which the store waits.
+	// shortTimeout limits the calls of this search, and later calls for an order that it found.
 	shortTimeout = 10 * time.Second
 	// beatEvery is how often a loop that waits for the store calls Beat on its pulse.
 	beatEvery = 5 * time.Second

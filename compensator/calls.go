@@ -82,7 +82,8 @@ func (c *calls) catch(what string, f func() error) error {
 	return err
 }
 
-// watched is catch of a call without a context. If the call takes too long, watched calls onHang.
+// watched runs f as catch does. It is for functions of the user that take no context, so they cannot be
+// stopped: if f takes longer than a call that ignores its context may take, watched calls onHang.
 func (c *calls) watched(what string, f func() error) error {
 	hang := time.AfterFunc(callTimeout+stopTimeout, func() { c.onHang(what + " hangs") })
 	defer hang.Stop()

@@ -85,8 +85,8 @@ func closedByServer(err error) bool {
 // a plain "bad connection", cannot all be recognized.
 type utcConnector struct{ driver.Connector }
 
-// connectTimeout limits connecting: the dial, TLS, each answer of the handshake, and the set-up of the
-// session. A pool without a read timeout (Migrate), or of the program's own, has no other limit.
+// connectTimeout limits how long a new connection takes: dial, TLS, handshake, and the settings of the
+// session. Migrate uses connections without a read timeout, so it has no other limit here.
 const connectTimeout = 30 * time.Second
 
 // Connect implements driver.Connector.

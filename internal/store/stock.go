@@ -146,8 +146,8 @@ func (s *Store) withoutOthers(tx *gorm.DB, t *table, asked map[string]bool, line
 	return slices.DeleteFunc(lines, func(l line) bool { return others[l.order] && !asked[l.order] }), nil
 }
 
-// existing calls found with the id of each order that a table has, as the table spells it. It locks
-// nothing.
+// existing searches orders in a table by their ids. For each row that it finds, it calls found with the
+// id as the row spells it. It locks nothing.
 func (s *Store) existing(tx *gorm.DB, t *table, ids []string, found func(id string)) error {
 	for part := range slices.Chunk(ids, maxIn) {
 		err := eachRow(tx, t.exists, []any{s.q.args(part)}, func(rows *sql.Rows) error {
