@@ -40,9 +40,8 @@ type HTTP struct {
 // set a Client whose transport keeps more. It does not follow redirects, which would
 // turn the POST into a GET.
 func NewHTTP(url, token string) *HTTP {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := httpcall.Transport()
 	transport.MaxIdleConnsPerHost = DefaultParallel
-	transport.HTTP2 = httpcall.Pings()
 	return &HTTP{url, token, &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -32,15 +32,9 @@ const (
 // client follows no redirect: a redirect would send the message, and perhaps a secret, to another
 // address.
 var client = &http.Client{
-	Transport:     transport(),
+	Transport:     httpcall.Transport(),
 	Timeout:       sendTimeout,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
-
-func transport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.HTTP2 = httpcall.Pings()
-	return t
 }
 
 // request has the address and the secret of a receiver.
