@@ -40,7 +40,7 @@ var closerMutants = []mutant{
 	{
 		name:  "an order without a verdict is settled",
 		edits: []edit{{"closer/decide.go", "	if o.Verdict == \"\" && o.Err != nil {\n		return decision{action: park,", "	if o.Verdict == \"\" && o.Err != nil {\n		return decision{action: settle,"}},
-		pkg:   "closer", run: "TestCloser_|TestDecide_", says: "0 retried",
+		pkg:   "closer", run: "OrdersThatMakeTheStoreHang", says: "0 retried",
 	},
 	{
 		name:  "a deadline that moved keeps the old counts of failures",
