@@ -18,11 +18,11 @@ serve: ## a shop and the whole pipeline on embedded servers, until Ctrl-C
 	@echo "compiling, the first time for one to two minutes" >&2
 	go run ./cmd/orderclose-dev serve $(ARGS)
 
-test: ## every test, on embedded and on real servers, which it starts and stops
+test: ## every test, on embedded and on real servers, which it starts and stops; RACE=1: with the race detector, twice as long
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
 
 test-ops: ## a game day: cause almost every alert on real servers, and do what the runbook says; about six minutes
-	GAMEDAY=1 REQUIRE_REAL=1 RACE=0 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestGameDay$$' -parallel 8 -v $(ARGS)
+	GAMEDAY=1 REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestGameDay$$' -parallel 8 -v $(ARGS)
 
 # The limit counts neither the installation nor the compiler.
 test-console: ## the web console in a real browser, which it installs: pages, actions, TLS, accessibility; some minutes

@@ -4,14 +4,14 @@
 # stops the servers again. Concurrent runs do not disturb each other.
 #
 # usage: test.sh [go test argument ...]
-#   RACE=0           without the race detector
+#   RACE=1           with the race detector, as CI: about twice as long
 #   REQUIRE_REAL=1   tests fail, not skip, if a server is missing
 #   PACKAGES=...     these packages only; default: ./...
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 cd "$here/../.."
 
 race=()
-if [[ ${RACE:-1} != 0 ]]; then race=(-race -cpu 1); fi
+if [[ ${RACE:-0} != 0 ]]; then race=(-race -cpu 1); fi
 tests=
 
 # finish ends the tests if they still run, and every server, also those that a test
