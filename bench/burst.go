@@ -8,14 +8,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
-
-// burst is the result for records that were all due at the same instant.
-type burst struct {
-	records int
-	last    time.Duration // lateness of the last record
-	early   int
-}
 
 // burstBatch is the number of records in each batch of the burst's source.
 const burstBatch = 50
@@ -47,11 +41,11 @@ func (l *pipeline) burst(ctx context.Context, records int) (burst, error) {
 	if err != nil {
 		return burst{}, err
 	}
-	b := burst{records: records}
+	b := burst{Records: records}
 	for _, r := range got {
-		b.last = max(b.last, r.late)
+		b.Last = max(b.Last, measure.Millis(r.late))
 		if r.late < 0 {
-			b.early++
+			b.Early++
 		}
 	}
 	return b, nil

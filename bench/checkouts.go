@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +21,7 @@ const (
 )
 
 // besides measures checkouts that buy the same SKUs as the orders of a lot, while a
-// crew closes those orders. It returns the sorted durations of the checkouts.
+// crew closes those orders. It returns the durations of the checkouts.
 func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, closed, error) {
 	if err := s.fill(ctx, l); err != nil {
 		return nil, closed{}, err
@@ -42,7 +41,6 @@ func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, clo
 	if len(took) == 0 {
 		return nil, t, fmt.Errorf("closing %d orders was over before a checkout was", l.orders)
 	}
-	slices.Sort(took)
 	return took, t, nil
 }
 

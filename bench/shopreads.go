@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,8 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -50,7 +51,8 @@ var shopSides = []shopSide{
 
 // shopReads is what reads did in one turn.
 type shopReads struct {
-	took    durations // sorted
+	reads   int
+	took    measure.Spread
 	sources map[string]int64
 	selects int64 // queries of the database
 }
@@ -137,21 +139,21 @@ func (b *shopBench) open(ctx context.Context, side shopSide, counts *readCounts,
 
 // awaitFilter breaks the filter that another turn has left, and waits for a new one.
 func (b *shopBench) awaitFilter(ctx context.Context, prefix string) error {
-	if _, err := b.db.ExecContext(ctx, "UPDATE checkout_id_filter SET phase = 'broken', beat = 0 WHERE id = 1"); err != nil {
+	if err := b.exec(ctx, "UPDATE checkout_id_filter SET phase = 'broken', beat = 0 WHERE id = 1"); err != nil {
 		return err
 	}
-	for ctx, cancel := context.WithTimeout(ctx, turnLimit); ; {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	err := process.Await(ctx, func(ctx context.Context) error {
 		var phase string
-		if err := b.db.QueryRowContext(ctx, "SELECT phase FROM checkout_id_filter WHERE id = 1").Scan(&phase); err != nil || phase == "ready" {
-			sleep(ctx, filterSeen)
-			cancel()
-			return err
+		err := b.db.QueryRowContext(ctx, "SELECT phase FROM checkout_id_filter WHERE id = 1").Scan(&phase)
+		if err == nil && phase != "ready" {
+			err = fmt.Errorf("the filter %s is %s", prefix, phase)
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
-			cancel()
-			return fmt.Errorf("the filter %s is not ready after %v: %w", prefix, turnLimit, ctx.Err())
-		}
-	}
+		return err
+	})
+	sleep(ctx, filterSeen)
+	return err
 }
 
 // selects returns how many queries the server has run.
@@ -187,7 +189,7 @@ func (b *shopBench) measure(ctx context.Context, side shopSide, round, rate int,
 	}
 	counts.mu.Lock()
 	defer counts.mu.Unlock()
-	return shopReads{took, counts.sources, after - before}, nil
+	return shopReads{len(took), measure.SpreadOf(took), counts.sources, after - before}, nil
 }
 
 // warmUpReads is how long a turn lasts that does not count.
@@ -195,20 +197,20 @@ func warmUpReads(spell time.Duration) time.Duration { return min(spell, 10*time.
 
 // read reads orders at an even rate. Each read is timed from its planned start: the wait for a worker
 // counts.
-func (b *shopBench) read(ctx context.Context, shops []*checkout.Shop, rate int, spell time.Duration) (durations, error) {
+func (b *shopBench) read(ctx context.Context, shops []*checkout.Shop, rate int, spell time.Duration) ([]time.Duration, error) {
 	type planned struct {
 		number int
 		order  string
 		at     time.Time
 	}
 	var mu sync.Mutex
-	var took durations
+	var took []time.Duration
 	var failed atomic.Pointer[error]
 	var workers sync.WaitGroup
 	queue := make(chan planned, 100_000)
 	for worker := range shopWorkers {
 		workers.Go(func() {
-			var mine durations
+			var mine []time.Duration
 			for p := range queue {
 				shop := shops[worker%len(shops)]
 				if p.number%readsPerChange == 0 {
@@ -248,12 +250,11 @@ func (b *shopBench) read(ctx context.Context, shops []*checkout.Shop, rate int, 
 	if err := failed.Load(); err != nil {
 		return nil, *err
 	}
-	slices.Sort(took)
 	return took, ctx.Err()
 }
 
 // unknown reads ids that no order has, and returns how many queries that took.
-func (b *shopBench) unknown(ctx context.Context, side shopSide) (selects int64, took durations, err error) {
+func (b *shopBench) unknown(ctx context.Context, side shopSide) (selects int64, took []time.Duration, err error) {
 	counts := &readCounts{sources: map[string]int64{}}
 	shops, stop, err := b.open(ctx, side, counts, b.prefix+"unknown:"+side.name+":")
 	defer stop()
@@ -272,6 +273,5 @@ func (b *shopBench) unknown(ctx context.Context, side shopSide) (selects int64, 
 		took = append(took, time.Since(begin))
 	}
 	after, err := b.selects(ctx)
-	slices.Sort(took)
 	return after - before, took, err
 }
