@@ -118,6 +118,15 @@ func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	}
 }
 
+// An example shows what programs outside of this module can write.
+func TestStructure_ExamplesImportNothingInternal(t *testing.T) {
+	for pkg, imported := range imports(t) {
+		if i := slices.IndexFunc(imported, func(i string) bool { return under(i, "internal") }); under(pkg, "examples") && i >= 0 {
+			t.Errorf("%s imports %s", pkg, imported[i])
+		}
+	}
+}
+
 // Who may open the console does not depend on what the console shows.
 func TestStructure_AccessToTheConsoleKnowsTheSettingsOnly(t *testing.T) {
 	all := imports(t)
