@@ -23,11 +23,11 @@
 // the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
-// lateness.go, burst.go and idle.go the measurements; served.go the product's program, which
+// lateness.go and idle.go the measurements; served.go the product's program, which
 // idle.go and console.go watch; report.go the numbers; metadataproxy.go and
 // listener.go the costs of an idle relay.
 // Of closing: shop.go has the database; closers.go the closers; checkouts.go the
-// checkouts beside them; pipelineside.go relay and closer in one process; close.go and
+// checkouts beside them, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements.
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
 // consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -195,62 +195,27 @@ func (b *shopBench) measure(ctx context.Context, side shopSide, round, rate int,
 // warmUpReads is how long a turn lasts that does not count.
 func warmUpReads(spell time.Duration) time.Duration { return min(spell, 10*time.Second) }
 
-// read reads orders at an even rate. Each read is timed from its planned start: the wait for a worker
-// counts.
+// read reads orders at an even rate. Each read is timed from its planned start.
 func (b *shopBench) read(ctx context.Context, shops []*checkout.Shop, rate int, spell time.Duration) ([]time.Duration, error) {
-	type planned struct {
-		number int
-		order  string
-		at     time.Time
-	}
-	var mu sync.Mutex
-	var took []time.Duration
-	var failed atomic.Pointer[error]
-	var workers sync.WaitGroup
-	queue := make(chan planned, 100_000)
-	for worker := range shopWorkers {
-		workers.Go(func() {
-			var mine []time.Duration
-			for p := range queue {
-				shop := shops[worker%len(shops)]
-				if p.number%readsPerChange == 0 {
-					// Any order, so that popular orders go on changing now and then.
-					_, err := shop.Do(ctx, checkout.Request{}, idOf(rand.IntN(b.orders)), checkout.Cancel)
-					if refusal := (*checkout.Refusal)(nil); err != nil && !errors.As(err, &refusal) {
-						failed.Store(&err)
-					}
-				}
-				begin := time.Now()
-				_, err := shop.Get(ctx, p.order)
-				if err != nil {
-					failed.Store(&err)
-				}
-				// A change before this read, by the same worker, does not count for it.
-				if p.number%readsPerChange != 0 {
-					begin = p.at
-				}
-				mine = append(mine, time.Since(begin))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, mine...)
-		})
-	}
 	popular := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), readSkew, 1, uint64(b.orders-1))
-	begin := time.Now()
-	for n := 0; n < int(spell.Seconds()*float64(rate)); n++ {
-		at := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
-		if wait := time.Until(at); wait > 0 && !sleep(ctx, wait) {
-			break
+	orders := make([]string, int(spell.Seconds()*float64(rate)))
+	for n := range orders {
+		orders[n] = idOf(int(popular.Uint64()) * 7919 % b.orders)
+	}
+	took, err := evenly(ctx, rate, len(orders), shopWorkers, func(worker, number int, from time.Time) (time.Time, error) {
+		shop := shops[worker%len(shops)]
+		if number%readsPerChange == 0 {
+			// Any order, so that popular orders go on changing now and then.
+			_, err := shop.Do(ctx, checkout.Request{}, idOf(rand.IntN(b.orders)), checkout.Cancel)
+			if refusal := (*checkout.Refusal)(nil); err != nil && !errors.As(err, &refusal) {
+				return from, err
+			}
+			from = time.Now() // the change before this read does not count for it
 		}
-		queue <- planned{n, idOf(int(popular.Uint64()) * 7919 % b.orders), at}
-	}
-	close(queue)
-	workers.Wait()
-	if err := failed.Load(); err != nil {
-		return nil, *err
-	}
-	return took, ctx.Err()
+		_, err := shop.Get(ctx, orders[number])
+		return from, err
+	})
+	return took, cmp.Or(err, ctx.Err())
 }
 
 // unknown reads ids that no order has, and returns how many queries that took.
