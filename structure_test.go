@@ -89,6 +89,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"github.com/prometheus/exporter-toolkit": {"internal/console/access"},
 		"internal/cli":                           {"cmd", "internal/cli"},
 		"github.com/twmb/franz-go/pkg/kmsg":      {"internal/kafka", "internal/testkit", "pipeline/pipelinetest", "cmd/orderclose-dev"},
+		"github.com/twmb/franz-go/pkg/kadm":      {"internal/testkit"},
 		// What the example shop needs, the product does not.
 		"github.com/hashicorp/golang-lru/v2":  {"examples/checkout/ordercache"},
 		"github.com/bits-and-blooms/bloom/v3": {"examples/checkout/idfilter"},
@@ -110,14 +111,18 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 
 func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	checker := module + "/internal/testkit/checker"
-	for pkg, allowed := range map[string][]string{
-		checker: {checker},
-		module + "/internal/testkit/chaosreal/judge": {checker, module + "/internal/testkit/chaosreal/judge"},
-	} {
-		for _, dep := range links(t, pkg) {
-			if under(dep, module) && !slices.Contains(allowed, dep) {
-				t.Errorf("%s links %s", pkg, dep)
-			}
+	for _, dep := range links(t, checker) {
+		if under(dep, module) && dep != checker {
+			t.Errorf("the checker links %s", dep)
+		}
+	}
+}
+
+// An example shows what programs outside of this module can write.
+func TestStructure_ExamplesImportNothingInternal(t *testing.T) {
+	for pkg, imported := range imports(t) {
+		if i := slices.IndexFunc(imported, func(i string) bool { return under(i, "internal") }); under(pkg, "examples") && i >= 0 {
+			t.Errorf("%s imports %s", pkg, imported[i])
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -101,7 +102,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 		}
 		rest[s.partition] = len(records) < l.batch
 		for _, m := range records {
-			if p := partitionOf(m.Key, l.partitions); p != s.partition {
+			if p := kafka.PartitionOf(m.Key, l.partitions); p != s.partition {
 				t.Errorf("%s is in partition %d, want %d", m.Key, s.partition, p)
 			}
 			n, err := numberOf(m.Key)

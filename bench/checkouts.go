@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +22,7 @@ const (
 )
 
 // besides measures checkouts that buy the same SKUs as the orders of a lot, while a
-// crew closes those orders. It returns the sorted durations of the checkouts.
+// crew closes those orders. It returns the durations of the checkouts.
 func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, closed, error) {
 	if err := s.fill(ctx, l); err != nil {
 		return nil, closed{}, err
@@ -42,52 +42,21 @@ func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, clo
 	if len(took) == 0 {
 		return nil, t, fmt.Errorf("closing %d orders was over before a checkout was", l.orders)
 	}
-	slices.Sort(took)
 	return took, t, nil
 }
 
-// checkouts creates orders at an even rate until ctx ends, and returns how long each
-// took since its planned start: the wait for a worker counts.
+// checkouts creates orders at an even rate until ctx ends, and returns how long each took since its
+// planned start.
 func (s *shop) checkouts(ctx context.Context, skus int) ([]time.Duration, error) {
 	pool, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: checkoutWorkers})
 	if err != nil {
 		return nil, err
 	}
 	defer pool.Close()
-	type planned struct {
-		number int
-		at     time.Time
-	}
-	var (
-		mu      sync.Mutex
-		took    []time.Duration
-		failed  error
-		workers sync.WaitGroup
-	)
 	orders := scenario.OrdersOf(pool)
-	queue := make(chan planned, 10_000)
-	for range checkoutWorkers {
-		workers.Go(func() {
-			for p := range queue {
-				err := orders.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
-					ID: fmt.Sprintf("NEW-%d", p.number), Category: "virtual", CreatedAt: p.at, Due: p.at.Add(time.Hour),
-				}, []shopdb.Item{{SKU: skuName(rand.IntN(skus)), Quantity: 1}, {SKU: skuName(rand.IntN(skus)), Quantity: 1}})
-				d := time.Since(p.at)
-				mu.Lock()
-				took, failed = append(took, d), errors.Join(failed, err)
-				mu.Unlock()
-			}
-		})
-	}
-	begin := time.Now()
-	for n := 0; ; n++ {
-		at := begin.Add(time.Duration(n) * time.Second / checkoutRate)
-		if !sleep(ctx, time.Until(at)) {
-			break
-		}
-		queue <- planned{n, at}
-	}
-	close(queue)
-	workers.Wait()
-	return took, failed
+	return evenly(ctx, checkoutRate, math.MaxInt, checkoutWorkers, func(_, number int, planned time.Time) (time.Time, error) {
+		return planned, orders.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
+			ID: fmt.Sprintf("NEW-%d", number), Category: "virtual", CreatedAt: planned, Due: planned.Add(time.Hour),
+		}, []shopdb.Item{{SKU: skuName(rand.IntN(skus)), Quantity: 1}, {SKU: skuName(rand.IntN(skus)), Quantity: 1}})
+	})
 }

@@ -5,24 +5,37 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
-// closeReport is the output of make bench-close.
+// closeReport is the result of make bench-close. Rates are medians, in orders a second.
 type closeReport struct {
-	oneByOne, batch, hot closed // medians
-	gaveUp               int
-	paid95               closed
-	checkouts            []time.Duration // hot SKUs, sorted
-	checkoutsMany        []time.Duration // 10,000 SKUs, sorted
-	lines                lineChanges
-	endToEnd             []endToEnd
-	crews                []crewRow
+	OneByOneRPS measure.Number `json:"one_by_one_rps"`
+	BatchRPS    measure.Number `json:"batch_rps"`
+	Ratio       measure.Number `json:"ratio"`
+	HotRatio    measure.Number `json:"hot_ratio"` // hot SKUs to many, both in batches
+	GaveUp      int            `json:"gave_up"`
+	SumsOK      bool           `json:"sums_ok"` // a turn with wrong sums fails the bench
+	Paid95RPS   measure.Number `json:"paid95_rps"`
+	CheckoutP99 measure.Millis `json:"checkout_p99_ms"` // on the hot SKUs
+	lineChanges
+	Checkouts []checkoutRow `json:"checkouts"` // beside the closer
+	EndToEnd  []endToEnd    `json:"end_to_end"`
+	Crews     []crewRow     `json:"crews"`
 }
 
-// crewRow is a line of the table of closers and pools.
+// checkoutRow is how long checkouts took.
+type checkoutRow struct {
+	SKUs int `json:"skus"`
+	measure.Spread
+}
+
+// crewRow is the speed of several closers.
 type crewRow struct {
-	crew
-	closed
+	Closers int            `json:"closers"`
+	Pool    int            `json:"connections_each"`
+	RPS     measure.Number `json:"rps"`
 }
 
 // benchClose runs all measurements of make bench-close.
@@ -32,7 +45,7 @@ func benchClose(ctx context.Context, p *workspace, pl plan) error {
 		return err
 	}
 	defer s.close()
-	var r closeReport
+	r := closeReport{SumsOK: true}
 	if err := r.measureBatches(ctx, s, pl); err != nil {
 		return err
 	}
@@ -50,9 +63,9 @@ func benchClose(ctx context.Context, p *workspace, pl plan) error {
 		if err != nil {
 			return fmt.Errorf("end to end at %d/s: %w", rate, err)
 		}
-		r.endToEnd = append(r.endToEnd, e)
+		r.EndToEnd = append(r.EndToEnd, e)
 	}
-	return r.print(os.Stdout, os.Stderr)
+	return measure.Print(os.Stdout, os.Stderr, r)
 }
 
 // measureBatches runs the sides in alternating turns, for several rounds.
@@ -65,44 +78,44 @@ func (r *closeReport) measureBatches(ctx context.Context, s *shop, pl plan) erro
 	var rates [4][]float64
 	for round := range pl.rounds {
 		for i, side := range []struct {
-			name  string
-			crew  crew
-			lot   lot
-			rates *[]float64
+			name string
+			crew crew
+			lot  lot
 		}{
-			{"one by one, 8 workers", oneByOne, overdue(pl.closeSlow, manySKUs, 0), &rates[0]},
-			{"batches of 500, 2 workers", inBatch, overdue(pl.closeOrders, manySKUs, 0), &rates[1]},
-			{"the same, 10 hot SKUs", inBatch, overdue(pl.closeOrders, hotSKUs, 0), &rates[2]},
-			{"the same, 95 of 100 paid", inBatch, overdue(pl.closeOrders, manySKUs, 95), &rates[3]},
+			{"one by one, 8 workers", oneByOne, overdue(pl.closeSlow, manySKUs, 0)},
+			{"batches of 500, 2 workers", inBatch, overdue(pl.closeOrders, manySKUs, 0)},
+			{"the same, 10 hot SKUs", inBatch, overdue(pl.closeOrders, hotSKUs, 0)},
+			{"the same, 95 of 100 paid", inBatch, overdue(pl.closeOrders, manySKUs, 95)},
 		} {
 			t, err := s.turn(ctx, fmt.Sprintf("round %d  %s", round+1, side.name), side.crew, side.lot)
 			if err != nil {
 				return err
 			}
 			rates[i] = append(rates[i], t.rps)
-			r.gaveUp += t.gaveUp
+			r.GaveUp += t.gaveUp
 		}
 	}
-	for i, side := range []*closed{&r.oneByOne, &r.batch, &r.hot, &r.paid95} {
-		side.rps = median(rates[i])
-	}
+	hot := measure.Number(measure.Median(rates[2]))
+	r.OneByOneRPS, r.BatchRPS, r.Paid95RPS = measure.Number(measure.Median(rates[0])), measure.Number(measure.Median(rates[1])), measure.Number(measure.Median(rates[3]))
+	r.Ratio, r.HotRatio = r.BatchRPS/r.OneByOneRPS, hot/r.BatchRPS
 	return nil
 }
 
 // measureCheckouts measures checkouts beside the closer, on hot SKUs and on many
 // SKUs.
 func (r *closeReport) measureCheckouts(ctx context.Context, s *shop, pl plan) (err error) {
-	for _, side := range []struct {
-		skus int
-		took *[]time.Duration
-	}{{hotSKUs, &r.checkouts}, {manySKUs, &r.checkoutsMany}} {
-		took, t, err := s.besides(ctx, inBatch, overdue(pl.closeOrders, side.skus, 0))
+	for _, skus := range []int{hotSKUs, manySKUs} {
+		took, t, err := s.besides(ctx, inBatch, overdue(pl.closeOrders, skus, 0))
 		if err != nil {
 			return fmt.Errorf("checkouts beside the closer: %w", err)
 		}
-		fmt.Fprintf(os.Stderr, "%d checkouts on %d SKUs beside %.0f closes/s: p99 %.1f ms\n", len(took), side.skus, t.rps, ms(percentile(took, 0.99)))
-		*side.took = took
-		r.gaveUp += t.gaveUp
+		row := checkoutRow{skus, measure.SpreadOf(took)}
+		fmt.Fprintf(os.Stderr, "%d checkouts on %d SKUs beside %.0f closes/s: p99 %v\n", len(took), skus, t.rps, time.Duration(row.P99))
+		if skus == hotSKUs {
+			r.CheckoutP99 = row.P99
+		}
+		r.Checkouts = append(r.Checkouts, row)
+		r.GaveUp += t.gaveUp
 	}
 	return nil
 }
@@ -116,8 +129,8 @@ func (r *closeReport) measureCrews(ctx context.Context, s *shop, pl plan) error 
 			if err != nil {
 				return err
 			}
-			r.crews = append(r.crews, crewRow{c, t})
-			r.gaveUp += t.gaveUp
+			r.Crews = append(r.Crews, crewRow{closers, pool, measure.Number(t.rps)})
+			r.GaveUp += t.gaveUp
 		}
 	}
 	return nil

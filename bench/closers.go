@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 
 	"github.com/orderclose/orderclose/internal/testkit/process"
@@ -104,7 +105,7 @@ func batchesOf(orders, size int) [][]orderclose.CloseRequest {
 	var full [][]orderclose.CloseRequest
 	open := make([][]orderclose.CloseRequest, partitions)
 	for n := range orders {
-		p := partitionOf([]byte(idOf(n)), partitions)
+		p := kafka.PartitionOf([]byte(idOf(n)), partitions)
 		if open[p] = append(open[p], orderclose.CloseRequest{OrderID: idOf(n)}); len(open[p]) == size {
 			full = append(full, open[p])
 			open[p] = nil

@@ -15,9 +15,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
-
-	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // outdated is longer than the console uses most values of Kafka; a page then has to ask again.
@@ -80,36 +79,32 @@ func benchConsole(ctx context.Context, p *workspace, pl plan, program string) er
 	if err := state.fill(ctx, shop); err != nil {
 		return err
 	}
-	relay, err := s.run("run", "relay")
+	relay, err := s.runRelay(ctx)
 	if err != nil {
 		return err
 	}
 	defer relay.stop()
-	for _, b := range s.cfg.Buckets {
-		if err := p.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
-			return errors.Join(err, relay.stop())
-		}
-	}
-	r := consoleReport{waiting: pl.shown, letters: pl.letters}
-	if r.pages, r.renewed, r.read, err = s.measurePages(ctx, pl); err != nil {
+	r := consoleReport{Waiting: pl.shown, Letters: pl.letters}
+	if r.Pages, r.Renewed, r.Read, err = s.measurePages(ctx, pl); err != nil {
 		return fmt.Errorf("pages: %w", err)
 	}
-	if r.traffic, err = s.measureTraffic(ctx, pl); err != nil {
+	if r.Traffic, err = s.measureTraffic(ctx, pl); err != nil {
 		return fmt.Errorf("cost of the brokers: %w", err)
 	}
-	if r.none, r.open, err = s.measureOpen(ctx, pl.watch); err != nil {
+	if r.None, r.Open, err = s.measureOpen(ctx, pl.watch); err != nil {
 		return fmt.Errorf("an open page: %w", err)
 	}
 	if err := state.allWait(ctx); err != nil {
 		return err
 	}
-	if r.without, r.with, err = state.measureLateness(ctx); err != nil {
+	if r.Without, r.With, err = state.measureLateness(ctx); err != nil {
 		return fmt.Errorf("lateness: %w", err)
 	}
 	if err := relay.stop(); err != nil {
 		return err
 	}
-	return r.print(os.Stdout, os.Stderr)
+	r.Ratio = measure.Number(r.With.P99) / measure.Number(r.Without.P99)
+	return measure.Print(os.Stdout, os.Stderr, r)
 }
 
 // webConsole is a running console.
@@ -135,7 +130,7 @@ func (s *served) openConsole(ctx context.Context) (*webConsole, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	for {
-		if status, _, err := c.do(ctx, http.MethodGet, "/static/style.css", nil); err == nil && status == http.StatusOK {
+		if status, _, err := c.do(ctx, http.MethodGet, "/static/style.css", "", ""); err == nil && status == http.StatusOK {
 			return c, nil
 		}
 		if !sleep(ctx, 2*time.Millisecond) {
@@ -144,34 +139,34 @@ func (s *served) openConsole(ctx context.Context) (*webConsole, error) {
 	}
 }
 
-// do sends a request, and returns the status and the whole body of the answer.
-func (c *webConsole) do(ctx context.Context, method, path string, form url.Values) (int, string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.address+path, strings.NewReader(form.Encode()))
+// do sends a request with a body of a media type, and returns the status and the whole body of the answer.
+func (c *webConsole) do(ctx context.Context, method, path, mediaType, body string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.address+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
-	if form != nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if mediaType != "" {
+		req.Header.Set("Content-Type", mediaType)
 	}
 	res, err := c.client.Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	return res.StatusCode, string(body), err
+	answer, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(answer), err
 }
 
 // view opens a page, and again until nothing of it is missing. It returns how long that took.
 func (c *webConsole) view(ctx context.Context, p consolePage) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
-	method, form := http.MethodGet, url.Values(nil)
+	method, mediaType, form := http.MethodGet, "", ""
 	if p.id != "" {
-		method, form = http.MethodPost, url.Values{"id": {p.id}}
+		method, mediaType, form = http.MethodPost, "application/x-www-form-urlencoded", url.Values{"id": {p.id}}.Encode()
 	}
 	for began := time.Now(); ; {
-		status, body, err := c.do(ctx, method, p.path, form)
+		status, body, err := c.do(ctx, method, p.path, mediaType, form)
 		took := time.Since(began)
 		missing := p.missing(body)
 		if err == nil && status == http.StatusOK && missing == "" {
@@ -183,68 +178,59 @@ func (c *webConsole) view(ctx context.Context, p consolePage) (time.Duration, er
 	}
 }
 
-// timedPage is how long a page took: right after the start of the console; when what it shows is
-// outdated; and again at once. A page waits 200 ms for new values if it has older ones.
-type timedPage struct {
-	name              string
-	cold, warm, again durations // sorted
-}
-
-// measurePages measures each page. renewed is how long after a view of Now, sorted, the console has
-// the new state of the topics; read is how many records the history of the order reads.
-func (s *served) measurePages(ctx context.Context, pl plan) (timed []timedPage, renewed durations, read int64, err error) {
+// measurePages measures each page. renewed is how long after a view of Now the console has the new state
+// of the topics; read is how many records the history of the order reads.
+func (s *served) measurePages(ctx context.Context, pl plan) (timed []timedPage, renewed measure.Spread, read int64, err error) {
 	pages := consolePages(idOf(0))
-	timed = make([]timedPage, len(pages))
+	cold, warm, again := make([][]time.Duration, len(pages)), make([][]time.Duration, len(pages)), make([][]time.Duration, len(pages))
+	var renewals []time.Duration
 	for round := range pl.starts {
 		for i, p := range pages {
-			timed[i].name = p.name
 			took, err := s.viewAfterStart(ctx, p)
 			if err != nil {
-				return nil, nil, 0, err
+				return nil, renewed, 0, err
 			}
-			timed[i].cold = append(timed[i].cold, took)
+			cold[i] = append(cold[i], took)
 		}
 		fmt.Fprintf(os.Stderr, "pages after a start, %d of %d\n", round+1, pl.starts)
 	}
 	c, err := s.openConsole(ctx)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, renewed, 0, err
 	}
 	defer c.stop()
 	for _, p := range pages {
 		if _, err := c.view(ctx, p); err != nil {
-			return nil, nil, 0, err
+			return nil, renewed, 0, err
 		}
 	}
 	for range pl.views {
 		if !sleep(ctx, outdated) {
-			return nil, nil, 0, ctx.Err()
+			return nil, renewed, 0, ctx.Err()
 		}
 		for i, p := range pages {
 			began := time.Now()
-			for _, into := range []*durations{&timed[i].warm, &timed[i].again} {
-				took, err := c.view(ctx, p)
-				if err != nil {
-					return nil, nil, 0, err
-				}
-				*into = append(*into, took)
-				if p.path == "/" && into == &timed[i].warm {
-					if err := c.awaitStatus(ctx, began); err != nil {
-						return nil, nil, 0, err
-					}
-					renewed = append(renewed, time.Since(began))
-				}
+			took, err := c.view(ctx, p)
+			if err == nil && p.path == "/" {
+				err = c.awaitStatus(ctx, began)
+				renewals = append(renewals, time.Since(began))
 			}
+			if err != nil {
+				return nil, renewed, 0, err
+			}
+			repeated, err := c.view(ctx, p)
+			if err != nil {
+				return nil, renewed, 0, err
+			}
+			warm[i], again[i] = append(warm[i], took), append(again[i], repeated)
 		}
 	}
-	for i := range timed {
-		slices.Sort(timed[i].cold)
-		slices.Sort(timed[i].warm)
-		slices.Sort(timed[i].again)
+	for i, p := range pages {
+		cold, warm, again := measure.SpreadOf(cold[i]), measure.SpreadOf(warm[i]), measure.SpreadOf(again[i])
+		timed = append(timed, timedPage{p.name, cold.P50, cold.Max, warm.P50, warm.Max, again.P50, again.Max})
 	}
-	slices.Sort(renewed)
 	read, err = c.searched(ctx, idOf(0))
-	return timed, renewed, read, errors.Join(err, c.stop())
+	return timed, measure.SpreadOf(renewals), read, errors.Join(err, c.stop())
 }
 
 func (s *served) viewAfterStart(ctx context.Context, p consolePage) (time.Duration, error) {
@@ -266,7 +252,7 @@ func (c *webConsole) awaitStatus(ctx context.Context, after time.Time) error {
 				At time.Time `json:"at"`
 			} `json:"kafka"`
 		}
-		_, body, err := c.do(ctx, http.MethodGet, "/api/v1/status", nil)
+		_, body, err := c.do(ctx, http.MethodGet, "/api/v1/status", "", "")
 		if err == nil {
 			err = json.Unmarshal([]byte(body), &answer)
 		}
@@ -284,33 +270,20 @@ func (c *webConsole) awaitStatus(ctx context.Context, after time.Time) error {
 
 // searched returns how many records the history of an order reads.
 func (c *webConsole) searched(ctx context.Context, order string) (records int64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.address+"/api/v1/order", strings.NewReader(`{"order_id":"`+order+`"}`))
+	_, body, err := c.do(ctx, http.MethodPost, "/api/v1/order", "application/json", `{"order_id":"`+order+`"}`)
 	if err != nil {
 		return 0, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := c.client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
 	var history struct {
 		Topics []struct {
 			Looked int64 `json:"looked_at"`
 		} `json:"topics"`
 	}
-	err = json.NewDecoder(res.Body).Decode(&history)
+	err = json.Unmarshal([]byte(body), &history)
 	for _, t := range history.Topics {
 		records += t.Looked
 	}
 	return records, err
-}
-
-// traffic is what the brokers are asked and send.
-type traffic struct {
-	what     string
-	requests int64
-	bytes    int64 // of requests and responses
 }
 
 // measureTraffic counts the requests of orderclose status, and of consoles, in a proxy.
@@ -331,7 +304,8 @@ func (s *served) measureTraffic(ctx context.Context, pl plan) (all []traffic, er
 			return ctx.Err()
 		}
 		spent := proxy.count().minus(before)
-		all = append(all, traffic{what, spent.requests(), spent.bytes})
+		all = append(all, traffic{what, spent.requests(), spent.bytes, measure.Number(spent.requests())})
+		all[len(all)-1].Ratio /= measure.Number(all[0].Requests)
 		fmt.Fprintf(os.Stderr, "%s: %s\n", what, spent)
 		return nil
 	}
@@ -414,49 +388,13 @@ func (c *webConsole) hold(ctx context.Context, do func() error) error {
 	return nil
 }
 
-// openCost is what a console uses while it is watched.
-type openCost struct {
-	cpuPercent    float64 // of one core
-	brokerPercent float64 // of one core
-	rssMB         float64 // peak since its start
-}
-
 // measureOpen watches a console without a page, and then with an open page Now.
-func (s *served) measureOpen(ctx context.Context, during time.Duration) (none, open openCost, err error) {
-	broker, err := listenerOf(s.workspace.brokers[0])
-	if err != nil {
-		return none, open, err
-	}
+func (s *served) measureOpen(ctx context.Context, during time.Duration) (none, open usage, err error) {
 	c, err := s.openConsole(ctx)
 	if err != nil {
 		return none, open, err
 	}
 	defer c.stop()
-	watch := func(into *openCost) error {
-		before, err := process.UsedBy(c.PID())
-		if err != nil {
-			return err
-		}
-		brokerBefore, err := process.UsedBy(broker)
-		if err != nil {
-			return err
-		}
-		began := time.Now()
-		if !sleep(ctx, during) {
-			return ctx.Err()
-		}
-		after, err := process.UsedBy(c.PID())
-		if err != nil {
-			return err
-		}
-		brokerAfter, err := process.UsedBy(broker)
-		if err != nil {
-			return err
-		}
-		took := time.Since(began).Seconds()
-		*into = openCost{100 * (after.CPU - before.CPU).Seconds() / took, 100 * (brokerAfter.CPU - brokerBefore.CPU).Seconds() / took, float64(after.Peak) / (1 << 20)}
-		return nil
-	}
 	if _, err := c.view(ctx, consolePages(idOf(0))[0]); err != nil {
 		return none, open, err
 	}
@@ -464,14 +402,15 @@ func (s *served) measureOpen(ctx context.Context, during time.Duration) (none, o
 		return none, open, ctx.Err()
 	}
 	fmt.Fprintf(os.Stderr, "watching the console for %v without a page, and for %v with one\n", during, during)
-	if err := watch(&none); err != nil {
+	if none, err = s.watch(ctx, c.PID(), during); err != nil {
 		return none, open, err
 	}
-	err = c.hold(ctx, func() error {
+	err = c.hold(ctx, func() (err error) {
 		if !sleep(ctx, warmUp) {
 			return ctx.Err()
 		}
-		return watch(&open)
+		open, err = s.watch(ctx, c.PID(), during)
+		return err
 	})
 	return none, open, errors.Join(err, c.stop())
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
@@ -71,15 +70,10 @@ func (s consoleState) fill(ctx context.Context, shop *shop) error {
 	}
 	s.workspace.groups = append(s.workspace.groups, s.cfg.CloserGroup())
 	// A broker that has just started has no coordinator of groups yet.
-	for limited, cancel := context.WithTimeout(ctx, 30*time.Second); ; {
-		err := s.closeAll(limited)
-		if err == nil || !sleep(limited, 100*time.Millisecond) {
-			cancel()
-			if err != nil {
-				return err
-			}
-			break
-		}
+	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := process.Await(limited, s.closeAll); err != nil {
+		return err
 	}
 	for topic, l := range map[string]load{
 		s.cfg.Topics.Events:     {records: s.plan.closed, partitions: partitions, message: func(n int) (wire.Message, error) { return closedEvent(firstClosed+n, now) }},
@@ -123,29 +117,11 @@ func sweepNotice(number int, now time.Time) (wire.Message, error) {
 
 // closeAll commits the close topic to its end, as closers do that have closed everything.
 func (s consoleState) closeAll(ctx context.Context) error {
-	var ask []kafka.OffsetRequest
-	for i := range partitions {
-		ask = append(ask, kafka.LastOffsetOf(i))
-	}
-	topic, group := s.cfg.Topics.Close, s.cfg.CloserGroup()
-	ends, err := s.workspace.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ask}})
-	if err != nil {
+	ends, err := s.workspace.admin.ListEndOffsets(ctx, s.cfg.Topics.Close)
+	if err = errors.Join(err, ends.Error()); err != nil {
 		return err
 	}
-	var commits []kafka.OffsetCommit
-	for _, end := range ends.Topics[topic] {
-		commits = append(commits, kafka.OffsetCommit{Partition: end.Partition, Offset: end.LastOffset})
-	}
-	res, err := s.workspace.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1, Topics: map[string][]kafka.OffsetCommit{topic: commits}})
-	if err != nil {
-		return err
-	}
-	for _, c := range res.Topics[topic] {
-		if c.Error != nil {
-			return fmt.Errorf("commit %s/%d: %w", topic, c.Partition, c.Error)
-		}
-	}
-	return nil
+	return s.workspace.admin.CommitAllOffsets(ctx, s.cfg.CloserGroup(), ends.Offsets())
 }
 
 // allWait returns an error if a waiting record has left its bucket. Then the pages showed less
@@ -160,39 +136,39 @@ func (s consoleState) allWait(ctx context.Context) error {
 
 // measureLateness measures the relay at 1,000 records a second with delays of 5 s, in turns
 // without a console and with one that is open on Now.
-func (s consoleState) measureLateness(ctx context.Context) (without, with []lateness, err error) {
+func (s consoleState) measureLateness(ctx context.Context) (without, with stream, err error) {
 	l := &pipeline{workspace: s.workspace, job: job{Source: s.cfg.Buckets[0].Topic, Target: s.cfg.Topics.Close}}
 	if err := l.connect(); err != nil {
-		return nil, nil, err
+		return without, with, err
 	}
 	defer l.producer.Close()
 	defer l.consumer.Close()
 	if _, err := l.receive(ctx, s.plan.closed); err != nil {
-		return nil, nil, err
+		return without, with, err
 	}
 	if err := l.warmUp(ctx, firstTimed); err != nil {
-		return nil, nil, err
+		return without, with, err
 	}
-	stream := func() (lateness, error) { return s.stream(ctx, l) }
+	measured := func() (lateness, error) { return s.stream(ctx, l) }
+	var alone, beside []lateness
 	for round := range s.plan.rounds {
-		a, err := stream()
+		a, err := measured()
 		if err != nil {
-			return nil, nil, err
+			return without, with, err
 		}
 		c, err := s.openConsole(ctx)
 		if err != nil {
-			return nil, nil, err
+			return without, with, err
 		}
 		var b lateness
-		err = c.hold(ctx, func() error { b, err = stream(); return err })
+		err = c.hold(ctx, func() error { b, err = measured(); return err })
 		if err := errors.Join(err, c.stop()); err != nil {
-			return nil, nil, err
+			return without, with, err
 		}
-		fmt.Fprintf(os.Stderr, "round %d  without a console p50 %.1f ms, p99 %.1f ms, max %.1f ms; with one %.1f ms, %.1f ms, %.1f ms\n", round+1,
-			ms(a.p50), ms(a.p99), ms(a.worst), ms(b.p50), ms(b.p99), ms(b.worst))
-		without, with = append(without, a), append(with, b)
+		fmt.Fprintf(os.Stderr, "round %d  p99 without a console %v, with one %v\n", round+1, time.Duration(a.P99), time.Duration(b.P99))
+		alone, beside = append(alone, a), append(beside, b)
 	}
-	return without, with, nil
+	return streamOf(alone), streamOf(beside), nil
 }
 
 // stream sends records for the spell, after a warm-up, and commits the close topic meanwhile.
@@ -204,11 +180,9 @@ func (s consoleState) stream(ctx context.Context, l *pipeline) (lateness, error)
 	streaming, done := context.WithCancel(running)
 	defer done()
 	var got []received
-	all.Go(func() error { return l.sendSteadily(running, time.Now(), rate, records) })
-	all.Go(func() error {
+	all.Go(func() (err error) {
 		defer done()
-		var err error
-		got, err = l.receive(running, records)
+		got, err = l.stream(running, time.Now(), rate, records)
 		return err
 	})
 	all.Go(func() error {

@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 const (
@@ -22,18 +21,12 @@ const (
 	fillRate = 5000
 )
 
-// endToEnd is how long after its due time an order was closed, at one rate: in total
-// and for each stage.
+// endToEnd is how long after its due time an order was closed, at one rate: in total, until the answer was
+// committed, and for each stage.
 type endToEnd struct {
-	rate   int
-	whole  spread // due → committed
-	stages []stage
-}
-
-// stage is a part of an order's way.
-type stage struct {
-	name string
-	spread
+	Rate int `json:"rate"`
+	measure.Spread
+	ByStage map[string]measure.Spread `json:"by_stage"`
 }
 
 // moments are the times of one order.
@@ -93,20 +86,15 @@ func (l *pipeline) run(ctx context.Context, s *shop, begin time.Time, rate, orde
 	if late := time.Since(begin); late > time.Second {
 		return nil, fmt.Errorf("making the orders took %v longer than planned: this machine is too busy", late)
 	}
-	got := make([]moments, orders)
-	both, running := errgroup.WithContext(ctx)
-	both.Go(func() error { return l.sendSteadily(running, begin, rate, orders) })
-	both.Go(func() error {
-		all, err := l.receive(running, orders)
-		for _, r := range all {
-			if r.number < orders {
-				got[r.number].due, got[r.number].appended = dueAt(begin, rate, r.number), r.appended
-			}
-		}
-		return err
-	})
-	if err := both.Wait(); err != nil {
+	all, err := l.stream(ctx, begin, rate, orders)
+	if err != nil {
 		return nil, err
+	}
+	got := make([]moments, orders)
+	for _, r := range all {
+		if r.number < orders {
+			got[r.number].due, got[r.number].appended = dueAt(begin, rate, r.number), r.appended
+		}
 	}
 	return got, s.awaitClosed(ctx, orders)
 }
@@ -171,20 +159,16 @@ func addMarks(file string, got []moments) error {
 }
 
 func spreadOf(rate int, got []moments) endToEnd {
-	of := func(part func(moments) time.Duration) spread {
-		all := make(durations, len(got))
+	of := func(part func(moments) time.Duration) measure.Spread {
+		all := make([]time.Duration, len(got))
 		for i, m := range got {
 			all[i] = part(m)
 		}
-		slices.Sort(all)
-		return all.spread()
+		return measure.SpreadOf(all)
 	}
-	return endToEnd{rate: rate,
-		whole: of(func(m moments) time.Duration { return m.committed.Sub(m.due) }),
-		stages: []stage{
-			{"relay", of(func(m moments) time.Duration { return m.appended.Sub(m.due) })},
-			{"closer", of(func(m moments) time.Duration { return m.closedAt.Sub(m.appended) })},
-			{"commit", of(func(m moments) time.Duration { return m.committed.Sub(m.closedAt) })},
-		},
-	}
+	return endToEnd{rate, of(func(m moments) time.Duration { return m.committed.Sub(m.due) }), map[string]measure.Spread{
+		"relay":  of(func(m moments) time.Duration { return m.appended.Sub(m.due) }),
+		"closer": of(func(m moments) time.Duration { return m.closedAt.Sub(m.appended) }),
+		"commit": of(func(m moments) time.Duration { return m.committed.Sub(m.closedAt) }),
+	}}
 }

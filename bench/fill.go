@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -49,7 +50,7 @@ func (l load) each(put func(sealed) error) error {
 		if err != nil {
 			return err
 		}
-		p := partitionOf(m.Key, l.partitions)
+		p := kafka.PartitionOf(m.Key, l.partitions)
 		if open[p].add(m); open[p].count == l.batch {
 			if err := seal(p); err != nil {
 				return err
@@ -71,15 +72,6 @@ func (l load) make(number int) (wire.Message, error) {
 		return l.message(number)
 	}
 	return message(l.first+number, l.due, l.size)
-}
-
-// partitionOf returns the partition that Java clients choose for the key.
-func partitionOf(key []byte, n int) int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, all...)
 }
 
 // fill appends the load to the topic, with one goroutine for each partition.
@@ -115,8 +107,8 @@ func (p *workspace) fill(ctx context.Context, topic string, l load) error {
 // produce appends one encoded batch unchanged.
 func (p *workspace) produce(ctx context.Context, topic string, partition int, b []byte) error {
 	size := binary.BigEndian.AppendUint32(nil, uint32(len(b))) // the raw record set starts with its size
-	res, err := p.client.RawProduce(ctx, &kafka.RawProduceRequest{
-		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll,
+	res, err := p.client.RawProduce(ctx, &kafkago.RawProduceRequest{
+		Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
 		RawRecords: protocol.RawRecordSet{Reader: io.MultiReader(bytes.NewReader(size), bytes.NewReader(b))},
 	})
 	if err != nil {

@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
-	"text/tabwriter"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
-	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 const (
@@ -42,17 +38,9 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 		return err
 	}
 	defer proxy.Close()
-	pid, err := listenerOf(p.brokers[0])
-	if err != nil {
-		return err
-	}
 	s.brokers = []string{proxy.addr(p.brokers[0])}
-	s.counters = func() (int64, process.Used, error) {
-		broker, err := process.UsedBy(pid)
-		return proxy.metadata.Load(), broker, err
-	}
-	alone, err := s.watch(ctx, pl.watch)
-	if err != nil {
+	var r idleReport
+	if r.usage, r.Metadata, err = s.watchIdle(ctx, proxy, pl.watch); err != nil {
 		return fmt.Errorf("without foreign topics: %w", err)
 	}
 	if err := p.createForeign(ctx); err != nil {
@@ -61,18 +49,41 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 	if !sleep(ctx, pl.settle) { // the broker is busy with the new topics for a while
 		return ctx.Err()
 	}
-	among, err := s.watch(ctx, pl.watch)
-	if err != nil {
+	if r.Foreign, r.MetadataForeign, err = s.watchIdle(ctx, proxy, pl.watch); err != nil {
 		return fmt.Errorf("with foreign topics: %w", err)
 	}
-	r := idleReport{alone, among}
-	if err := r.print(os.Stdout, os.Stderr); err != nil {
+	if err := measure.Print(os.Stdout, os.Stderr, r); err != nil {
 		return err
 	}
-	if among.metadata > foreignLimit*alone.metadata {
-		return fmt.Errorf("with %d foreign topics the relay reads %.2f times the metadata, more than %v", foreignTopics, among.metadata/alone.metadata, foreignLimit)
+	if ratio := r.MetadataForeign / r.Metadata; ratio > foreignLimit {
+		return fmt.Errorf("with %d foreign topics the relay reads %.2f times the metadata, more than %v", foreignTopics, ratio, foreignLimit)
 	}
 	return nil
+}
+
+// idleReport is the result of make bench-idle.
+type idleReport struct {
+	usage
+	Metadata        measure.Number `json:"metadata_bytes_per_minute"`
+	Foreign         usage          `json:"foreign"` // on a cluster with foreign topics
+	MetadataForeign measure.Number `json:"metadata_bytes_per_minute_foreign"`
+}
+
+// watchIdle runs a relay and watches it once it serves all partitions. metadata is the bytes of metadata
+// that it reads in a minute.
+func (s *served) watchIdle(ctx context.Context, proxy *metadataProxy, during time.Duration) (u usage, metadata measure.Number, err error) {
+	relay, err := s.runRelay(ctx)
+	if err != nil {
+		return u, 0, err
+	}
+	defer func() { err = errors.Join(err, relay.stop()) }()
+	fmt.Fprintf(os.Stderr, "warming up for %v, then watching for %v\n", warmUp, during)
+	if !sleep(ctx, warmUp) {
+		return u, 0, ctx.Err()
+	}
+	before, began := proxy.metadata.Load(), time.Now()
+	u, err = s.watch(ctx, relay.PID(), during)
+	return u, measure.Number(float64(proxy.metadata.Load()-before) / time.Since(began).Minutes()), err
 }
 
 // createForeign creates the foreign topics.
@@ -80,60 +91,16 @@ func (p *workspace) createForeign(ctx context.Context) error {
 	prefix := p.name("some_other_teams")
 	began := time.Now()
 	for from := 0; from < foreignTopics; from += foreignAtOnce {
-		var topics []kafka.TopicConfig
+		var names []string
 		for i := range foreignAtOnce {
-			name := fmt.Sprintf("%s_topic_%04d", prefix, from+i)
-			p.topics[name] = partitions
-			topics = append(topics, kafka.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: 1})
+			names = append(names, fmt.Sprintf("%s_topic_%04d", prefix, from+i))
+			p.topics[names[i]] = partitions
 		}
-		client := kafka.Client{Addr: p.client.Addr, Timeout: turnLimit, Transport: p.client.Transport}
-		res, err := client.CreateTopics(context.WithoutCancel(ctx), &kafka.CreateTopicsRequest{Topics: topics})
-		for _, failed := range errorsOf(res) {
-			err = failed
-		}
-		if err != nil {
+		created, err := p.admin.CreateTopics(context.WithoutCancel(ctx), partitions, 1, nil, names...)
+		if err = errors.Join(err, created.Error()); err != nil {
 			return fmt.Errorf("create foreign topics: %w", err)
 		}
 	}
 	fmt.Fprintf(os.Stderr, "%d foreign topics were made in %v\n", foreignTopics, time.Since(began).Round(time.Second))
 	return ctx.Err()
-}
-
-func errorsOf(res *kafka.CreateTopicsResponse) (all []error) {
-	if res == nil {
-		return nil
-	}
-	for _, err := range res.Errors {
-		if err != nil {
-			all = append(all, err)
-		}
-	}
-	return all
-}
-
-// idleReport is the output of make bench-idle.
-type idleReport struct{ alone, among watched }
-
-// idleJSON is its JSON form, for programs.
-type idleJSON struct {
-	RelayCPU        float64 `json:"relay_cpu_percent"`  // of one core
-	BrokerCPU       float64 `json:"broker_cpu_percent"` // of one core
-	Metadata        float64 `json:"metadata_bytes_per_minute"`
-	MetadataForeign float64 `json:"metadata_bytes_per_minute_foreign"`
-}
-
-func (r idleReport) json() idleJSON {
-	return idleJSON{round(r.alone.cpuPercent, 2), round(r.alone.brokerPercent, 2), round(r.alone.metadata, 0), round(r.among.metadata, 0)}
-}
-
-// print writes the object to out and the table to tables.
-func (r idleReport) print(out, tables io.Writer) error {
-	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\nidle relay on a cluster with\trelay, % of a core\tbroker, % of a core\tmetadata, bytes a minute\t\n")
-	fmt.Fprintf(w, "its own topics\t%.2f\t%.2f\t%.0f\t\n", r.alone.cpuPercent, r.alone.brokerPercent, r.alone.metadata)
-	fmt.Fprintf(w, "and %d foreign ones\t%.2f\t%.2f\t%.0f\t\n\n", foreignTopics, r.among.cpuPercent, r.among.brokerPercent, r.among.metadata)
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(r.json())
 }

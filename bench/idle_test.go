@@ -3,26 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-func TestIdleReport_PrintsOneObject(t *testing.T) {
-	r := idleReport{watched{cpuPercent: 1.404, brokerPercent: 9.8, metadata: 125168.4}, watched{cpuPercent: 1.5, brokerPercent: 16, metadata: 125170}}
-	var out, tables strings.Builder
-	if err := r.print(&out, &tables); err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"relay_cpu_percent":1.4,"broker_cpu_percent":9.8,"metadata_bytes_per_minute":125168,"metadata_bytes_per_minute_foreign":125170}` + "\n"
-	if out.String() != want {
-		t.Errorf("printed\n%swant\n%s", out.String(), want)
-	}
-	if !strings.Contains(tables.String(), "1000 foreign") {
-		t.Errorf("the table:\n%s", tables.String())
-	}
-}
 
 // Otherwise a client would bypass it.
 func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {

@@ -2,16 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
-
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -27,22 +27,13 @@ const warmUpStream = 5 * time.Second
 // of its code would be compiled by then.
 const coldSpell = 8 * time.Second
 
-// lateness is the distribution of received − due for the records of one rate.
-type lateness struct {
-	rate           int
-	cold           bool // the broker had just started
-	p50, p99, p999 time.Duration
-	worst          time.Duration
-	early          int
-	used           process.Used // resources of the relay
-}
+// burstBatch is the number of records in each batch of the burst's source.
+const burstBatch = 50
 
 // measureCold measures lateness at the first rate on a broker that runs code that is not compiled
 // yet, for coldSpell.
 func measureCold(ctx context.Context, p *workspace, pl plan) (lateness, error) {
-	l, err := measureLateness(ctx, p, pl.rates[0], 0, coldSpell)
-	l.cold = true
-	return l, err
+	return measureLateness(ctx, p, pl.rates[0], 0, coldSpell)
 }
 
 // measureTiming measures lateness at each rate, and the burst.
@@ -73,15 +64,7 @@ func measureLateness(ctx context.Context, p *workspace, rate int, warmUp, spell 
 	uncounted := int(warmUp.Seconds()) * rate
 	records := uncounted + int(spell.Seconds())*rate
 	fmt.Fprintf(os.Stderr, "lateness: %d records a second for %v, after a warm-up of %v\n", rate, spell, warmUp)
-	var got []received
-	both, running := errgroup.WithContext(ctx)
-	both.Go(func() error { return l.sendSteadily(running, time.Now(), rate, records) })
-	both.Go(func() error {
-		var err error
-		got, err = l.receive(running, records)
-		return err
-	})
-	err = both.Wait()
+	got, err := l.stream(ctx, time.Now(), rate, records)
 	used, stopped := l.close(ctx)
 	if err == nil {
 		err = stopped
@@ -125,18 +108,71 @@ func (l *pipeline) sendSteadily(ctx context.Context, begin time.Time, rate, reco
 	return l.producer.Flush(ctx)
 }
 
-// summarize leaves out the lateness of records with numbers below uncounted.
+// stream sends records at an even rate, from begin on, and returns when all are received.
+func (l *pipeline) stream(ctx context.Context, begin time.Time, rate, records int) (got []received, err error) {
+	both, running := errgroup.WithContext(ctx)
+	both.Go(func() error { return l.sendSteadily(running, begin, rate, records) })
+	both.Go(func() error {
+		var err error
+		got, err = l.receive(running, records)
+		return err
+	})
+	return got, both.Wait()
+}
+
+// summarize leaves out the lateness of records with numbers below uncounted. Early records always count.
 func summarize(rate, uncounted int, got []received, used process.Used) lateness {
+	l := lateness{Rate: rate, CPU: measure.Number(used.CPU.Seconds()), RSSMB: megabytes(used.Peak)}
 	var late []time.Duration
-	early := 0
 	for _, r := range got {
 		if r.late < 0 {
-			early++
+			l.Early++
 		}
 		if r.number >= uncounted {
 			late = append(late, r.late)
 		}
 	}
-	slices.Sort(late)
-	return lateness{rate: rate, p50: percentile(late, 0.5), p99: percentile(late, 0.99), p999: percentile(late, 0.999), worst: late[len(late)-1], early: early, used: used}
+	l.Spread = measure.SpreadOf(late)
+	l.P999 = measure.Millis(measure.Percentile(late, 0.999))
+	return l
+}
+
+// megabytes returns bytes in units of 2^20.
+func megabytes(bytes int64) measure.Number { return measure.Number(bytes) / (1 << 20) }
+
+func measureBurst(ctx context.Context, p *workspace, records int) (burst, error) {
+	fmt.Fprintf(os.Stderr, "burst: %d records\n", records)
+	l, err := openPipeline(ctx, p, 0, func(*job) {})
+	if err != nil {
+		return burst{}, err
+	}
+	b, err := l.burst(ctx, records)
+	_, stopped := l.close(ctx)
+	return b, errors.Join(err, stopped)
+}
+
+// burst appends records that are due as soon as the bucket allows, and waits for
+// them.
+func (l *pipeline) burst(ctx context.Context, records int) (burst, error) {
+	// A record that is appended after this moment has its release time after due.
+	due := orderclose.CeilMilli(time.Now().Add(bucketLength))
+	err := l.workspace.fill(ctx, l.job.Source, load{records: records, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
+	if err != nil {
+		return burst{}, err
+	}
+	if left := time.Until(due); left < bucketLength/10 {
+		return burst{}, fmt.Errorf("%d records were appended only %v before they are due: this machine is too busy", records, left)
+	}
+	got, err := l.receive(ctx, records)
+	if err != nil {
+		return burst{}, err
+	}
+	b := burst{Records: records}
+	for _, r := range got {
+		b.Last = max(b.Last, measure.Millis(r.late))
+		if r.late < 0 {
+			b.Early++
+		}
+	}
+	return b, nil
 }

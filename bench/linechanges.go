@@ -11,15 +11,17 @@ import (
 	"sync/atomic"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 const changeWorkers = 4
 
 // lineChanges is what a shop did that removed lines of orders while they were closed.
 type lineChanges struct {
-	rate      float64 // closes a second
-	removed   int64
-	conflicts int64 // transactions of the shop that lost a deadlock or a lock wait
+	LinesRPS       measure.Number `json:"changing_lines_rps"` // closes
+	LinesRemoved   int64          `json:"lines_removed"`
+	LinesConflicts int64          `json:"lines_conflicts"` // transactions of the shop that lost a deadlock or a lock wait
 }
 
 // changingLines closes a lot while a shop removes lines of its orders and returns their stock. Every
@@ -56,7 +58,7 @@ func (s *shop) changingLines(ctx context.Context, c crew, l lot) (lineChanges, e
 	if err == nil {
 		err = s.allReturned(ctx, l, t.gaveUp)
 	}
-	return lineChanges{t.rps, removed.Load(), conflicts.Load()}, err
+	return lineChanges{measure.Number(t.rps), removed.Load(), conflicts.Load()}, err
 }
 
 // removeLine removes the first line of an order and returns its stock, if the order is unpaid.
@@ -118,9 +120,9 @@ func (s *shop) allReturned(ctx context.Context, l lot, gaveUp int) error {
 
 // measureLineChanges fills the line about a shop that changes lines.
 func (r *closeReport) measureLineChanges(ctx context.Context, s *shop, pl plan) (err error) {
-	if r.lines, err = s.changingLines(ctx, inBatch, overdue(pl.closeOrders, manySKUs, 0)); err != nil {
+	if r.lineChanges, err = s.changingLines(ctx, inBatch, overdue(pl.closeOrders, manySKUs, 0)); err != nil {
 		return fmt.Errorf("a shop that changes lines: %w", err)
 	}
-	fmt.Fprintf(os.Stderr, "%.0f closes/s while a shop removed %d lines; it lost %d deadlocks or lock waits\n", r.lines.rate, r.lines.removed, r.lines.conflicts)
+	fmt.Fprintf(os.Stderr, "%.0f closes/s while a shop removed %d lines; it lost %d deadlocks or lock waits\n", r.LinesRPS, r.LinesRemoved, r.LinesConflicts)
 	return nil
 }

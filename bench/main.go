@@ -23,12 +23,12 @@
 // the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; workspace.go the topics; tally.go the check
 // of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
-// lateness.go, burst.go and idle.go the measurements; served.go the product's program, which
-// idle.go and console.go watch; stats.go and report.go the numbers; metadataproxy.go and
+// lateness.go and idle.go the measurements; served.go the product's program, which
+// idle.go and console.go watch; report.go the numbers; metadataproxy.go and
 // listener.go the costs of an idle relay.
 // Of closing: shop.go has the database; closers.go the closers; checkouts.go the
-// checkouts beside them; pipelineside.go relay and closer in one process; close.go and
-// endtoend.go the measurements; closereport.go the numbers.
+// checkouts beside them, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
+// endtoend.go the measurements.
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
 // consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
 // numbers; metadataproxy.go counts requests.
@@ -46,6 +46,7 @@ import (
 	"syscall"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 func main() {
@@ -74,7 +75,10 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p := newWorkspace(brokers)
+	p, err := newWorkspace(brokers)
+	if err != nil {
+		return err
+	}
 	defer p.clean()
 	return modes[args[0]](ctx, p, planFor(os.Getenv("QUICK") == "1"))
 }
@@ -128,5 +132,5 @@ func benchRelay(ctx context.Context, p *workspace, pl plan) error {
 	if err != nil {
 		return err
 	}
-	return report{throughput, cold, lateness, burst}.print(os.Stdout, os.Stderr)
+	return measure.Print(os.Stdout, os.Stderr, relayReport{throughput, lateness, cold, burst})
 }

@@ -2,21 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/outbox"
@@ -32,33 +31,20 @@ const (
 	outboxSpell = 50
 )
 
+// outboxReport is the result of make bench-outbox.
+type outboxReport struct {
+	CostPercent measure.Number `json:"outbox_cost_percent"` // the largest
+	DispatchRPS measure.Number `json:"dispatch_rps"`
+	Costs       []checkoutCost `json:"outbox_costs"`
+}
+
 // checkoutCost is the cost of an outbox row for a checkout, with the given number of
 // workers.
 type checkoutCost struct {
-	workers       int
-	without, with float64 // checkouts a second
-	percent       float64 // additional time of a checkout with a row
-}
-
-// dispatched is the speed at which rows were published.
-type dispatched struct {
-	rows int
-	rps  float64
-}
-
-// outboxReport is the output of make bench-outbox.
-type outboxReport struct {
-	costs    []checkoutCost
-	dispatch dispatched
-}
-
-// worst returns the largest cost of an outbox row.
-func (r outboxReport) worst() float64 {
-	most := r.costs[0].percent
-	for _, c := range r.costs {
-		most = max(most, c.percent)
-	}
-	return most
+	Workers int            `json:"workers"`
+	Without measure.Number `json:"checkouts_per_s_without_row"`
+	With    measure.Number `json:"checkouts_per_s_with_row"`
+	Percent measure.Number `json:"more_time_percent"` // of a checkout with a row
 }
 
 // benchOutbox runs all measurements of make bench-outbox.
@@ -72,7 +58,7 @@ func benchOutbox(ctx context.Context, p *workspace, pl plan) error {
 	if err != nil {
 		return err
 	}
-	return r.print(os.Stdout, os.Stderr)
+	return measure.Print(os.Stdout, os.Stderr, r)
 }
 
 // measureOutbox measures what a row costs a checkout, and how fast rows are
@@ -83,7 +69,8 @@ func measureOutbox(ctx context.Context, p *workspace, s *shop, pl plan) (r outbo
 		if err != nil {
 			return r, fmt.Errorf("checkouts with an outbox row: %w", err)
 		}
-		r.costs = append(r.costs, c)
+		r.Costs = append(r.Costs, c)
+		r.CostPercent = max(r.CostPercent, c.Percent)
 	}
 	fmt.Fprintf(os.Stderr, "warming up: %d rows are dispatched\n", pl.outboxRows/5)
 	if _, err := measureDispatch(ctx, p, s, pl.outboxRows/5); err != nil {
@@ -91,24 +78,25 @@ func measureOutbox(ctx context.Context, p *workspace, s *shop, pl plan) (r outbo
 	}
 	var rates []float64
 	for round := range pl.rounds {
-		if r.dispatch, err = measureDispatch(ctx, p, s, pl.outboxRows); err != nil {
+		rate, err := measureDispatch(ctx, p, s, pl.outboxRows)
+		if err != nil {
 			return r, fmt.Errorf("dispatching: %w", err)
 		}
-		fmt.Fprintf(os.Stderr, "round %d  %d rows dispatched: %.0f a second\n", round+1, r.dispatch.rows, r.dispatch.rps)
-		rates = append(rates, r.dispatch.rps)
+		fmt.Fprintf(os.Stderr, "round %d  %d rows dispatched: %.0f a second\n", round+1, pl.outboxRows, rate)
+		rates = append(rates, rate)
 	}
-	r.dispatch.rps = median(rates)
+	r.DispatchRPS = measure.Number(measure.Median(rates))
 	return r, nil
 }
 
 // measureCheckoutCost measures checkouts with and without an outbox row, in
 // alternating turns.
 func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (checkoutCost, error) {
-	c := checkoutCost{workers: workers}
+	c := checkoutCost{Workers: workers}
 	if err := s.fill(ctx, overdue(workers, manySKUs, 0)); err != nil { // creates the stock
 		return c, err
 	}
-	if _, err := s.db.ExecContext(ctx, "TRUNCATE TABLE outbox_schedules"); err != nil {
+	if err := s.exec(ctx, "TRUNCATE TABLE outbox_schedules"); err != nil {
 		return c, err
 	}
 	pool, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: workers})
@@ -140,10 +128,10 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_schedules").Scan(&rows); err != nil || rows != (turns+1)*workers*outboxSpell {
 		return c, errors.Join(err, fmt.Errorf("%d outbox rows, want %d", rows, (turns+1)*workers*outboxSpell))
 	}
-	each := float64(workers * outboxSpell)
-	c.without, c.with = each/median(took[0]), each/median(took[1])
-	c.percent = 100 * (c.without/c.with - 1)
-	fmt.Fprintf(os.Stderr, "%d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", workers, turns*int(each), c.without, c.with, c.percent)
+	each := measure.Number(workers * outboxSpell)
+	c.Without, c.With = each/measure.Number(measure.Median(took[0])), each/measure.Number(measure.Median(took[1]))
+	c.Percent = 100 * (c.Without/c.With - 1)
+	fmt.Fprintf(os.Stderr, "%d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", workers, turns*int(each), c.Without, c.With, c.Percent)
 	return c, nil
 }
 
@@ -194,67 +182,64 @@ func (b *buyers) checkout(ctx context.Context, number int, withRow bool) error {
 // measureDispatch lets processes dispatch a table that is filled before they see it.
 // It measures the time from when they can see it until all records are in their
 // topic.
-func measureDispatch(ctx context.Context, p *workspace, s *shop, count int) (dispatched, error) {
+func measureDispatch(ctx context.Context, p *workspace, s *shop, count int) (rps float64, err error) {
 	if err := s.fillOutbox(ctx, count); err != nil {
-		return dispatched{}, err
+		return 0, err
 	}
 	target, err := p.topic(ctx, "delay", partitions)
 	if err != nil {
-		return dispatched{}, err
+		return 0, err
 	}
 	dead, err := p.topic(ctx, "dead", 1)
 	if err != nil {
-		return dispatched{}, err
+		return 0, err
 	}
-	var processes []*side
+	var sides []*side
+	var processes []*process.Process
 	defer func() {
-		for _, side := range processes {
+		for _, side := range sides {
 			side.stop()
 		}
 	}()
 	for range dispatchers {
 		side, err := p.start(job{Side: sideDispatch, Target: target, DeadLetter: dead, DSN: s.dsn})
 		if err != nil {
-			return dispatched{}, err
+			return 0, err
 		}
-		processes = append(processes, side)
+		sides, processes = append(sides, side), append(processes, side.Process)
 	}
 	if !sleep(ctx, 2*time.Second) { // by then they poll for rows
-		return dispatched{}, ctx.Err()
+		return 0, ctx.Err()
 	}
-	if _, err := s.db.ExecContext(ctx, "RENAME TABLE outbox_schedules TO outbox_empty, outbox_full TO outbox_schedules"); err != nil {
-		return dispatched{}, err
+	if err := s.exec(ctx, "RENAME TABLE outbox_schedules TO outbox_empty, outbox_full TO outbox_schedules"); err != nil {
+		return 0, err
 	}
 	begin := time.Now()
 	if err := p.await(ctx, target, count, processes...); err != nil {
-		return dispatched{}, err
+		return 0, err
 	}
 	took := time.Since(begin)
-	for _, side := range processes {
+	for _, side := range sides {
 		if _, err := side.stop(); err != nil {
-			return dispatched{}, err
+			return 0, err
 		}
 	}
-	processes = nil
+	sides = nil
 	length, err := p.length(ctx, target)
 	left := -1
 	if err == nil {
 		err = s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_schedules").Scan(&left)
 	}
 	if err != nil || left != 0 || length != count {
-		return dispatched{}, errors.Join(err, fmt.Errorf("%d rows are left and there are %d records of %d", left, length, count))
+		return 0, errors.Join(err, fmt.Errorf("%d rows are left and there are %d records of %d", left, length, count))
 	}
-	return dispatched{rows: count, rps: float64(count) / took.Seconds()}, p.drop(ctx, target, dead)
+	return float64(count) / took.Seconds(), p.drop(ctx, target, dead)
 }
 
 // fillOutbox creates and fills a table beside an empty outbox.
 func (s *shop) fillOutbox(ctx context.Context, count int) error {
-	for _, statement := range []string{
-		"DROP TABLE IF EXISTS outbox_empty, outbox_full", "TRUNCATE TABLE outbox_schedules", "CREATE TABLE outbox_full LIKE outbox_schedules",
-	} {
-		if _, err := s.db.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+	if err := s.exec(ctx, "DROP TABLE IF EXISTS outbox_empty, outbox_full", "TRUNCATE TABLE outbox_schedules", "CREATE TABLE outbox_full LIKE outbox_schedules"); err != nil {
+		return err
 	}
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -298,33 +283,4 @@ func runDispatch(ctx context.Context, j job) error {
 		return err
 	}
 	return d.Run(ctx)
-}
-
-// outboxJSON is the JSON output of make bench-outbox, for programs.
-type outboxJSON struct {
-	CostPercent float64 `json:"outbox_cost_percent"` // the largest
-	DispatchRPS float64 `json:"dispatch_rps"`
-}
-
-func (r outboxReport) json() outboxJSON {
-	return outboxJSON{round(r.worst(), 1), round(r.dispatch.rps, 0)}
-}
-
-// table writes the table for people.
-func (r outboxReport) table(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\ncheckouts by\twithout an outbox row /s\twith one /s\tmore time\t\n")
-	for _, c := range r.costs {
-		fmt.Fprintf(w, "%d\t%.0f\t%.0f\t%.1f %%\t\n", c.workers, c.without, c.with, c.percent)
-	}
-	fmt.Fprintf(w, "\ndispatchers\trows\trows/s\t\n%d\t%d\t%.0f\t\n", dispatchers, r.dispatch.rows, r.dispatch.rps)
-	return w.Flush()
-}
-
-// print writes the object to out and the tables to tables.
-func (r outboxReport) print(out, tables io.Writer) error {
-	if err := r.table(tables); err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(r.json())
 }

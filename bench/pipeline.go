@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 
 	"github.com/orderclose/orderclose/internal/testkit/process"
@@ -83,7 +84,7 @@ func (l *pipeline) warmUp(ctx context.Context, from int) error {
 	reached := map[int]bool{}
 	sent := 0
 	for ; len(reached) < partitions; sent++ {
-		reached[partitionOf([]byte(idOf(from+sent)), partitions)] = true
+		reached[kafka.PartitionOf([]byte(idOf(from+sent)), partitions)] = true
 		if err := l.send(ctx, from+sent, time.Now().Add(-time.Second), func(error) {}); err != nil {
 			return err
 		}

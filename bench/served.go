@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -40,24 +41,18 @@ type served struct {
 	cfg       *config.Config
 	brokers   []string // the addresses that the program uses
 	env       []string // further variables of the program, NAME=value
-	// counters return the bytes of metadata that the relay has read, and the
-	// resources that the broker has used.
-	counters func() (metadata int64, broker process.Used, err error)
 }
 
-// watched is the resources that a relay used while it was watched.
-type watched struct {
-	cpuPercent float64 // of one core
-	rssMB      float64 // peak of resident memory since its start
-	// brokerPercent and metadata are zero unless counters are set.
-	brokerPercent float64 // of one core
-	metadata      float64 // bytes per minute
+// usage is what a process of the program, and the broker, used while they were watched.
+type usage struct {
+	CPU    measure.Number `json:"cpu_percent"`        // of one core
+	Broker measure.Number `json:"broker_cpu_percent"` // of one core
+	RSSMB  measure.Number `json:"rss_mb"`             // peak of the process since its start
 }
 
 // serve creates a pipeline's topics with the program itself.
 func (p *workspace) serve(program, dir string) (*served, error) {
 	s := &served{workspace: p, program: program, brokers: p.brokers}
-	s.counters = func() (int64, process.Used, error) { return 0, process.Used{}, nil }
 	prefix := p.name("pipeline") + "_"
 	s.file = filepath.Join(dir, prefix+"topics.yaml")
 	if err := os.WriteFile(s.file, fmt.Appendf(nil, pipelineFile, prefix, partitions), 0o600); err != nil {
@@ -100,47 +95,36 @@ func (s *served) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// watch runs a relay, waits until it serves all partitions, and measures its
-// resources for a while.
-func (s *served) watch(ctx context.Context, during time.Duration) (w watched, err error) {
+// runRelay runs a relay and returns when it serves all partitions.
+func (s *served) runRelay(ctx context.Context) (*running, error) {
 	relay, err := s.run("run", "relay")
 	if err != nil {
-		return w, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, relay.stop()) }()
 	for _, b := range s.cfg.Buckets {
 		if err := s.workspace.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
-			return w, err
+			return nil, errors.Join(err, relay.stop())
 		}
 	}
-	fmt.Fprintf(os.Stderr, "warming up for %v, then watching for %v\n", warmUp, during)
-	if !sleep(ctx, warmUp) {
-		return w, ctx.Err()
-	}
-	before, err := process.UsedBy(relay.PID())
+	return relay, nil
+}
+
+// watch measures what a process and the broker use for a while.
+func (s *served) watch(ctx context.Context, pid int, during time.Duration) (usage, error) {
+	broker, err := listenerOf(s.workspace.brokers[0])
 	if err != nil {
-		return w, err
+		return usage{}, err
 	}
-	metadata, broker, err := s.counters()
-	if err != nil {
-		return w, err
-	}
-	begin := time.Now()
+	before, err1 := process.UsedBy(pid)
+	brokerBefore, err2 := process.UsedBy(broker)
+	began := time.Now()
 	if !sleep(ctx, during) {
-		return w, ctx.Err()
+		return usage{}, ctx.Err()
 	}
-	after, err := process.UsedBy(relay.PID())
-	if err != nil {
-		return w, err
+	after, err3 := process.UsedBy(pid)
+	brokerAfter, err4 := process.UsedBy(broker)
+	percent := func(d time.Duration) measure.Number {
+		return measure.Number(100 * d.Seconds() / time.Since(began).Seconds())
 	}
-	metadataAfter, brokerAfter, err := s.counters()
-	if err != nil {
-		return w, err
-	}
-	took := time.Since(begin)
-	return watched{
-		cpuPercent: 100 * (after.CPU - before.CPU).Seconds() / took.Seconds(), rssMB: float64(after.Peak) / (1 << 20),
-		brokerPercent: 100 * (brokerAfter.CPU - broker.CPU).Seconds() / took.Seconds(),
-		metadata:      float64(metadataAfter-metadata) / took.Minutes(),
-	}, nil
+	return usage{percent(after.CPU - before.CPU), percent(brokerAfter.CPU - brokerBefore.CPU), megabytes(after.Peak)}, errors.Join(err1, err2, err3, err4)
 }

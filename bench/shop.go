@@ -111,10 +111,23 @@ func (l lot) status(number int) store.Status {
 	return store.Unpaid
 }
 
+// shopTables are the tables that a lot fills, or its close.
+var shopTables = []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events"}
+
+// exec runs statements, one after another.
+func (s *shop) exec(ctx context.Context, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fill empties the tables and fills them with a lot.
 func (s *shop) fill(ctx context.Context, l lot) error {
-	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events"} {
-		if _, err := s.db.ExecContext(ctx, "TRUNCATE TABLE "+table); err != nil {
+	for _, table := range shopTables {
+		if err := s.exec(ctx, "TRUNCATE TABLE "+table); err != nil {
 			return err
 		}
 	}
@@ -151,8 +164,7 @@ func (s *shop) fill(ctx context.Context, l lot) error {
 
 // analyze updates the server's table statistics, since the tables were empty before.
 func (s *shop) analyze(ctx context.Context) error {
-	_, err := s.db.ExecContext(ctx, "ANALYZE TABLE orders, order_items, stock")
-	return err
+	return s.exec(ctx, "ANALYZE TABLE orders, order_items, stock")
 }
 
 func skuName(sku int) string { return fmt.Sprintf("SKU-%06d", sku) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	app "github.com/orderclose/orderclose/pipeline" // this package has a function pipeline
 	"github.com/orderclose/orderclose/producer"
 )
@@ -30,8 +32,9 @@ const (
 
 // noticeTimes are the times from the close of an order until each reader has recorded its event.
 type noticeTimes struct {
-	all     durations // the last of the three readers
-	readers map[string]durations
+	Orders  int                       `json:"orders"`
+	All     measure.Spread            `json:"all"` // until the last of the three readers
+	Readers map[string]measure.Spread `json:"readers"`
 }
 
 // shopConfig returns a pipeline whose topics the workspace removes in the end.
@@ -108,14 +111,14 @@ func (b *shopBench) createAndAwait(ctx, running context.Context, shop *checkout.
 
 // noticeTimes reads when each event was recorded.
 func (b *shopBench) noticeTimes(ctx context.Context) (noticeTimes, error) {
-	t := noticeTimes{readers: map[string]durations{}}
+	t := noticeTimes{Readers: map[string]measure.Spread{}}
 	rows, err := b.db.QueryContext(ctx, `SELECT n.order_id, n.reader, n.created_at - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.closed_at) DIV 1000
 		FROM checkout_notices n JOIN orders o ON o.id = n.order_id`)
 	if err != nil {
 		return t, err
 	}
 	defer rows.Close()
-	last := map[string]time.Duration{}
+	last, readers := map[string]time.Duration{}, map[string][]time.Duration{}
 	for rows.Next() {
 		var order, reader string
 		var ms int64
@@ -123,15 +126,12 @@ func (b *shopBench) noticeTimes(ctx context.Context) (noticeTimes, error) {
 			return t, err
 		}
 		d := time.Duration(ms) * time.Millisecond
-		t.readers[reader] = append(t.readers[reader], d)
+		readers[reader] = append(readers[reader], d)
 		last[order] = max(last[order], d)
 	}
-	for _, d := range last {
-		t.all = append(t.all, d)
-	}
-	slices.Sort(t.all)
-	for _, times := range t.readers {
-		slices.Sort(times)
+	t.Orders, t.All = len(last), measure.SpreadOf(slices.Collect(maps.Values(last)))
+	for reader, times := range readers {
+		t.Readers[reader] = measure.SpreadOf(times)
 	}
 	return t, rows.Err()
 }

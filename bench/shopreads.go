@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +18,8 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -50,7 +51,8 @@ var shopSides = []shopSide{
 
 // shopReads is what reads did in one turn.
 type shopReads struct {
-	took    durations // sorted
+	reads   int
+	took    measure.Spread
 	sources map[string]int64
 	selects int64 // queries of the database
 }
@@ -137,21 +139,21 @@ func (b *shopBench) open(ctx context.Context, side shopSide, counts *readCounts,
 
 // awaitFilter breaks the filter that another turn has left, and waits for a new one.
 func (b *shopBench) awaitFilter(ctx context.Context, prefix string) error {
-	if _, err := b.db.ExecContext(ctx, "UPDATE checkout_id_filter SET phase = 'broken', beat = 0 WHERE id = 1"); err != nil {
+	if err := b.exec(ctx, "UPDATE checkout_id_filter SET phase = 'broken', beat = 0 WHERE id = 1"); err != nil {
 		return err
 	}
-	for ctx, cancel := context.WithTimeout(ctx, turnLimit); ; {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	err := process.Await(ctx, func(ctx context.Context) error {
 		var phase string
-		if err := b.db.QueryRowContext(ctx, "SELECT phase FROM checkout_id_filter WHERE id = 1").Scan(&phase); err != nil || phase == "ready" {
-			sleep(ctx, filterSeen)
-			cancel()
-			return err
+		err := b.db.QueryRowContext(ctx, "SELECT phase FROM checkout_id_filter WHERE id = 1").Scan(&phase)
+		if err == nil && phase != "ready" {
+			err = fmt.Errorf("the filter %s is %s", prefix, phase)
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
-			cancel()
-			return fmt.Errorf("the filter %s is not ready after %v: %w", prefix, turnLimit, ctx.Err())
-		}
-	}
+		return err
+	})
+	sleep(ctx, filterSeen)
+	return err
 }
 
 // selects returns how many queries the server has run.
@@ -187,73 +189,37 @@ func (b *shopBench) measure(ctx context.Context, side shopSide, round, rate int,
 	}
 	counts.mu.Lock()
 	defer counts.mu.Unlock()
-	return shopReads{took, counts.sources, after - before}, nil
+	return shopReads{len(took), measure.SpreadOf(took), counts.sources, after - before}, nil
 }
 
 // warmUpReads is how long a turn lasts that does not count.
 func warmUpReads(spell time.Duration) time.Duration { return min(spell, 10*time.Second) }
 
-// read reads orders at an even rate. Each read is timed from its planned start: the wait for a worker
-// counts.
-func (b *shopBench) read(ctx context.Context, shops []*checkout.Shop, rate int, spell time.Duration) (durations, error) {
-	type planned struct {
-		number int
-		order  string
-		at     time.Time
-	}
-	var mu sync.Mutex
-	var took durations
-	var failed atomic.Pointer[error]
-	var workers sync.WaitGroup
-	queue := make(chan planned, 100_000)
-	for worker := range shopWorkers {
-		workers.Go(func() {
-			var mine durations
-			for p := range queue {
-				shop := shops[worker%len(shops)]
-				if p.number%readsPerChange == 0 {
-					// Any order, so that popular orders go on changing now and then.
-					_, err := shop.Do(ctx, checkout.Request{}, idOf(rand.IntN(b.orders)), checkout.Cancel)
-					if refusal := (*checkout.Refusal)(nil); err != nil && !errors.As(err, &refusal) {
-						failed.Store(&err)
-					}
-				}
-				begin := time.Now()
-				_, err := shop.Get(ctx, p.order)
-				if err != nil {
-					failed.Store(&err)
-				}
-				// A change before this read, by the same worker, does not count for it.
-				if p.number%readsPerChange != 0 {
-					begin = p.at
-				}
-				mine = append(mine, time.Since(begin))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, mine...)
-		})
-	}
+// read reads orders at an even rate. Each read is timed from its planned start.
+func (b *shopBench) read(ctx context.Context, shops []*checkout.Shop, rate int, spell time.Duration) ([]time.Duration, error) {
 	popular := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), readSkew, 1, uint64(b.orders-1))
-	begin := time.Now()
-	for n := 0; n < int(spell.Seconds()*float64(rate)); n++ {
-		at := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
-		if wait := time.Until(at); wait > 0 && !sleep(ctx, wait) {
-			break
+	orders := make([]string, int(spell.Seconds()*float64(rate)))
+	for n := range orders {
+		orders[n] = idOf(int(popular.Uint64()) * 7919 % b.orders)
+	}
+	took, err := evenly(ctx, rate, len(orders), shopWorkers, func(worker, number int, from time.Time) (time.Time, error) {
+		shop := shops[worker%len(shops)]
+		if number%readsPerChange == 0 {
+			// Any order, so that popular orders go on changing now and then.
+			_, err := shop.Do(ctx, checkout.Request{}, idOf(rand.IntN(b.orders)), checkout.Cancel)
+			if refusal := (*checkout.Refusal)(nil); err != nil && !errors.As(err, &refusal) {
+				return from, err
+			}
+			from = time.Now() // the change before this read does not count for it
 		}
-		queue <- planned{n, idOf(int(popular.Uint64()) * 7919 % b.orders), at}
-	}
-	close(queue)
-	workers.Wait()
-	if err := failed.Load(); err != nil {
-		return nil, *err
-	}
-	slices.Sort(took)
-	return took, ctx.Err()
+		_, err := shop.Get(ctx, orders[number])
+		return from, err
+	})
+	return took, cmp.Or(err, ctx.Err())
 }
 
 // unknown reads ids that no order has, and returns how many queries that took.
-func (b *shopBench) unknown(ctx context.Context, side shopSide) (selects int64, took durations, err error) {
+func (b *shopBench) unknown(ctx context.Context, side shopSide) (selects int64, took []time.Duration, err error) {
 	counts := &readCounts{sources: map[string]int64{}}
 	shops, stop, err := b.open(ctx, side, counts, b.prefix+"unknown:"+side.name+":")
 	defer stop()
@@ -272,6 +238,5 @@ func (b *shopBench) unknown(ctx context.Context, side shopSide) (selects int64, 
 		took = append(took, time.Since(begin))
 	}
 	after, err := b.selects(ctx)
-	slices.Sort(took)
 	return after - before, took, err
 }

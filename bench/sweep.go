@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 const (
@@ -22,30 +20,31 @@ const (
 	makeAtOnce = 100_000
 )
 
+// sweepReport is the result of make bench-sweep.
+type sweepReport struct {
+	Tables      []swept        `json:"tables"`
+	OffsetReads measure.Number `json:"offset_reads_per_found"`
+	outboxReport
+	Others []otherWay `json:"other_ways"` // to find orders, in the largest table
+}
+
 // found is the cost of finding the overdue orders of a table in one way.
 type found struct {
-	orders int
-	reads  float64 // rows of index and table that were read per order found
-	took   time.Duration
+	Overdue int            `json:"overdue"`
+	Reads   measure.Number `json:"reads_per_found"` // rows of index and table that were read
+	Seconds measure.Number `json:"find_s"`
 }
 
 // swept is the result for a table of one size.
 type swept struct {
-	orders int
-	found  found
-	rps    float64 // orders found and closed per second
-}
-
-// sweepReport is the output of make bench-sweep.
-type sweepReport struct {
-	tables []swept
-	others []otherWay // other ways to find orders, in the largest table
-	outbox outboxReport
+	Orders int `json:"orders"`
+	found
+	RPS measure.Number `json:"sweep_rps"` // orders found and closed
 }
 
 // otherWay is another common way to write a sweep.
 type otherWay struct {
-	name string
+	Name string `json:"found_by"`
 	found
 }
 
@@ -64,25 +63,26 @@ func benchSweep(ctx context.Context, p *workspace, pl plan) error {
 		if err := s.growTo(ctx, orders); err != nil {
 			return fmt.Errorf("a table of %d orders: %w", orders, err)
 		}
-		row := swept{orders: orders}
+		row := swept{Orders: orders}
 		if row.found, err = s.find(ctx, byKeyset); err != nil {
 			return err
 		}
 		if i == len(pl.sweepTables)-1 {
-			if r.others, err = s.findOtherwise(ctx); err != nil {
+			if r.Others, err = s.findOtherwise(ctx); err != nil {
 				return err
 			}
+			r.OffsetReads = r.Others[0].Reads
 		}
-		if row.rps, err = s.sweep(ctx, row.found.orders); err != nil {
+		if row.RPS, err = s.sweep(ctx, row.Overdue); err != nil {
 			return err
 		}
-		r.tables = append(r.tables, row)
-		fmt.Fprintf(os.Stderr, "%d orders: %d found in %v, swept at %.0f orders/s\n", orders, row.found.orders, row.found.took.Round(time.Millisecond), row.rps)
+		r.Tables = append(r.Tables, row)
+		fmt.Fprintf(os.Stderr, "%d orders: %d found in %.3f s, swept at %.0f orders/s\n", orders, row.Overdue, row.Seconds, row.RPS)
 	}
-	if r.outbox, err = measureOutbox(ctx, p, s, pl); err != nil {
+	if r.outboxReport, err = measureOutbox(ctx, p, s, pl); err != nil {
 		return err
 	}
-	return r.print(os.Stdout, os.Stderr)
+	return measure.Print(os.Stdout, os.Stderr, r)
 }
 
 // warmUpSweep sweeps a small table. Its result does not count.
@@ -93,7 +93,7 @@ func (s *shop) warmUpSweep(ctx context.Context, orders int) error {
 	}
 	f, err := s.find(ctx, byKeyset)
 	if err == nil {
-		_, err = s.sweep(ctx, f.orders)
+		_, err = s.sweep(ctx, f.Overdue)
 	}
 	return err
 }
@@ -107,13 +107,11 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 		"CREATE TABLE IF NOT EXISTS digits (d INT NOT NULL PRIMARY KEY)",
 		"INSERT IGNORE INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
 	}
-	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events"} {
+	for _, table := range shopTables {
 		statements = append(statements, "TRUNCATE TABLE "+table)
 	}
-	for _, statement := range statements {
-		if _, err := s.db.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+	if err := s.exec(ctx, statements...); err != nil {
+		return err
 	}
 	const numbers = "(SELECT ? + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d AS n FROM digits a, digits b, digits c, digits d, digits e) AS numbers"
 	for from := 0; from < orders; from += makeAtOnce {
@@ -128,14 +126,12 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 		}
 	}
 	// Orders whose number ends in 00 are overdue.
-	for _, statement := range []string{
-		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD((CAST(RIGHT(o.id, 9) AS UNSIGNED) DIV 100 * 7919 + l.d) % 10000, 6, '0')), 1" +
+	err := s.exec(ctx,
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD((CAST(RIGHT(o.id, 9) AS UNSIGNED) DIV 100 * 7919 + l.d) % 10000, 6, '0')), 1"+
 			" FROM orders o JOIN digits l ON l.d IN (1, 2) WHERE o.status = 0 AND o.id LIKE '%00'",
-		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, SUM(quantity) FROM order_items GROUP BY sku_id",
-	} {
-		if _, err := s.db.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, SUM(quantity) FROM order_items GROUP BY sku_id")
+	if err != nil {
+		return err
 	}
 	return s.analyze(ctx)
 }
@@ -211,25 +207,25 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 	began := time.Now()
 	last := orderclose.Order{Due: time.Unix(1, 0).UTC()}
 	for {
-		orders, err := read(ctx, st, cutoff, last, f.orders)
+		orders, err := read(ctx, st, cutoff, last, f.Overdue)
 		if err != nil {
 			return f, err
 		}
 		if len(orders) == 0 {
 			break
 		}
-		f.orders += len(orders)
+		f.Overdue += len(orders)
 		last = orders[len(orders)-1]
 		if len(orders) < sweepPage || len(orders) > sweepPage {
 			break
 		}
 	}
-	f.took = time.Since(began)
+	f.Seconds = measure.Number(time.Since(began).Seconds())
 	after, err := readsOf(ctx, st)
-	if f.orders == 0 {
+	if f.Overdue == 0 {
 		err = errors.Join(err, errors.New("no order is overdue"))
 	}
-	f.reads = float64(after-before) / float64(max(f.orders, 1))
+	f.Reads = measure.Number(after-before) / measure.Number(max(f.Overdue, 1))
 	return f, err
 }
 
@@ -254,7 +250,7 @@ func readsOf(ctx context.Context, st *store.Store) (n int, err error) {
 
 // sweep lets a compensator close all overdue orders at full speed, and checks that it
 // has.
-func (s *shop) sweep(ctx context.Context, want int) (rps float64, err error) {
+func (s *shop) sweep(ctx context.Context, want int) (rps measure.Number, err error) {
 	c, err := compensator.New(compensator.Options{Store: s.store, Grace: -1, Rate: -1, PageSize: sweepPage})
 	if err != nil {
 		return 0, err
@@ -272,49 +268,5 @@ func (s *shop) sweep(ctx context.Context, want int) (rps float64, err error) {
 	if err == nil && reserved != 0 {
 		err = fmt.Errorf("%d pieces are still reserved", reserved)
 	}
-	return float64(want) / took.Seconds(), err
-}
-
-// The JSON output of make bench-sweep, for programs.
-type (
-	sweepJSON struct {
-		Tables      []sweptJSON `json:"tables"`
-		OffsetReads float64     `json:"offset_reads_per_found"`
-		CostPercent float64     `json:"outbox_cost_percent"`
-		DispatchRPS float64     `json:"dispatch_rps"`
-	}
-	sweptJSON struct {
-		Orders int     `json:"orders"`
-		Reads  float64 `json:"reads_per_found"`
-		FindS  float64 `json:"find_s"`
-		RPS    float64 `json:"sweep_rps"`
-	}
-)
-
-func (r sweepReport) json() sweepJSON {
-	o := r.outbox.json()
-	j := sweepJSON{OffsetReads: round(r.others[0].reads, 2), CostPercent: o.CostPercent, DispatchRPS: o.DispatchRPS}
-	for _, t := range r.tables {
-		j.Tables = append(j.Tables, sweptJSON{t.orders, round(t.found.reads, 3), round(t.found.took.Seconds(), 3), round(t.rps, 0)})
-	}
-	return j
-}
-
-// print writes the object to out and the tables to tables.
-func (r sweepReport) print(out, tables io.Writer) error {
-	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\norders\tfound by\toverdue\trows read for each\ts\tfound and closed/s\t\n")
-	for _, t := range r.tables {
-		fmt.Fprintf(w, "%d\tkeyset\t%d\t%.2f\t%.3f\t%.0f\t\n", t.orders, t.found.orders, t.found.reads, t.found.took.Seconds(), t.rps)
-	}
-	for _, o := range r.others {
-		fmt.Fprintf(w, "%d\t%s\t%d\t%.2f\t%.3f\t\t\n", r.tables[len(r.tables)-1].orders, o.name, o.orders, o.reads, o.took.Seconds())
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if err := r.outbox.table(tables); err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(r.json())
+	return measure.Number(float64(want) / took.Seconds()), err
 }

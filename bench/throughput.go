@@ -6,22 +6,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
-
-// turn is the result of one side for one source.
-type turn struct {
-	rps       float64
-	cpuPerMil float64 // CPU-seconds per million records
-	rssMB     float64
-}
-
-// drained holds the medians of each side's turns, for sources with batches of one
-// size.
-type drained struct {
-	batch int
-	turns map[string]turn
-}
 
 // order is the order of the sides' turns. They alternate, so that a noisy minute of
 // the machine affects all sides.
@@ -77,14 +64,21 @@ func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, e
 			if err != nil {
 				return drained{}, fmt.Errorf("%s, round %d: %w", side, round+1, err)
 			}
-			fmt.Fprintf(os.Stderr, "batches of %-4d round %d  %-13s %9.0f records/s\n", batch, round+1, side, t.rps)
+			fmt.Fprintf(os.Stderr, "batches of %-4d round %d  %-13s %9.0f records/s\n", batch, round+1, side, t.RPS)
 			turns[side] = append(turns[side], t)
 		}
 	}
-	d := drained{batch, map[string]turn{}}
+	d := drained{Batch: batch, Sides: map[string]turn{}}
 	for side, all := range turns {
-		d.turns[side] = medianTurn(all)
+		d.Sides[side] = turn{
+			measure.MedianOf(all, func(t turn) measure.Number { return t.RPS }),
+			measure.MedianOf(all, func(t turn) measure.Number { return t.CPUPerMillion }),
+			measure.MedianOf(all, func(t turn) measure.Number { return t.RSSMB }),
+		}
 	}
+	relay := d.Sides[sideRelay]
+	d.RelayRPS, d.CPUPerMillion, d.RSSMB = relay.RPS, relay.CPUPerMillion, relay.RSSMB
+	d.CopyRPS, d.ReaderWriterRPS, d.FranzRPS = d.Sides[sideCopy].RPS, d.Sides[sideReaderWriter].RPS, d.Sides[sideFranz].RPS
 	return d, nil
 }
 
@@ -109,7 +103,6 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	if arrived != nil {
 		return turn{}, arrived
 	}
-	used.CPU = cpu
 	t, err := p.tally(ctx, j.Target, records)
 	if err == nil {
 		err = t.check(side == sideRelay)
@@ -117,7 +110,7 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	if err != nil {
 		return turn{}, err
 	}
-	return turnOf(t.rate(), used, steady), nil
+	return turn{measure.Number(t.rate()), measure.Number(cpu.Seconds() * 1e6 / float64(steady)), megabytes(used.Peak)}, nil
 }
 
 // startShare is the part of the records, one of this many, that must arrive before CPU time counts.
@@ -127,7 +120,7 @@ const startShare = 10
 // awaitSteadily waits until all records have arrived. It returns the CPU time that the process used
 // after its start, and for how many records.
 func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int, s *side) (steady int, cpu time.Duration, err error) {
-	if err := p.await(ctx, topic, records/startShare, s); err != nil {
+	if err := p.await(ctx, topic, records/startShare, s.Process); err != nil {
 		return 0, 0, err
 	}
 	arrived, err := p.length(ctx, topic)
@@ -136,7 +129,7 @@ func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int
 	}
 	begin, err := process.UsedBy(s.PID())
 	if err == nil {
-		err = p.await(ctx, topic, records, s)
+		err = p.await(ctx, topic, records, s.Process)
 	}
 	if err != nil {
 		return 0, 0, err
@@ -156,23 +149,4 @@ func (p *workspace) jobFor(ctx context.Context, side, source string, partitions 
 		return job{}, err
 	}
 	return job{Side: side, Source: source, Target: target, Partitions: partitions, Group: p.group(), DeadLetter: dead}, nil
-}
-
-func turnOf(rps float64, used process.Used, records int) turn {
-	return turn{rps, used.CPU.Seconds() * 1e6 / float64(records), float64(used.Peak) / (1 << 20)}
-}
-
-func medianTurn(turns []turn) turn {
-	of := func(field func(turn) float64) float64 {
-		values := make([]float64, len(turns))
-		for i, t := range turns {
-			values[i] = field(t)
-		}
-		return median(values)
-	}
-	return turn{
-		of(func(t turn) float64 { return t.rps }),
-		of(func(t turn) float64 { return t.cpuPerMil }),
-		of(func(t turn) float64 { return t.rssMB }),
-	}
 }

@@ -13,6 +13,12 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
 // workspace creates topics and groups on a broker, with a prefix that no other program
@@ -21,21 +27,28 @@ type workspace struct {
 	brokers []string
 	prefix  string
 	client  *kafka.Client
+	admin   *kadm.Client
 	topics  map[string]int // partitions, by name
 	groups  []string
 	count   int
 }
 
-func newWorkspace(brokers []string) *workspace {
+func newWorkspace(brokers []string) (*workspace, error) {
+	admin, err := kadm.NewOptClient(kgo.SeedBrokers(brokers...), kgo.MetadataMinAge(100*time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	admin.SetTimeoutMillis(int32(turnLimit.Milliseconds()))
 	return &workspace{
 		brokers: brokers,
 		prefix:  "oc_bench_" + strings.ToLower(rand.Text()[:8]) + "_",
 		topics:  map[string]int{},
+		admin:   admin,
 		client: &kafka.Client{
 			Addr: kafka.TCP(brokers...), Timeout: 20 * time.Second,
 			Transport: &kafka.Transport{MetadataTTL: time.Second, IdleTimeout: time.Minute},
 		},
-	}
+	}, nil
 }
 
 // name returns a new, unused name.
@@ -56,43 +69,34 @@ func (p *workspace) group() string {
 // clean would not know whether to remove the topic.
 func (p *workspace) topic(ctx context.Context, what string, partitions int) (string, error) {
 	name := p.name(what)
-	retention := bucketLength + 8*24*time.Hour
-	res, err := p.client.CreateTopics(context.WithoutCancel(ctx), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
-		Topic: name, NumPartitions: partitions, ReplicationFactor: 1,
-		ConfigEntries: []kafka.ConfigEntry{
-			{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"},
-			{ConfigName: "cleanup.policy", ConfigValue: "delete"},
-			{ConfigName: "retention.bytes", ConfigValue: "-1"},
-			{ConfigName: "retention.ms", ConfigValue: strconv.FormatInt(retention.Milliseconds(), 10)},
-			// Delete the data of earlier turns at once, not during the next turn.
-			{ConfigName: "file.delete.delay.ms", ConfigValue: "100"},
-		},
-	}}})
-	if err == nil {
-		err = res.Errors[name]
+	settings := map[string]*string{}
+	for key, value := range map[string]string{
+		"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "retention.bytes": "-1",
+		"retention.ms": strconv.FormatInt((bucketLength + 8*24*time.Hour).Milliseconds(), 10),
+		// Delete the data of earlier turns at once, not during the next turn.
+		"file.delete.delay.ms": "100",
+	} {
+		settings[key] = &value
 	}
-	if err != nil {
+	if _, err := p.admin.CreateTopic(context.WithoutCancel(ctx), int32(partitions), 1, settings, name); err != nil {
 		return "", fmt.Errorf("create %s: %w", name, err)
 	}
 	p.topics[name] = partitions
-	for ctx, cancel := context.WithTimeout(ctx, 20*time.Second); ; {
-		if _, err = p.length(ctx, name); err == nil || !sleep(ctx, 20*time.Millisecond) {
-			cancel()
-			return name, err
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return name, process.Await(ctx, func(ctx context.Context) error {
+		_, err := p.length(ctx, name)
+		return err
+	})
 }
 
 // drop deletes topics.
 func (p *workspace) drop(ctx context.Context, names ...string) error {
-	res, err := p.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names})
-	if err != nil {
+	deleted, err := p.admin.DeleteTopics(ctx, names...)
+	if err = errors.Join(err, deleted.Error()); err != nil {
 		return fmt.Errorf("delete topics: %w", err)
 	}
 	for _, name := range names {
-		if err := res.Errors[name]; err != nil {
-			return fmt.Errorf("delete %s: %w", name, err)
-		}
 		delete(p.topics, name)
 	}
 	return nil
@@ -100,59 +104,40 @@ func (p *workspace) drop(ctx context.Context, names ...string) error {
 
 // length returns how many records the topic holds. Nothing of it must have been
 // deleted.
-func (p *workspace) length(ctx context.Context, topic string) (int, error) {
-	var ask []kafka.OffsetRequest
-	for i := range p.topics[topic] {
-		ask = append(ask, kafka.LastOffsetOf(i))
+func (p *workspace) length(ctx context.Context, topic string) (n int, err error) {
+	ends, err := p.admin.ListEndOffsets(ctx, topic)
+	if err = errors.Join(err, ends.Error()); err == nil && len(ends[topic]) != p.topics[topic] {
+		err = fmt.Errorf("%s is not ready", topic)
 	}
-	res, err := p.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ask}})
-	if err != nil {
-		return 0, err
-	}
-	var all int64
-	for _, o := range res.Topics[topic] {
-		if o.Error != nil || o.LastOffset < 0 {
-			return 0, errors.Join(o.Error, fmt.Errorf("%s/%d is not ready", topic, o.Partition))
-		}
-		all += o.LastOffset
-	}
-	return int(all), nil
+	ends.Each(func(o kadm.ListedOffset) { n += int(o.Offset) })
+	return n, err
 }
 
 // await waits until the topic holds that many records, or until one of the given
 // processes has ended.
-func (p *workspace) await(ctx context.Context, topic string, want int, by ...*side) error {
+func (p *workspace) await(ctx context.Context, topic string, want int, by ...*process.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
-	for {
+	return process.Await(ctx, func(ctx context.Context) error {
 		n, err := p.length(ctx, topic)
-		if n >= want {
-			return nil
+		if err == nil && n < want {
+			err = fmt.Errorf("%d of %d records have arrived", n, want)
 		}
-		for _, b := range by {
-			if err := b.Ended(); err != nil {
-				return err
-			}
-		}
-		if !sleep(ctx, 20*time.Millisecond) {
-			return fmt.Errorf("%d of %d records have arrived after %v: %w", n, want, turnLimit, errors.Join(err, ctx.Err()))
-		}
-	}
+		return err
+	}, by...)
 }
 
 // awaitMembers waits until the group is stable with that many members.
 func (p *workspace) awaitMembers(ctx context.Context, group string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for {
-		res, err := p.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
-		if err == nil && len(res.Groups) == 1 && res.Groups[0].GroupState == "Stable" && len(res.Groups[0].Members) == want {
-			return nil
+	return process.Await(ctx, func(ctx context.Context) error {
+		groups, err := p.admin.DescribeGroups(ctx, group)
+		if g := groups[group]; err == nil && (g.Err != nil || g.State != "Stable" || len(g.Members) != want) {
+			err = errors.Join(g.Err, fmt.Errorf("group %s is %s with %d members, want %d", group, g.State, len(g.Members), want))
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
-			return fmt.Errorf("group %s has not come to rest with %d members: %w", group, want, errors.Join(err, ctx.Err()))
-		}
-	}
+		return err
+	})
 }
 
 // clean removes all topics and groups, and reports those that it could not remove.
@@ -164,23 +149,17 @@ func (p *workspace) clean() {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	}
-	for _, g := range p.groups {
-		res, err := p.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{g}})
-		if err == nil {
-			err = res.Errors[g]
-		}
-		if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
-			fmt.Fprintf(os.Stderr, "bench: delete group %s: %v\n", g, err)
+	deleted, err := p.admin.DeleteGroups(ctx, p.groups...)
+	for _, g := range deleted {
+		if !errors.Is(g.Err, kerr.GroupIDNotFound) {
+			err = errors.Join(err, g.Err)
 		}
 	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: delete groups:", err)
+	}
+	p.admin.Close()
 }
 
 // sleep waits for d; it returns false as soon as ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
+var sleep = retry.Sleep

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 // measureCrash is W4: in the middle of the workload it kills the server or the worker and starts
@@ -20,7 +22,7 @@ func (m *measurement) measureCrash(ctx context.Context, victim string) (result, 
 		<-middle
 		killed = time.Now()
 		err := m.crash(ctx, victim)
-		r.RestartS = round(time.Since(killed).Seconds(), 3)
+		r.RestartS = measure.Round(time.Since(killed).Seconds(), 3)
 		restarted <- err
 	}()
 	p := publisher{way: m.way, run: m.run.ID, tracker: m.tracker, retry: true, progress: func(sent int) {
@@ -50,7 +52,7 @@ func (m *measurement) measureCrash(ctx context.Context, victim string) (result, 
 	if first := start.Add(m.load.shortest); first.After(killed) {
 		killed = first
 	}
-	r.GapS = round(m.tracker.outcome().longestGap(killed).Seconds(), 3)
+	r.GapS = measure.Round(m.tracker.outcome().longestGap(killed).Seconds(), 3)
 	return r, ctx.Err()
 }
 

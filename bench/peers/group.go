@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 // group is the results of one way, workload and victim: several rounds.
@@ -70,7 +72,7 @@ func (g group) note() string {
 func (g group) first() result   { return g[0] }
 func (g group) leftOut() string { return g[0].LeftOut }
 
-func (g group) median(of func(result) float64) float64 { return median(g.values(of)) }
+func (g group) median(of func(result) float64) float64 { return measure.Median(g.values(of)) }
 
 // values returns one number for each round.
 func (g group) values(of func(result) float64) []float64 {

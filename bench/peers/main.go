@@ -10,7 +10,7 @@
 // rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways;
 // worker.go and proc.go their processes; plan.go the workloads; session.go
 // runs them; measure.go, crash.go (W4), orders.go and poller.go (W5) and waiting.go (W6) the measurements;
-// publish.go, message.go, receipts.go, tracker.go and stats.go what they use; result.go and
+// publish.go, message.go, receipts.go and tracker.go what they use; result.go and
 // summary.go the numbers; report.go, aims.go and plot.go the page.
 package main
 
@@ -24,6 +24,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 func main() {
@@ -90,5 +92,5 @@ func runSession(ctx context.Context, args []string) error {
 	}
 	measured := s.run(ctx)
 	// Also after an interrupt: what was measured is in the file.
-	return errors.Join(measured, summarize(s.measured).print(os.Stdout, os.Stderr))
+	return errors.Join(measured, measure.Print(os.Stdout, os.Stderr, summarize(s.measured)))
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -143,13 +144,13 @@ func (m *measurement) markCPU() cpuMark {
 // charge writes the CPU time since a mark, and the memory, into the result.
 func (m *measurement) charge(r *result, since cpuMark) {
 	now := m.markCPU()
-	r.Seconds = round(now.at.Sub(since.at).Seconds(), 2)
+	r.Seconds = measure.Round(now.at.Sub(since.at).Seconds(), 2)
 	server, client := now.server-since.server, now.client-since.client
-	r.ServerCPU, r.ClientCPU = round(server, 2), round(client, 2)
+	r.ServerCPU, r.ClientCPU = measure.Round(server, 2), measure.Round(client, 2)
 	busy := now.at.Sub(since.at).Seconds()*float64(runtime.NumCPU()) - (now.idle - since.idle)
-	r.OtherCPU = round(max(0, busy-server-client), 2)
-	r.ServerMB = round(memoryOf(m.serverPIDs()...), 1)
-	r.ClientMB = round(memoryOf(m.worker.PID())+proportionalMB(os.Getpid()), 1)
+	r.OtherCPU = measure.Round(max(0, busy-server-client), 2)
+	r.ServerMB = measure.Round(memoryOf(m.serverPIDs()...), 1)
+	r.ClientMB = measure.Round(memoryOf(m.worker.PID())+proportionalMB(os.Getpid()), 1)
 }
 
 func (m *measurement) newResult() result {
@@ -214,11 +215,14 @@ func (m *measurement) describe(r *result, p *publisher, start, published time.Ti
 	if p.refuse != nil {
 		r.RefusedBy = p.refuse.Error()
 	}
-	r.AcceptedPS = round(float64(r.Messages-r.Refused)/published.Sub(start).Seconds(), 1)
-	r.P50, r.P99, r.P999, r.Max = o.late.at(50), o.late.at(99), o.late.at(99.9), o.late.at(100)
+	r.AcceptedPS = measure.Round(float64(r.Messages-r.Refused)/published.Sub(start).Seconds(), 1)
+	at := func(q float64) float64 {
+		return measure.Round(float64(measure.Percentile(o.late, q))/float64(time.Millisecond), 3)
+	}
+	r.P50, r.P99, r.P999, r.Max = at(0.5), at(0.99), at(0.999), at(1)
 	r.Early, r.Lost, r.Duplicates = o.early, o.lost, o.duplicates
 	if o.early > 0 {
-		r.EarliestMS = -o.late.at(0)
+		r.EarliestMS = -at(0)
 	}
 	if len(o.times) == 0 {
 		return
@@ -226,9 +230,9 @@ func (m *measurement) describe(r *result, p *publisher, start, published time.Ti
 	last := time.Unix(0, o.times[len(o.times)-1])
 	if m.load.atOnce {
 		if after := last.Sub(m.tracker.lastDue()); after > 0 {
-			r.DrainPS = round(float64(len(o.times))/after.Seconds(), 0)
+			r.DrainPS = measure.Round(float64(len(o.times))/after.Seconds(), 0)
 		}
 	} else if first := time.Unix(0, o.times[0]); m.run.SameDelay > 0 && last.After(first) {
-		r.HeldPS = round(float64(len(o.times))/last.Sub(first).Seconds(), 1)
+		r.HeldPS = measure.Round(float64(len(o.times))/last.Sub(first).Seconds(), 1)
 	}
 }

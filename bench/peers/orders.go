@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -140,7 +141,7 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	if err := p.awaitNone(limited, "SELECT EXISTS (SELECT 1 FROM orders WHERE status = 0)", programs); err != nil {
 		return r, fmt.Errorf("orders are still open: %w", err)
 	}
-	r.LastClosedS = round(time.Since(due).Seconds(), 2)
+	r.LastClosedS = measure.Round(time.Since(due).Seconds(), 2)
 	if err := p.awaitNone(limited, "SELECT EXISTS (SELECT 1 FROM outbox_events)", programs); err != nil {
 		return r, fmt.Errorf("events are not published: %w", err)
 	}
@@ -149,14 +150,14 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 		if err != nil {
 			return r, err
 		}
-		r.ServerCPU = round(r.ServerCPU+used.CPU.Seconds(), 2)
-		r.ServerMB = round(max(r.ServerMB, float64(used.Peak)/(1<<20)), 2)
+		r.ServerCPU = measure.Round(r.ServerCPU+used.CPU.Seconds(), 2)
+		r.ServerMB = measure.Round(max(r.ServerMB, float64(used.Peak)/(1<<20)), 2)
 	}
 	var median float64 // milliseconds
 	if err := p.db.QueryRowContext(ctx, "SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET ?", load.messages/2).Scan(&median); err != nil {
 		return r, err
 	}
-	r.HalfClosedS = round(median/1000, 2)
+	r.HalfClosedS = measure.Round(median/1000, 2)
 	for _, program := range programs {
 		if err := program.End(syscall.SIGTERM, 15*time.Second); err != nil {
 			return r, err

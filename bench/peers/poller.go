@@ -27,24 +27,7 @@ func runPoller(ctx context.Context, dsn, interval string) error {
 		return err
 	}
 	defer st.Close()
-	for next := time.Now(); ; {
-		next = next.Add(every)
-		if every == time.Minute {
-			next = time.Now().Truncate(every).Add(every)
-		}
-		if !sleep(ctx, time.Until(next)) {
-			return nil
-		}
-		if err := closeDue(ctx, st); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		if late := time.Since(next); late > 0 { // polls that were missed are not made up for
-			next = next.Add(late.Truncate(every))
-		}
-	}
+	return regularly(ctx, every, every == time.Minute, func() error { return closeDue(ctx, st) })
 }
 
 // closeDue finds all orders that are due, page by page, and closes a page in a transaction.

@@ -90,15 +90,7 @@ func (p *polling) consume(ctx context.Context, to *receipts) error {
 		return err
 	}
 	defer p.db.Close()
-	next := time.Now().Add(p.every)
-	for {
-		if p.cron {
-			next = time.Now().Truncate(p.every).Add(p.every)
-		}
-		if !sleep(ctx, time.Until(next)) {
-			return nil
-		}
-		next = next.Add(p.every)
+	return regularly(ctx, p.every, p.cron, func() error {
 		for n := pollPage; n == pollPage; {
 			var err error
 			n, err = p.closePage(ctx, to)
@@ -109,8 +101,26 @@ func (p *polling) consume(ctx context.Context, to *receipts) error {
 				break
 			}
 		}
-		if late := time.Since(next); late > 0 { // as time.Ticker does
-			next = next.Add(late.Truncate(p.every))
+		return nil
+	})
+}
+
+// regularly calls poll in intervals until ctx ends or poll fails; a cron job does it at each whole interval.
+// Of polls that were missed, it makes up for one, as time.Ticker does.
+func regularly(ctx context.Context, every time.Duration, cron bool, poll func() error) error {
+	for next := time.Now(); ; {
+		next = next.Add(every)
+		if late := time.Since(next); late > 0 {
+			next = next.Add(late.Truncate(every))
+		}
+		if cron {
+			next = time.Now().Truncate(every).Add(every)
+		}
+		if !sleep(ctx, time.Until(next)) {
+			return nil
+		}
+		if err := poll(); err != nil && ctx.Err() == nil {
+			return err
 		}
 	}
 }

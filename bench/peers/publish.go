@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // publisher publishes the messages of a workload through a way.
@@ -96,11 +98,4 @@ func (p *publisher) one(ctx context.Context, messages []message, first int) {
 }
 
 // sleep waits for d; it returns false as soon as ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
+var sleep = retry.Sleep

@@ -103,15 +103,8 @@ func (s *redisSet) acknowledge(ctx context.Context, messages []redis.XMessage, t
 	return err
 }
 
-func (s *redisSet) poll(ctx context.Context) {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+func (s *redisSet) poll(ctx context.Context) error {
+	return regularly(ctx, s.every, false, func() error {
 		for n := redisPage; n == redisPage; {
 			var err error
 			if n, err = redisMove.Run(ctx, s.client, []string{redisDelayed, redisDue}, time.Now().UnixMilli(), redisPage).Int(); err != nil {
@@ -119,7 +112,8 @@ func (s *redisSet) poll(ctx context.Context) {
 				break
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // complain prints an error of a worker that tries again.

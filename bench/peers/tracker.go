@@ -58,8 +58,8 @@ func (t *tracker) lastDue() (last time.Time) {
 
 // outcome is what became of the messages of a run.
 type outcome struct {
-	late       durations // received − due, sorted
-	times      []int64   // of the receipts, unix nanoseconds, sorted
+	late       []time.Duration // received − due, sorted
+	times      []int64         // of the receipts, unix nanoseconds, sorted
 	early      int
 	lost       int // accepted and not received
 	duplicates int

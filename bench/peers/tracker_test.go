@@ -37,27 +37,6 @@ func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
 	}
 }
 
-func TestDurations_PercentilesByNearestRank(t *testing.T) {
-	var d durations
-	for i := range 1000 {
-		d = append(d, time.Duration(i+1)*time.Millisecond)
-	}
-	for p, want := range map[float64]float64{0: 1, 50: 500, 99: 990, 99.9: 999, 100: 1000} {
-		if got := d.at(p); got != want {
-			t.Errorf("p%g is %g ms, want %g", p, got, want)
-		}
-	}
-	if got := (durations{}).at(50); got != 0 {
-		t.Errorf("no durations have the percentile %g", got)
-	}
-}
-
-func TestMedian_OfEvenAndOddNumbers(t *testing.T) {
-	if got := []float64{median(nil), median([]float64{3, 1, 2}), median([]float64{4, 1, 2, 3})}; got[0] != 0 || got[1] != 2 || got[2] != 2.5 {
-		t.Errorf("medians %v", got)
-	}
-}
-
 func TestBody_HasTheNumberAlsoInsideOtherJSON(t *testing.T) {
 	body := bodyOf(orderID("0123abcd", 77))
 	if len(body) != bodySize {

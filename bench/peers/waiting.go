@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
 // settle is the pause between the last accepted message of W6 and the time in which the way is
@@ -35,18 +37,18 @@ func (m *measurement) measureWaiting(ctx context.Context) (result, error) {
 		return r, err
 	}
 	m.charge(&r, mark)
-	r.ServerIdle = round(100*r.ServerCPU/r.Seconds, 2)
-	r.ClientIdle = round(100*(cpuOf(m.worker.PID())-mark.worker)/r.Seconds, 2)
-	r.ClientMB = round(memoryOf(m.worker.PID()), 1) // without the memory of this process for its tracker
+	r.ServerIdle = measure.Round(100*r.ServerCPU/r.Seconds, 2)
+	r.ClientIdle = measure.Round(100*(cpuOf(m.worker.PID())-mark.worker)/r.Seconds, 2)
+	r.ClientMB = measure.Round(memoryOf(m.worker.PID()), 1) // without the memory of this process for its tracker
 	if counts {
 		after, err := database.queries(ctx)
 		if err != nil {
 			return r, err
 		}
 		// The second look is itself a query. A way without the database makes none.
-		r.Queries = round(float64(max(0, after-queries-1))/r.Seconds*60, 1)
+		r.Queries = measure.Round(float64(max(0, after-queries-1))/r.Seconds*60, 1)
 	}
-	r.DiskMB = round(m.disk()-before, 1)
+	r.DiskMB = measure.Round(m.disk()-before, 1)
 	if arrived := m.tracker.arrived.Load(); arrived > 0 {
 		return r, fmt.Errorf("%d messages arrived long before they were due", arrived)
 	}
@@ -54,7 +56,7 @@ func (m *measurement) measureWaiting(ctx context.Context) (result, error) {
 	if p.refuse != nil {
 		r.RefusedBy = p.refuse.Error()
 	}
-	r.AcceptedPS = round(float64(r.Messages-r.Refused)/published.Sub(start).Seconds(), 1)
+	r.AcceptedPS = measure.Round(float64(r.Messages-r.Refused)/published.Sub(start).Seconds(), 1)
 	return r, ctx.Err()
 }
 

@@ -5,10 +5,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // topicKinds change topics, records and commits.
@@ -39,15 +41,17 @@ var topicKinds = []kind{
 		}},
 	{name: "reset-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its beginning, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay",
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), kafka.LogStart) })
+			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), (*kadm.Client).ListStartOffsets) })
 		}},
 	{name: "skip-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its end, and the relays start", least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), kafka.LogEnd) })
+			return w.withoutGroup(e, "relay", func() error { return w.resetCommits(w.relayGroup(e), w.delayTopic(e), (*kadm.Client).ListEndOffsets) })
 		}},
 	{name: "reset-offsets-closer", does: "the closers stop, the commits of the close topic are set to its beginning, and the closers start", least: 100 * time.Millisecond, most: time.Second, on: "closer",
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "closer", func() error { return w.resetCommits(w.cfg.CloserGroup(), w.cfg.Topics.Close, kafka.LogStart) })
+			return w.withoutGroup(e, "closer", func() error {
+				return w.resetCommits(w.cfg.CloserGroup(), w.cfg.Topics.Close, (*kadm.Client).ListStartOffsets)
+			})
 		}},
 	{name: "producer-time", does: "a delay topic takes the producers' timestamps instead of the brokers'; undone", least: 2 * time.Second, most: 5 * time.Second, on: onTopics, play: (*world).producerTime},
 	{name: "add-partition", does: "each delay topic and the close topic get one more partition, which stays", least: 100 * time.Millisecond, most: time.Second, on: onTopics,
@@ -128,27 +132,34 @@ func (w *world) producerTime(e event) error {
 func (w *world) poison(e event) error {
 	topics := append(w.delayTopics(), w.cfg.Topics.Close)
 	due := fmt.Sprint(time.Now().Add(time.Second).UnixMilli())
-	var all []record
+	var all []*kgo.Record
 	for n := range 3000 {
-		r := record{topic: topics[n%len(topics)], key: fmt.Sprintf("poison-%d-%d", e.N, n), value: `{"order_id":`, headers: []header{{"due", due}, {"v", "1"}}}
-		if r.topic == w.cfg.Topics.Close { // a due time ahead would look like an early close
-			r.headers[0].value = "1"
-			all = append(all, r)
+		r := &kgo.Record{Topic: topics[n%len(topics)], Key: fmt.Appendf(nil, "poison-%d-%d", e.N, n), Value: []byte(`{"order_id":`), Headers: headers("due", due, "v", "1")}
+		all = append(all, r)
+		if r.Topic == w.cfg.Topics.Close { // a due time ahead would look like an early close
+			r.Headers = headers("due", "1", "v", "1")
 			continue
 		}
 		switch n % 5 {
 		case 0:
-			r.key = ""
+			r.Key = nil
 		case 1:
-			r.headers = r.headers[1:] // without a due time
+			r.Headers = headers("v", "1") // without a due time
 		case 2:
-			r.headers[0].value = "tomorrow"
+			r.Headers = headers("due", "tomorrow", "v", "1")
 		case 3:
-			r.headers[0].value = "253402300799000" // the year 9999
+			r.Headers = headers("due", "253402300799000", "v", "1") // the year 9999
 		}
-		all = append(all, r)
 	}
 	return w.send(all)
+}
+
+// headers returns headers from their keys and values.
+func headers(all ...string) (headers []kgo.RecordHeader) {
+	for pair := range slices.Chunk(all, 2) {
+		headers = append(headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
+	}
+	return headers
 }
 
 // poisonCauses are the causes of the dead letters of poison and hugeRecords.
@@ -161,7 +172,7 @@ func (w *world) hugeRecords(e event) error {
 	}
 	topic := w.delayTopic(e)
 	for n := range 40 {
-		if err := w.send([]record{{topic: topic, key: fmt.Sprintf("huge-%d-%d", e.N, n), value: string(junk), headers: []header{{"v", "1"}}}}); err != nil {
+		if err := w.send([]*kgo.Record{{Topic: topic, Key: fmt.Appendf(nil, "huge-%d-%d", e.N, n), Value: junk, Headers: headers("v", "1")}}); err != nil {
 			return err
 		}
 	}

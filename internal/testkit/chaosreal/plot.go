@@ -5,21 +5,17 @@ package main
 import (
 	"fmt"
 	"html"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
 // Sizes of the plots, in pixels.
 const (
 	plotWidth, plotHeight = 1100.0, 300.0
 	left, bottom, top     = 70.0, 30.0, 10.0
-	barHeight             = 16.0
-	labelWidth            = 190.0
 )
 
 // maxPoints bounds the points of a line.
@@ -63,7 +59,7 @@ func latenessPlot(n int, r *round) string {
 }
 
 // lines returns the points of the median and of the largest lateness of each interval of due times.
-func lines(samples []judge.Sample, interval time.Duration, x func(time.Time) float64) (p50, worst string) {
+func lines(samples []checker.Sample, interval time.Duration, x func(time.Time) float64) (p50, worst string) {
 	var a, b strings.Builder
 	for at := 0; at < len(samples); {
 		from := samples[at].Due.Truncate(interval)
@@ -71,33 +67,8 @@ func lines(samples []judge.Sample, interval time.Duration, x func(time.Time) flo
 		for ; at < len(samples) && samples[at].Due.Before(from.Add(interval)); at++ {
 			late = append(late, samples[at].Late)
 		}
-		fmt.Fprintf(&a, "%.1f,%.1f ", x(from), latenessScale(judge.Quantile(late, 0.5)))
-		fmt.Fprintf(&b, "%.1f,%.1f ", x(from), latenessScale(judge.Quantile(late, 1)))
+		fmt.Fprintf(&a, "%.1f,%.1f ", x(from), latenessScale(checker.Quantile(late, 0.5)))
+		fmt.Fprintf(&b, "%.1f,%.1f ", x(from), latenessScale(checker.Quantile(late, 1)))
 	}
 	return a.String(), b.String()
-}
-
-// recoveryPlot draws how long it took until lateness was normal again, by kind: a bar to the
-// median, and a line to the largest.
-func recoveryPlot(by map[string]spread) string {
-	names := slices.Sorted(maps.Keys(by))
-	longest := 1.0
-	for _, s := range by {
-		longest = max(longest, s.Max)
-	}
-	height := barHeight*float64(len(names)) + bottom
-	x := func(seconds float64) float64 {
-		return labelWidth + (plotWidth-labelWidth-90)*seconds/longest
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<figure><svg viewBox="0 0 %.0f %.0f" role="img" aria-label="recovery by kind">`, plotWidth, height)
-	for i, name := range names {
-		y, s := barHeight*float64(i), by[name]
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, labelWidth-6, y+12, html.EscapeString(name))
-		fmt.Fprintf(&b, `<line class="reach" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x(0), x(s.Max), y+8, y+8)
-		fmt.Fprintf(&b, `<rect class="bar" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, x(0), y+3, x(s.P50)-x(0), barHeight-6)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f">%.0f / %.0f s</text>`, x(s.Max)+6, y+12, s.P50, s.Max)
-	}
-	b.WriteString(`</svg></figure>`)
-	return b.String()
 }

@@ -23,7 +23,6 @@ type reportData struct {
 	All      map[string]float64 // lateness of all orders
 	Clean    bool
 	Lateness template.HTML // a plot for each round
-	Recovery template.HTML
 	Kinds    []kindRow
 }
 
@@ -48,7 +47,6 @@ func writeReport(path string, sum *summary, rounds []*round) error {
 	for n, r := range rounds {
 		d.Lateness += template.HTML(latenessPlot(n+1, r)) // #nosec: plots escape every text
 	}
-	d.Recovery = template.HTML(recoveryPlot(sum.RecoverySeconds))
 	all, _ := kinds(true, func(string) bool { return true })
 	does := map[string]string{}
 	for _, k := range all {

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
@@ -31,7 +30,7 @@ type round struct {
 	began   time.Time
 	over    time.Duration
 	played  []played
-	verdict *judge.Verdict
+	verdict *checker.Verdict
 	acts    map[string]int
 	failed  map[string]int
 	settled time.Duration // how long after the last due time, or the last fault, everything was done
@@ -178,8 +177,8 @@ func (w *world) did(all []kind, such func(kind) bool) bool {
 	})
 }
 
-// judge asks the judge.
-func (w *world) judge(all []kind) (*judge.Verdict, error) {
+// judge asks the checker.
+func (w *world) judge(all []kind) (*checker.Verdict, error) {
 	deadLetters := poisonCauses
 	if w.did(all, func(k kind) bool { return k.forgets }) {
 		deadLetters = slices.Concat(deadLetters, []string{"not_found"})
@@ -188,18 +187,16 @@ func (w *world) judge(all []kind) (*judge.Verdict, error) {
 	for _, b := range w.cfg.Buckets {
 		delays[b.Topic] = w.cfg.RelayGroup(b)
 	}
-	return judge.Judge(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, judge.History{
+	return checker.Check(w.ctx, checker.Servers{DB: w.shop.db, Brokers: w.cluster.direct}, checker.Expect{
 		Created: w.shop.Created(), Paid: w.shop.Paid(), Releases: w.service.releases(),
-		Expect: checker.Expect{
-			Stock: w.shop.StartStock(), OpenAfter: time.Now().Add(24 * time.Hour),
-			Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
-			ReplayTopic: w.cfg.Topics.Replay, ReplayGroup: w.cfg.ReplayGroup(),
-			DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
-			EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
-			Published: w.shop.Published(), Added: w.shop.Added(),
-			RecordsDeleted:    w.did(all, func(k kind) bool { return k.loses }),
-			ClockSkew:         w.did(all, func(k kind) bool { return k.needs == needsClock }),
-			LostCommitAnswers: true,
-		},
+		Stock: w.shop.StartStock(), OpenAfter: time.Now().Add(24 * time.Hour),
+		Delays: delays, CloseTopic: w.cfg.Topics.Close, CloserGroup: w.cfg.CloserGroup(),
+		ReplayTopic: w.cfg.Topics.Replay, ReplayGroup: w.cfg.ReplayGroup(),
+		DeadLetterTopic: w.cfg.Topics.DeadLetter, DeadLetters: deadLetters,
+		EventsTopic: w.cfg.Topics.Events, OutboxEmpty: true,
+		Published: w.shop.Published(), Added: w.shop.Added(),
+		RecordsDeleted:    w.did(all, func(k kind) bool { return k.loses }),
+		ClockSkew:         w.did(all, func(k kind) bool { return k.needs == needsClock }),
+		LostCommitAnswers: true,
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
 // stockService is the service that keeps the shop's stock. It notes every call.
@@ -20,8 +20,8 @@ type stockService struct {
 	mode   atomic.Int32 // one of the modes below
 
 	mu    sync.Mutex
-	calls []judge.Release
-	seen  map[judge.Release]bool
+	calls []checker.Release
+	seen  map[checker.Release]bool
 }
 
 // Modes of the service.
@@ -37,17 +37,17 @@ func startStockService() (*stockService, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stockService{url: "http://" + l.Addr().String() + "/release", seen: map[judge.Release]bool{}}
+	s := &stockService{url: "http://" + l.Addr().String() + "/release", seen: map[checker.Release]bool{}}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(l) }()
 	return s, nil
 }
 
 // releases returns the calls. Repeats of a call are left out.
-func (s *stockService) releases() []judge.Release {
+func (s *stockService) releases() []checker.Release {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]judge.Release{}, s.calls...)
+	return append([]checker.Release{}, s.calls...)
 }
 
 // count returns the number of calls that are no repeats.
@@ -79,7 +79,7 @@ func (s *stockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "out of order", http.StatusInternalServerError)
 		return
 	}
-	release := judge.Release{Order: call.Order, SKU: call.SKU, Key: call.Key, Quantity: call.Quantity}
+	release := checker.Release{Order: call.Order, SKU: call.SKU, Key: call.Key, Quantity: call.Quantity}
 	s.mu.Lock()
 	again := s.seen[release]
 	if !again {

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
 // spread is the median and the largest of some values.
@@ -42,9 +42,9 @@ type summary struct {
 	Double       int      `json:"double"`
 	Open         int      `json:"open"`
 	// RecoverySeconds is how long after a fault of a kind lateness was normal again; see
-	// judge.Recovery.
+	// checker.Recovery.
 	RecoverySeconds map[string]spread `json:"recovery_s"`
-	// NormalMillis is the lateness that counted as normal for that; see judge.Normal. Of several
+	// NormalMillis is the lateness that counted as normal for that; see checker.Normal. Of several
 	// rounds it is the largest.
 	NormalMillis int64 `json:"normal_ms"`
 	// Lateness is that of all closed orders. Undisturbed leaves out the orders that were due during a
@@ -74,7 +74,7 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 	var seconds float64
 	for _, r := range rounds {
 		v := r.verdict
-		sum.Orders, sum.Early, sum.Lost, sum.Double, sum.Open = sum.Orders+v.Orders, sum.Early+v.Early, sum.Lost+v.Lost, sum.Double+v.Double, sum.Open+v.Open
+		sum.Orders, sum.Early, sum.Lost, sum.Double, sum.Open = sum.Orders+v.Orders, sum.Early+v.Early, sum.Lost+v.Lost, sum.Double+v.Inconsistent, sum.Open+v.Open
 		sum.Exits, sum.Looks = sum.Exits+r.exits, sum.Looks+r.looks
 		sum.SettledSeconds = max(sum.SettledSeconds, r.settled.Seconds())
 		sum.Violations = append(sum.Violations, v.Violations...)
@@ -82,7 +82,7 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 		add(sum.ByPath, v.ByPath)
 		seconds += r.over.Seconds()
 		samples := r.trustworthy()
-		normal := judge.Normal(samples, r.began.Add(joinTime), r.began.Add(warmUp))
+		normal := checker.Normal(samples, r.began.Add(joinTime), r.began.Add(warmUp))
 		sum.NormalMillis = max(sum.NormalMillis, normal.Milliseconds())
 		var disturbed []span
 		for _, p := range r.played {
@@ -92,7 +92,7 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 			}
 			sum.Faults[p.Kind]++
 			sum.TotalFaults++
-			d, _ := judge.Recovery(samples, p.To, normal)
+			d, _ := checker.Recovery(samples, p.To, normal)
 			recovery[p.Kind] = append(recovery[p.Kind], d)
 			disturbed = append(disturbed, span{p.From, p.To.Add(d)})
 		}
@@ -104,7 +104,7 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 		}
 	}
 	for kind, all := range recovery {
-		sum.RecoverySeconds[kind] = spread{judge.Quantile(all, 0.5).Seconds(), judge.Quantile(all, 1).Seconds()}
+		sum.RecoverySeconds[kind] = spread{checker.Quantile(all, 0.5).Seconds(), checker.Quantile(all, 1).Seconds()}
 	}
 	sum.Lateness, sum.Undisturbed = quantiles(late), quantiles(undisturbed)
 	for _, what := range []string{"created", "paid", "cancelled", "moved"} {
@@ -116,14 +116,14 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 // trustworthy returns the samples without those whose time of closing lies where a clock of the
 // database that was set off has put such times. While that clock is ahead, orders are closed that
 // are due by it, and seem late by the whole step.
-func (r *round) trustworthy() []judge.Sample {
+func (r *round) trustworthy() []checker.Sample {
 	var stepped []span
 	for _, p := range r.played {
 		if p.Step != 0 {
 			stepped = append(stepped, span{p.From.Add(p.Step), p.To.Add(p.Step)})
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(r.verdict.Samples), func(s judge.Sample) bool {
+	return slices.DeleteFunc(slices.Clone(r.verdict.Samples), func(s checker.Sample) bool {
 		return slices.ContainsFunc(stepped, func(t span) bool { return t.has(s.Due.Add(s.Late)) })
 	})
 }
@@ -141,7 +141,7 @@ func add(to, from map[string]int) {
 
 // quantiles returns some quantiles in milliseconds.
 func quantiles(all []time.Duration) map[string]float64 {
-	ms := func(q float64) float64 { return float64(judge.Quantile(all, q).Microseconds()) / 1000 }
+	ms := func(q float64) float64 { return float64(checker.Quantile(all, q).Microseconds()) / 1000 }
 	return map[string]float64{"n": float64(len(all)), "p50": ms(0.5), "p90": ms(0.9), "p99": ms(0.99), "max": ms(1)}
 }
 

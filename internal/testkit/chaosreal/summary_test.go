@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
 // aRound is a minute with two faults, one of which makes the orders of six seconds late.
 func aRound() *round {
 	began := time.UnixMilli(1_700_000_000_000)
-	v := &judge.Verdict{Orders: 600, ByPath: map[string]int{"pipeline": 590, "sweep": 10}}
+	v := &checker.Verdict{Orders: 600, ByPath: map[string]int{"pipeline": 590, "sweep": 10}}
 	for n := range 600 {
-		s := judge.Sample{Due: began.Add(time.Duration(n) * 100 * time.Millisecond), Late: 20 * time.Millisecond, Path: "pipeline"}
+		s := checker.Sample{Due: began.Add(time.Duration(n) * 100 * time.Millisecond), Late: 20 * time.Millisecond, Path: "pipeline"}
 		if n >= 230 && n < 290 {
 			s.Late = 5 * time.Second
 		}

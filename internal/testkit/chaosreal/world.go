@@ -16,7 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -33,7 +33,7 @@ type world struct {
 	kafka   *kafka.Cluster // direct
 	service *stockService
 	shop    *shop
-	witness *judge.Witness
+	witness *checker.Witness
 	parts   map[string][]*process.Process // by role
 	logs    []*os.File                    // of the processes
 
@@ -99,7 +99,7 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 	if w.shop, err = newShop(ctx, w); err != nil {
 		return nil, err
 	}
-	w.witness = &judge.Witness{DB: w.shop.db}
+	w.witness = &checker.Witness{DB: w.shop.db}
 	return w, w.startParts()
 }
 

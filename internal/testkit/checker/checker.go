@@ -13,6 +13,9 @@
 //	commits.go     checks what groups have committed, and when
 //	deadletters.go checks the headers of dead letters
 //	causes.go      checks what sweeps report of the orders that they found
+//	releases.go    checks the calls of a service that keeps stock
+//	lateness.go    how late each order was, and when lateness was normal again after a fault
+//	witness.go     looks for early closes while the run goes on
 //	state.go       compares the database before and after
 package checker
 
@@ -44,8 +47,12 @@ type Servers struct {
 type Expect struct {
 	// Stock is the stock of each SKU before the first order, available plus reserved.
 	Stock map[string]int64
-	// Paid are the orders whose payment was confirmed.
-	Paid []string
+	// Created are orders whose transaction the database has acknowledged. Paid are the orders whose
+	// payment was confirmed.
+	Created, Paid []string
+	// Releases are the calls that the service which keeps stock has acknowledged, repeats included.
+	// Nil: there is no such service.
+	Releases []Release
 	// OpenAfter bounds overdue orders: an order that was due before it must be closed.
 	OpenAfter time.Time
 	// Delays maps each delay topic to the consumer group that reads it.
@@ -115,12 +122,13 @@ type Verdict struct {
 	Open         int            // unpaid, and due before OpenAfter
 	Waiting      int            // unpaid, and not due before OpenAfter
 	Early        int            // closed before due, or in the close topic before due
-	Lost         int            // records that disappeared
-	Inconsistent int            // violations of ledger, stock and events
+	Lost         int            // records, acknowledged orders and releases that disappeared
+	Inconsistent int            // contradictions of ledger, stock, events and releases, and paid orders that are closed
 	Repeated     int            // records in the close topic beyond one for each publication of their order
 	Events       int            // orders with an event in the events topic
 	StockOK      bool
 	Lateness     []time.Duration // of every order that the pipeline closed, sorted
+	Samples      []Sample        // every closed order, sorted by due time
 	Appends      map[string]int  // records in delay topics, by key
 	Arrivals     map[string]int  // records in the close topic and the replay topic, by key
 	// Violations describe the broken promises. It is empty if all were kept.
@@ -139,17 +147,21 @@ func (v *Verdict) Closed() int {
 	return n
 }
 
-// Quantile returns the lateness that a share q of the orders closed by the pipeline did not
-// exceed; 0 if there are none.
-func (v *Verdict) Quantile(q float64) time.Duration {
-	if len(v.Lateness) == 0 {
-		return 0
-	}
-	return v.Lateness[min(int(q*float64(len(v.Lateness))), len(v.Lateness)-1)]
-}
+// Quantile returns the q-quantile of Lateness.
+func (v *Verdict) Quantile(q float64) time.Duration { return Quantile(v.Lateness, q) }
 
 func (v *Verdict) violation(format string, args ...any) {
 	v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
+}
+
+// several adds a violation that counts and names orders or records, if there are any. It returns their
+// number.
+func (v *Verdict) several(of []string, format string) int {
+	if len(of) > 0 {
+		slices.Sort(of)
+		v.violation(format, len(of), of[:min(len(of), maxNamed)])
+	}
+	return len(of)
 }
 
 // Check reads the servers and checks all promises. An error means that reading failed.
@@ -170,6 +182,8 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends, Arrivals: l.arrivals(e)}
 	v.checkOrders(db, e)
 	v.checkReceipts(db)
+	v.checkCreated(db, e)
+	v.checkReleases(db, e)
 	v.counting(&v.Inconsistent, func() {
 		v.checkLedger(db)
 		v.checkStock(db, e)
@@ -187,6 +201,7 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v.counting(&v.Inconsistent, func() { v.checkEvents(db, l, e) })
 	v.countRepeated(l, e)
 	slices.Sort(v.Lateness)
+	slices.SortFunc(v.Samples, func(a, b Sample) int { return a.Due.Compare(b.Due) })
 	return v
 }
 
@@ -214,17 +229,17 @@ func (v *Verdict) checkOrders(db *tables, e Expect) {
 			v.Cancelled++
 		}
 		if o.status == closed && o.wasPaid {
+			v.Inconsistent++
 			v.violation("order %s was paid and is closed", id)
 		}
 		if _, has := db.receipts[id]; has != (o.status == closed) {
 			v.violation("order %s has status %d and a receipt: %v", id, o.status, has)
 		}
 	}
-	if v.Open = len(open); v.Open > 0 {
-		v.violation("%d orders are overdue and open, such as %v", v.Open, some(open))
-	}
+	v.Open = v.several(open, "%d orders are overdue and open, such as %v")
 	for _, id := range e.Paid {
 		if o, ok := db.orders[id]; !ok || o.status != paid && o.status != shipped && o.status != confirmed {
+			v.Inconsistent++
 			v.violation("order %s was paid and has status %d", id, o.status)
 		}
 	}
@@ -247,13 +262,12 @@ func (v *Verdict) checkReceipts(db *tables) {
 		if !r.closedAt.Equal(o.closedAt) || !r.due.Equal(o.due) || r.lateness != late {
 			v.violation("receipt of %s does not agree with its order: %+v, %+v", id, r, o)
 		}
+		v.Samples = append(v.Samples, Sample{Due: o.due, Late: late, Path: r.path})
 		if r.path == "pipeline" {
 			v.Lateness = append(v.Lateness, late)
 		}
 	}
-	if v.Early += len(early); len(early) > 0 {
-		v.violation("%d orders were closed before they were due, such as %v", len(early), some(early))
-	}
+	v.Early += v.several(early, "%d orders were closed before they were due, such as %v")
 }
 
 // checkLedger: a closed or cancelled order has returned exactly the stock that it held, once.
@@ -302,10 +316,4 @@ func (v *Verdict) checkStock(db *tables, e Expect) {
 		}
 	}
 	v.StockOK = len(v.Violations) == before
-}
-
-// some returns up to maxNamed of the strings, the first in order.
-func some(all []string) []string {
-	slices.Sort(all)
-	return all[:min(len(all), maxNamed)]
 }

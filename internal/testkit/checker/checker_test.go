@@ -52,12 +52,12 @@ func evidence() (*tables, *logs, Expect) {
 				{offset: 1, key: "piped", value: []byte(event("piped", due, due, "pipeline")), mediaType: cloudEventType}},
 			"close": {{offset: 0, key: "piped", appended: due, brokerTime: true, due: due, hasDue: true}, {offset: 1, key: "paid", appended: due, brokerTime: true, due: due, hasDue: true}},
 		},
-		arrived:   map[string]bool{"piped": true, "paid": true},
-		dead:      map[string]bool{},
-		appends:   map[string]int{"piped": 1, "paid": 1, "added": 1},
-		newest:    map[string]time.Time{"piped": epoch, "paid": epoch},
-		ends:      map[string]map[int32]int64{"delay": {0: 2}, "close": {0: 2}},
-		committed: map[string]map[int32]int64{"relay": {0: 2}, "closer": {0: 2}},
+		arrived: map[string]bool{"piped": true, "paid": true},
+		dead:    map[string]bool{},
+		appends: map[string]int{"piped": 1, "paid": 1, "added": 1},
+		newest:  map[string]time.Time{"piped": epoch, "paid": epoch},
+		ends:    map[string]map[int32]int64{"delay": {0: 2}, "close": {0: 2}},
+		commits: map[string]map[int32]Commit{"relay": {0: {Offset: 2}}, "closer": {0: {Offset: 2}}},
 	}
 	return db, l, Expect{
 		Stock: map[string]int64{"sku": 100}, Paid: []string{"paid", "shipped"}, OpenAfter: epoch.Add(24 * time.Hour),
@@ -88,7 +88,7 @@ func TestEvaluate_AcceptsAHopWithEarlierAppendTime(t *testing.T) {
 		committed int64
 		ok        bool
 	}{"waits": {true, 2, true}, "done": {true, 3, false}, "clocks are right": {false, 2, false}} {
-		e.ClockSkew, l.committed["relay"], l.ends["delay"] = c.apart, map[int32]int64{0: c.committed}, map[int32]int64{0: 3}
+		e.ClockSkew, l.commits["relay"], l.ends["delay"] = c.apart, map[int32]Commit{0: {Offset: c.committed}}, map[int32]int64{0: 3}
 		if v := evaluate(db, l, e); v.OK() != c.ok {
 			t.Errorf("%s: %v", name, v.Violations)
 		}
@@ -203,7 +203,7 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		"an event under another key":    {func(_ *tables, l *logs) { l.records["events"][0].key = "paid" }, "has the key paid"},
 		"an unreadable event":           {func(_ *tables, l *logs) { l.records["events"][0].value = []byte("{") }, "cannot be read"},
 		"an event without content type": {func(_ *tables, l *logs) { l.records["events"][0].mediaType = "" }, "content-type"},
-		"committed past the end":        {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
+		"committed past the end":        {func(_ *tables, l *logs) { l.commits["relay"][0] = Commit{Offset: 3} }, "ends at 2"},
 	} {
 		db, l, e := evidence()
 		c.breakIt(db, l)
@@ -286,7 +286,7 @@ func TestEvaluate_AcceptsCorrectCommits(t *testing.T) {
 	if v := evaluate(db, l, e); !v.OK() {
 		t.Errorf("stopped: %v", v.Violations)
 	}
-	l.committed["relay"][0], l.metadata = 0, map[string]map[int32]string{"relay": {0: "r1:AAI"}}
+	l.commits["relay"][0] = Commit{Metadata: "r1:AAI"}
 	if v := evaluate(db, l, e); v.OK() {
 		t.Error("a run that begins at the committed offset is accepted")
 	}
@@ -311,15 +311,15 @@ func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 		}, "piped at close/0/0"},
 		"still in its delay topic": {func(_ *tables, l *logs, _ *Expect) {
 			l.records["close"] = l.records["close"][1:]
-			l.committed["relay"][0] = 0
+			l.commits["relay"][0] = Commit{Offset: 0}
 		}, "should have left"},
 		"acked and not committed": {func(_ *tables, l *logs, e *Expect) {
 			e.Stopped = true
-			l.committed["relay"][0] = 1
+			l.commits["relay"][0] = Commit{Offset: 1}
 		}, "after an orderly stop"},
 		"closed and not committed": {func(_ *tables, l *logs, e *Expect) {
 			e.Stopped = true
-			l.committed["closer"][0] = 0
+			l.commits["closer"][0] = Commit{Offset: 0}
 		}, "after an orderly stop"},
 		"a dead letter without a detail": {func(_ *tables, l *logs, _ *Expect) {
 			h := deadLetter("not_found")

@@ -50,110 +50,105 @@ func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
 		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][][]byte{}, added: map[string]int{},
 	}
-	read := func(query string, row func(scan func(...any) error) error) error {
-		rows, err := db.QueryContext(ctx, query)
-		if err != nil {
-			return fmt.Errorf("%s: %w", query, err)
-		}
-		defer rows.Close()
-		for rows.Next() {
-			if err := row(rows.Scan); err != nil {
-				return fmt.Errorf("%s: %w", query, err)
-			}
-		}
-		return rows.Err()
-	}
-	for _, step := range []func(func(string, func(func(...any) error) error) error) error{
-		t.readOrders, t.readItems, t.readReceipts, t.readLedger, t.readStock, t.readOutbox, t.readAdded,
+	for _, table := range []struct {
+		query string
+		row   func(scan func(...any) error) error
+	}{
+		{"SELECT id, status, expire_at, paid_at, closed_at FROM orders", t.addOrder},
+		{"SELECT order_id, sku_id, quantity FROM order_items", t.addItem},
+		{"SELECT order_id, due, closed_at, path, lateness_ms FROM receipts", t.addReceipt},
+		{"SELECT order_id, sku_id, kind, quantity FROM stock_ledger", t.addEntry},
+		{"SELECT sku_id, available, reserved FROM stock", t.addStock},
+		{"SELECT order_id, payload FROM outbox_events", t.addEvent},
+		{"SELECT order_id FROM outbox_schedules", t.addSchedule},
 	} {
-		if err := step(read); err != nil {
+		if err := read(ctx, db, table.query, table.row); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-type reader = func(query string, row func(scan func(...any) error) error) error
-
-func (t *tables) readOrders(read reader) error {
-	return read("SELECT id, status, expire_at, paid_at, closed_at FROM orders", func(scan func(...any) error) error {
-		var id string
-		var o order
-		var due, paidAt, closedAt moment
-		err := scan(&id, &o.status, &due, &paidAt, &closedAt)
-		o.due, o.wasPaid, o.closedAt = due.t, !paidAt.t.IsZero(), closedAt.t
-		t.orders[id] = o
-		return err
-	})
-}
-
-func (t *tables) readItems(read reader) error {
-	return read("SELECT order_id, sku_id, quantity FROM order_items", func(scan func(...any) error) error {
-		var id, sku string
-		var quantity int64
-		err := scan(&id, &sku, &quantity)
-		if t.items[id] == nil {
-			t.items[id] = map[string]int64{}
+// read calls row for each row of a query.
+func read(ctx context.Context, db *sql.DB, query string, row func(scan func(...any) error) error) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("%s: %w", query, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return fmt.Errorf("%s: %w", query, err)
 		}
-		t.items[id][sku] += quantity
-		return err
-	})
+	}
+	return rows.Err()
 }
 
-func (t *tables) readReceipts(read reader) error {
-	return read("SELECT order_id, due, closed_at, path, lateness_ms FROM receipts", func(scan func(...any) error) error {
-		var id string
-		var r receipt
-		var due, closedAt moment
-		var ms int64
-		err := scan(&id, &due, &closedAt, &r.path, &ms)
-		r.due, r.closedAt, r.lateness = due.t, closedAt.t, time.Duration(ms)*time.Millisecond
-		t.receipts[id] = r
-		return err
-	})
+func (t *tables) addOrder(scan func(...any) error) error {
+	var id string
+	var o order
+	var due, paidAt, closedAt moment
+	err := scan(&id, &o.status, &due, &paidAt, &closedAt)
+	o.due, o.wasPaid, o.closedAt = due.t, !paidAt.t.IsZero(), closedAt.t
+	t.orders[id] = o
+	return err
 }
 
-func (t *tables) readLedger(read reader) error {
-	return read("SELECT order_id, sku_id, kind, quantity FROM stock_ledger", func(scan func(...any) error) error {
-		var id string
-		var e entry
-		var quantity int64
-		err := scan(&id, &e.sku, &e.kind, &quantity)
-		if t.ledger[id] == nil {
-			t.ledger[id] = map[entry]int64{}
-		}
-		t.ledger[id][e] += quantity
-		return err
-	})
+func (t *tables) addItem(scan func(...any) error) error {
+	var id, sku string
+	var quantity int64
+	err := scan(&id, &sku, &quantity)
+	if t.items[id] == nil {
+		t.items[id] = map[string]int64{}
+	}
+	t.items[id][sku] += quantity
+	return err
 }
 
-func (t *tables) readStock(read reader) error {
-	return read("SELECT sku_id, available, reserved FROM stock", func(scan func(...any) error) error {
-		var sku string
-		var s stock
-		err := scan(&sku, &s.available, &s.reserved)
-		t.stock[sku] = s
-		return err
-	})
+func (t *tables) addReceipt(scan func(...any) error) error {
+	var id string
+	var r receipt
+	var due, closedAt moment
+	var ms int64
+	err := scan(&id, &due, &closedAt, &r.path, &ms)
+	r.due, r.closedAt, r.lateness = due.t, closedAt.t, time.Duration(ms)*time.Millisecond
+	t.receipts[id] = r
+	return err
 }
 
-func (t *tables) readOutbox(read reader) error {
-	return read("SELECT order_id, payload FROM outbox_events", func(scan func(...any) error) error {
-		var id string
-		var payload []byte
-		err := scan(&id, &payload)
-		t.outbox[id] = append(t.outbox[id], payload)
-		return err
-	})
+func (t *tables) addEntry(scan func(...any) error) error {
+	var id string
+	var e entry
+	var quantity int64
+	err := scan(&id, &e.sku, &e.kind, &quantity)
+	if t.ledger[id] == nil {
+		t.ledger[id] = map[entry]int64{}
+	}
+	t.ledger[id][e] += quantity
+	return err
 }
 
-func (t *tables) readAdded(read reader) error {
-	return read("SELECT order_id FROM outbox_schedules", func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		t.added[id]++
-		return err
-	})
+func (t *tables) addStock(scan func(...any) error) error {
+	var sku string
+	var s stock
+	err := scan(&sku, &s.available, &s.reserved)
+	t.stock[sku] = s
+	return err
+}
+
+func (t *tables) addEvent(scan func(...any) error) error {
+	var id string
+	var payload []byte
+	err := scan(&id, &payload)
+	t.outbox[id] = append(t.outbox[id], payload)
+	return err
+}
+
+func (t *tables) addSchedule(scan func(...any) error) error {
+	var id string
+	err := scan(&id)
+	t.added[id]++
+	return err
 }
 
 // moment scans a time as either database returns it: a DATETIME in UTC, or milliseconds since

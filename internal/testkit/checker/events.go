@@ -103,11 +103,9 @@ func (v *Verdict) checkEvents(db *tables, l *logs, e Expect) {
 			missing = append(missing, id)
 		}
 	}
-	if len(missing) > 0 {
-		v.violation("%d closed orders have no event, such as %v", len(missing), some(missing))
-	}
-	if e.OutboxEmpty && len(db.outbox) > 0 {
-		v.violation("%d orders' events are still in the outbox, such as %v", len(db.outbox), some(slices.Collect(maps.Keys(db.outbox))))
+	v.several(missing, "%d closed orders have no event, such as %v")
+	if e.OutboxEmpty {
+		v.several(slices.Collect(maps.Keys(db.outbox)), "%d orders' events are still in the outbox, such as %v")
 	}
 }
 

@@ -13,23 +13,21 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 	waiting := l.waiting(e)
 	for topic, group := range e.Delays {
 		for _, r := range l.records[topic] {
-			committed, ok := l.committed[group][r.partition]
-			if ok && r.offset < committed && !l.arrived[r.key] && !l.appendedAfter(r) && !waiting[r.key] {
+			if r.offset < l.commits[group][r.partition].Offset && !l.arrived[r.key] && !l.appendedAfter(r) && !waiting[r.key] {
 				gone = append(gone, fmt.Sprintf("%s at %s/%d/%d", r.key, topic, r.partition, r.offset))
 			}
 		}
-		for p, committed := range l.committed[group] {
+		for p, c := range l.commits[group] {
 			if e.RecordsDeleted {
 				break
 			}
-			if end := l.ends[topic][p]; committed > end {
-				v.violation("group %s has committed %d of %s/%d, which ends at %d", group, committed, topic, p, end)
+			if end := l.ends[topic][p]; c.Offset > end {
+				v.violation("group %s has committed %d of %s/%d, which ends at %d", group, c.Offset, topic, p, end)
 			}
 		}
 	}
-	if len(gone) > 0 && !e.RecordsDeleted {
-		v.Lost += len(gone)
-		v.violation("%d records were committed and went nowhere, such as %v", len(gone), some(gone))
+	if !e.RecordsDeleted {
+		v.Lost += v.several(gone, "%d records were committed and went nowhere, such as %v")
 	}
 	for key, n := range l.appends {
 		if e.MaxAppends > 0 && n > e.MaxAppends {
@@ -51,9 +49,7 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 	if e.ClockSkew {
 		return
 	}
-	if v.Early += len(early); len(early) > 0 {
-		v.violation("%d records were in the close topic before they were due, such as %v", len(early), some(early))
-	}
+	v.Early += v.several(early, "%d records were in the close topic before they were due, such as %v")
 }
 
 // checkCloser: for every record below the closer's commit, the order is in a final state, or
@@ -62,19 +58,15 @@ func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
 	for topic, group := range e.closeTopics() {
 		var open []string
 		for _, r := range l.records[topic] {
-			committed, ok := l.committed[group][r.partition]
 			o, known := db.orders[r.key]
 			if !known && e.RecordsDeleted { // its dead letter may have been deleted
 				continue
 			}
-			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
+			if r.offset < l.commits[group][r.partition].Offset && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
 				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
 			}
 		}
-		if len(open) > 0 {
-			v.Lost += len(open)
-			v.violation("%d records of %s were committed and not settled, such as %v", len(open), topic, some(open))
-		}
+		v.Lost += v.several(open, "%d records of "+topic+" were committed and not settled, such as %v")
 	}
 }
 
@@ -109,20 +101,17 @@ func (v *Verdict) checkAdded(db *tables, l *logs, e Expect) {
 			lost = append(lost, id)
 		}
 	}
-	if len(lost) > 0 && !e.RecordsDeleted {
-		v.Lost += len(lost)
-		v.violation("%d orders were added to the outbox and are neither there nor in any topic, such as %v", len(lost), some(lost))
+	if !e.RecordsDeleted {
+		v.Lost += v.several(lost, "%d orders were added to the outbox and are neither there nor in any topic, such as %v")
 	}
 	for _, id := range e.RolledBack {
 		if l.appends[id] > 0 || l.arrived[id] || db.added[id] > 0 {
 			ghosts = append(ghosts, id)
 		}
 	}
-	if len(ghosts) > 0 {
-		v.violation("%d orders were rolled back and scheduled nevertheless, such as %v", len(ghosts), some(ghosts))
-	}
-	if e.OutboxEmpty && len(db.added) > 0 {
-		v.violation("%d orders are still in the outbox of schedules, such as %v", len(db.added), some(slices.Collect(maps.Keys(db.added))))
+	v.several(ghosts, "%d orders were rolled back and scheduled nevertheless, such as %v")
+	if e.OutboxEmpty {
+		v.several(slices.Collect(maps.Keys(db.added)), "%d orders are still in the outbox of schedules, such as %v")
 	}
 }
 
@@ -137,9 +126,7 @@ func (v *Verdict) checkPublished(db *tables, e Expect) {
 			missed = append(missed, id+" by "+r.path)
 		}
 	}
-	if len(missed) > 0 {
-		v.violation("the pipeline missed %d orders that were published, such as %v", len(missed), some(missed))
-	}
+	v.several(missed, "the pipeline missed %d orders that were published, such as %v")
 }
 
 // countRepeated counts duplicates in the close topic. A duplicate breaks no promise, because

@@ -4,24 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // logs is the content of the topics, and the commits of the groups.
 type logs struct {
-	records   map[string][]record         // by topic; each partition in order
-	dead      map[string]bool             // keys in the dead-letter topic
-	appends   map[string]int              // by key: the number of its records in delay topics
-	arrived   map[string]bool             // keys in a topic other than the delay topics
-	newest    map[string]time.Time        // by key: its last append to a delay topic
-	ends      map[string]map[int32]int64  // by topic and partition
-	committed map[string]map[int32]int64  // by group and partition
-	metadata  map[string]map[int32]string // by group and partition: the metadata of the commit
+	records map[string][]record         // by topic; each partition in order
+	dead    map[string]bool             // keys in the dead-letter topic
+	appends map[string]int              // by key: the number of its records in delay topics
+	arrived map[string]bool             // keys in a topic other than the delay topics
+	newest  map[string]time.Time        // by key: its last append to a delay topic
+	ends    map[string]map[int32]int64  // by topic and partition
+	commits map[string]map[int32]Commit // by group and partition: offset and metadata
 }
 
 type record struct {
@@ -48,8 +49,7 @@ func (l *logs) waiting(e Expect) map[string]bool {
 	waits := map[string]bool{}
 	for topic, group := range e.Delays {
 		for _, r := range l.records[topic] {
-			c := Commit{Offset: l.committed[group][r.partition], Metadata: l.metadata[group][r.partition]}
-			if e.ClockSkew && !c.covers(r.offset) {
+			if e.ClockSkew && !l.commits[group][r.partition].covers(r.offset) {
 				waits[r.key] = true
 			}
 		}
@@ -96,22 +96,21 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	defer client.Close()
 	l := &logs{
 		records: map[string][]record{}, dead: map[string]bool{}, appends: map[string]int{}, arrived: map[string]bool{}, newest: map[string]time.Time{},
-		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{}, metadata: map[string]map[int32]string{},
+		ends: map[string]map[int32]int64{}, commits: map[string]map[int32]Commit{},
 	}
 	// The commits are read first, so that the logs have everything that the commits cover.
-	var groups []string
-	for _, group := range e.closeTopics() {
-		groups = append(groups, group)
-	}
-	for _, group := range e.Delays {
-		groups = append(groups, group)
-	}
-	for _, group := range groups {
-		if l.committed[group], l.metadata[group], err = commits(ctx, client, group); err != nil {
+	admin := kadm.NewClient(client)
+	for _, group := range slices.Concat(slices.Collect(maps.Values(e.closeTopics())), slices.Collect(maps.Values(e.Delays))) {
+		offsets, err := admin.FetchOffsets(ctx, group)
+		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // then no member has ever read the topic
 			return nil, fmt.Errorf("group %s: %w", group, err)
 		}
+		l.commits[group] = map[int32]Commit{}
+		offsets.Each(func(o kadm.OffsetResponse) {
+			l.commits[group][o.Partition] = Commit{Offset: o.At, Metadata: o.Metadata}
+		})
 	}
-	starts, err := l.bounds(ctx, client, topics)
+	starts, err := l.bounds(ctx, admin, topics)
 	if err != nil {
 		return nil, err
 	}
@@ -202,105 +201,18 @@ func toRecord(r *kgo.Record, e Expect) record {
 }
 
 // bounds stores the ends of the partitions in l.ends and returns their starts.
-func (l *logs) bounds(ctx context.Context, client *kgo.Client, topics []string) (map[string]map[int32]kgo.Offset, error) {
-	meta := kmsg.NewPtrMetadataRequest()
-	for _, topic := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(topic)
-		meta.Topics = append(meta.Topics, t)
-	}
-	res, err := meta.RequestWith(ctx, client)
-	if err != nil {
-		return nil, err
+func (l *logs) bounds(ctx context.Context, admin *kadm.Client, topics []string) (map[string]map[int32]kgo.Offset, error) {
+	first, err1 := admin.ListStartOffsets(ctx, topics...)
+	ends, err2 := admin.ListEndOffsets(ctx, topics...)
+	if err := errors.Join(err1, err2, first.Error(), ends.Error()); err != nil {
+		return nil, fmt.Errorf("offsets of %v: %w", topics, err)
 	}
 	starts := map[string]map[int32]kgo.Offset{}
-	for _, t := range res.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return nil, fmt.Errorf("topic %s: %w", *t.Topic, err)
-		}
-		var partitions []int32
-		for _, p := range t.Partitions {
-			partitions = append(partitions, p.Partition)
-		}
-		first, err := listOffsets(ctx, client, *t.Topic, partitions, -2)
-		if err != nil {
-			return nil, err
-		}
-		if l.ends[*t.Topic], err = listOffsets(ctx, client, *t.Topic, partitions, -1); err != nil {
-			return nil, err
-		}
-		starts[*t.Topic] = map[int32]kgo.Offset{}
-		for p, offset := range first {
-			starts[*t.Topic][p] = kgo.NewOffset().At(offset)
+	for topic, partitions := range first {
+		starts[topic], l.ends[topic] = map[int32]kgo.Offset{}, map[int32]int64{}
+		for p, o := range partitions {
+			starts[topic][p], l.ends[topic][p] = kgo.NewOffset().At(o.Offset), ends[topic][p].Offset
 		}
 	}
 	return starts, nil
-}
-
-func listOffsets(ctx context.Context, client *kgo.Client, topic string, partitions []int32, at int64) (map[int32]int64, error) {
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = -1
-	t := kmsg.NewListOffsetsRequestTopic()
-	t.Topic = topic
-	for _, p := range partitions {
-		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.Timestamp = p, at
-		t.Partitions = append(t.Partitions, rp)
-	}
-	req.Topics = append(req.Topics, t)
-	offsets := map[int32]int64{}
-	var errs []error
-	for _, shard := range client.RequestSharded(ctx, req) {
-		if shard.Err != nil {
-			errs = append(errs, shard.Err)
-			continue
-		}
-		for _, t := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
-			for _, p := range t.Partitions {
-				errs = append(errs, kerr.ErrorForCode(p.ErrorCode))
-				offsets[p.Partition] = p.Offset
-			}
-		}
-	}
-	return offsets, errors.Join(errs...)
-}
-
-// commits returns the committed offsets of a group and their metadata, by partition.
-func commits(ctx context.Context, client *kgo.Client, group string) (offsets map[int32]int64, metadata map[int32]string, err error) {
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.Group = group
-	rg := kmsg.NewOffsetFetchRequestGroup()
-	rg.Group = group
-	req.Groups = append(req.Groups, rg)
-	res, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return nil, nil, err
-	}
-	offsets, metadata = map[int32]int64{}, map[int32]string{}
-	add := func(partition int32, offset int64, text *string) {
-		offsets[partition] = offset
-		if text != nil {
-			metadata[partition] = *text
-		}
-	}
-	for _, t := range res.Topics {
-		for _, p := range t.Partitions {
-			add(p.Partition, p.Offset, p.Metadata)
-		}
-	}
-	for _, g := range res.Groups {
-		err := kerr.ErrorForCode(g.ErrorCode)
-		if errors.Is(err, kerr.GroupIDNotFound) {
-			continue // no member has ever read the topic
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, t := range g.Topics {
-			for _, p := range t.Partitions {
-				add(p.Partition, p.Offset, p.Metadata)
-			}
-		}
-	}
-	return offsets, metadata, nil
 }

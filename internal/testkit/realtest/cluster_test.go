@@ -6,17 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // client returns a Kafka client that is independent of the product.
-func (r *rig) client() *kgo.Client {
+func (r *rig) client() *kadm.Client {
 	r.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.servers.Brokers...))
+	client, err := kadm.NewOptClient(kgo.SeedBrokers(r.servers.Brokers...))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -25,20 +24,13 @@ func (r *rig) client() *kgo.Client {
 }
 
 // coordinator returns the broker that coordinates a group.
-func (r *rig) coordinator(group string) int32 {
+func (r *rig) coordinator(group string) (node int32) {
 	r.t.Helper()
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorKey, req.CoordinatorKeys = group, []string{group}
-	client, node := r.client(), int32(0)
+	client := r.client()
 	r.eventually(func() error {
-		res, err := req.RequestWith(r.t.Context(), client)
-		if err == nil && len(res.Coordinators) == 1 {
-			node, err = res.Coordinators[0].NodeID, kerr.ErrorForCode(res.Coordinators[0].ErrorCode)
-		}
-		if err != nil || len(res.Coordinators) != 1 {
-			return fmt.Errorf("coordinator of %s: %v, %+v", group, err, res)
-		}
-		return nil
+		found := client.FindGroupCoordinators(r.t.Context(), group)[group]
+		node = found.NodeID
+		return found.Err
 	})
 	return node
 }
@@ -46,20 +38,12 @@ func (r *rig) coordinator(group string) int32 {
 // electLeaders makes the first replica of every partition its leader again.
 func (r *rig) electLeaders() {
 	r.t.Helper()
-	req := kmsg.NewPtrElectLeadersRequest()
-	req.TimeoutMillis = 10_000
-	client, res := r.client(), (*kmsg.ElectLeadersResponse)(nil)
-	r.eventually(func() (err error) {
-		if res, err = req.RequestWith(r.t.Context(), client); err == nil {
-			err = kerr.ErrorForCode(res.ErrorCode)
-		}
+	client := r.client()
+	r.eventually(func() error {
+		elected, err := client.ElectLeaders(r.t.Context(), kadm.ElectPreferredReplica, nil)
+		r.t.Logf("partitions with another leader: %v", elected)
 		return err
 	})
-	moved := 0
-	for _, t := range res.Topics {
-		moved += len(t.Partitions)
-	}
-	r.t.Logf("%d partitions got another leader", moved)
 }
 
 // owned returns an error if a partition has no owner. If a coordinator is killed

@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -9,8 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -175,25 +175,13 @@ func (r *rig) ends(topic string) []int64 {
 // deleteRecords does what retention does: the log then starts at the offsets.
 func (r *rig) deleteRecords(topic string, offsets []int64) {
 	r.t.Helper()
-	rt := kmsg.NewDeleteRecordsRequestTopic()
-	rt.Topic = topic
+	var starts kadm.Offsets
 	for p, offset := range offsets {
-		rp := kmsg.NewDeleteRecordsRequestTopicPartition()
-		rp.Partition, rp.Offset = int32(p), offset
-		rt.Partitions = append(rt.Partitions, rp)
+		starts.AddOffset(topic, int32(p), offset, -1)
 	}
-	req := kmsg.NewPtrDeleteRecordsRequest()
-	req.Topics, req.TimeoutMillis = append(req.Topics, rt), 10_000
-	res, err := req.RequestWith(r.t.Context(), r.client())
-	if err != nil {
+	deleted, err := r.client().DeleteRecords(r.t.Context(), starts)
+	if err := errors.Join(err, deleted.Error()); err != nil {
 		r.t.Fatal(err)
-	}
-	for _, t := range res.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				r.t.Fatal(err)
-			}
-		}
 	}
 }
 
@@ -219,24 +207,11 @@ func (r *rig) recreate(topic string) {
 // commit commits an offset in each partition for a group without members.
 func (r *rig) commit(group, topic string, offset int64) {
 	r.t.Helper()
-	rt := kmsg.NewOffsetCommitRequestTopic()
-	rt.Topic = topic
+	var offsets kadm.Offsets
 	for p := range r.cfg.Partitions {
-		rp := kmsg.NewOffsetCommitRequestTopicPartition()
-		rp.Partition, rp.Offset = int32(p), offset
-		rt.Partitions = append(rt.Partitions, rp)
+		offsets.AddOffset(topic, int32(p), offset, -1)
 	}
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Group, req.Generation, req.Topics = group, -1, append(req.Topics, rt)
-	res, err := req.RequestWith(r.t.Context(), r.client())
-	if err != nil {
+	if err := r.client().CommitAllOffsets(r.t.Context(), group, offsets); err != nil {
 		r.t.Fatal(err)
-	}
-	for _, t := range res.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				r.t.Fatal(err)
-			}
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -310,15 +311,9 @@ func recreate(ctx context.Context, r *rig, topic string) {
 // commit commits an offset for a group that has no members.
 func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
 	r.t.Helper()
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Group, req.Generation = group, -1
-	rt := kmsg.NewOffsetCommitRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewOffsetCommitRequestTopicPartition()
-	rp.Offset = offset
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	r.request(ctx, req)
+	var offsets kadm.Offsets
+	offsets.AddOffset(topic, 0, offset, -1)
+	r.ask(func(c *kadm.Client) error { return c.CommitAllOffsets(ctx, group, offsets) })
 }
 
 // TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -307,25 +308,21 @@ func (r *rig) gauge(name string) float64 {
 // setTopic changes a setting of a topic, as a person may with other tools.
 func (r *rig) setTopic(ctx context.Context, topic, key, value string) {
 	r.t.Helper()
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
-	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
-	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	config.Name, config.Value = key, &value
-	resource.Configs = append(resource.Configs, config)
-	req.Resources = append(req.Resources, resource)
-	r.request(ctx, req)
+	r.ask(func(c *kadm.Client) error {
+		_, err := c.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Name: key, Value: &value}}, topic)
+		return err
+	})
 }
 
-// request sends a request to the broker.
-func (r *rig) request(ctx context.Context, req kmsg.Request) {
+// ask sends requests to the broker.
+func (r *rig) ask(send func(*kadm.Client) error) {
 	r.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
+	client, err := kadm.NewOptClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer client.Close()
-	if _, err := client.Request(ctx, req); err != nil {
+	if err := send(client); err != nil {
 		r.t.Fatal(err)
 	}
 }

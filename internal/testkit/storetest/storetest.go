@@ -20,7 +20,7 @@ import (
 // cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, promises := range [][]promise{
-		closePromises, linePromises, faultPromises, racePromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
+		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
 		historyPromises, outboxPromises, payOrdersPromises, auditPromises, categoryPromises, postponePromises,
 	} {
 		for _, p := range promises {

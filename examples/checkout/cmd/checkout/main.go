@@ -1,4 +1,7 @@
-// Command checkout runs the shop on real servers. See ../../README.md.
+// Command checkout runs the shop on real servers. See ../../README.md. It uses what any program can import.
+//
+//	main.go      the flags, and how the shop is put together
+//	servers.go   the connections to the database and Redis
 package main
 
 import (
@@ -18,11 +21,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -74,21 +77,34 @@ func run(ctx context.Context, args []string) (err error) {
 		return usageError{err}
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	connections, err := pipeline.Connect(env.Servers, cfg, logger)
+	db, err := openDatabase(env.Servers)
 	if err != nil {
 		return usageError{err}
 	}
-	defer connections.Close()
-	c := clients.Of(connections)
-	events, err := pipeline.New(pipeline.Options{Config: cfg, Connections: connections, Logger: logger})
+	defer db.Close()
+	redis, err := openRedis(env.Servers)
+	if err != nil {
+		return usageError{err}
+	}
+	if redis != nil {
+		defer redis.Close()
+	}
+	servers := env.Servers
+	servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
+	events, err := pipeline.New(pipeline.Options{Config: cfg, Servers: servers, Logger: logger})
+	if err != nil {
+		return usageError{err}
+	}
+	defer events.Close()
+	if err := events.CheckDatabase(ctx); err != nil {
+		return err
+	}
+	orders, err := sqlclose.New(sqlclose.Options{DB: db, TopicsFile: *file})
 	if err != nil {
 		return err
 	}
-	dialect := producer.Dialect(c.Store.Dialect())
-	if err := c.Store.Migrated(ctx); err != nil {
-		return err
-	}
-	if err := checkout.CreateTables(ctx, c.Store.DB(), dialect); err != nil {
+	defer orders.Close()
+	if err := checkout.CreateTables(ctx, db, producer.MySQL); err != nil {
 		return err
 	}
 	p, err := producer.New(producer.Options{
@@ -104,7 +120,7 @@ func run(ctx context.Context, args []string) (err error) {
 		logger.Warn("payment callbacks are accepted without a signature", "set", envSecret)
 	}
 	// A close on a read is the pipeline's close, with the question to the payment provider.
-	var closer checkout.Closer = c.Store
+	var closer checkout.Closer = orders
 	askFirst := cfg.Closer.Payment.URL != ""
 	if askFirst {
 		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: env.Secrets.Payment})
@@ -112,7 +128,7 @@ func run(ctx context.Context, args []string) (err error) {
 			return usageError{fmt.Errorf("%w: see closer.payment.url and ORDERCLOSE_PAYMENT_SECRET", err)}
 		}
 		defer provider.Close()
-		closer, err = payment.New(payment.Options{Store: c.Store, Provider: provider, Batch: cfg.Closer.Payment.Batch, Logger: logger})
+		closer, err = payment.New(payment.Options{Store: orders, Provider: provider, Batch: cfg.Closer.Payment.Batch, Logger: logger})
 		if err != nil {
 			return err
 		}
@@ -120,15 +136,15 @@ func run(ctx context.Context, args []string) (err error) {
 	registry := prometheus.NewRegistry()
 	var outbox checkout.Outbox
 	if !*direct {
-		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: dialect, MaxDelayFunc: p.MaxDelay})
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, MaxDelayFunc: p.MaxDelay})
 		if err != nil {
 			return err
 		}
 	}
 	var filter *idfilter.Filter
-	if *filtered && c.Redis != nil {
+	if *filtered && redis != nil {
 		filter, err = idfilter.New(idfilter.Options{
-			Redis: c.Redis, DB: c.Store.DB(), Orders: shopdb.New(shopdb.Options{DB: c.Store.DB(), Dialect: dialect}), Dialect: dialect,
+			Redis: redis, DB: db, Orders: shopdb.New(shopdb.Options{DB: db, Dialect: producer.MySQL}), Dialect: producer.MySQL,
 			Prefix: cfg.Topics.Prefix + "checkout:", Logger: logger,
 		})
 		if err != nil {
@@ -136,7 +152,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	shop, err := checkout.New(checkout.Options{
-		DB: c.Store.DB(), Dialect: dialect, Producer: p, Outbox: outbox, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		DB: db, Dialect: producer.MySQL, Producer: p, Outbox: outbox, Closer: closer, Redis: redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
 		MaxStale: *maxStale, CacheSize: *cacheSize, Filter: filter, AskFirst: askFirst, CallbackSecret: secret,
 		Coupons: cfg.Orders != nil && slices.Contains(cfg.Orders.OnClose, checkout.ReturnCoupons),
 		Logger:  logger, Metrics: checkout.NewCounters(registry),

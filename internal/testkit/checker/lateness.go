@@ -1,9 +1,6 @@
-package judge
+package checker
 
 import (
-	"context"
-	"database/sql"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -84,36 +81,4 @@ func Quantile(all []time.Duration, q float64) time.Duration {
 	}
 	slices.Sort(all)
 	return all[min(int(q*float64(len(all))), len(all)-1)]
-}
-
-// readSamples returns all closed orders, sorted by due time.
-func readSamples(ctx context.Context, db *sql.DB) (samples []Sample, err error) {
-	err = read(ctx, db, "SELECT o.expire_at, o.closed_at, r.path FROM orders o JOIN receipts r ON r.order_id = o.id", func(rows *sql.Rows) error {
-		var due, closed moment
-		var s Sample
-		if err := rows.Scan(&due, &closed, &s.Path); err != nil {
-			return err
-		}
-		s.Due, s.Late = due.Time, closed.Sub(due.Time)
-		samples = append(samples, s)
-		return nil
-	})
-	slices.SortFunc(samples, func(a, b Sample) int { return a.Due.Compare(b.Due) })
-	return samples, err
-}
-
-// moment scans a time: a DATETIME in UTC, or milliseconds since 1970.
-type moment struct{ time.Time }
-
-// Scan implements sql.Scanner.
-func (m *moment) Scan(v any) error {
-	switch v := v.(type) {
-	case time.Time:
-		m.Time = v
-	case int64:
-		m.Time = time.UnixMilli(v)
-	default:
-		return fmt.Errorf("a time as %T", v)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package judge
+package checker
 
 import (
 	"cmp"
@@ -66,10 +66,10 @@ func (w *Witness) Look(ctx context.Context) {
 // by then. So the due times are compared with a time that is read afterwards.
 func (w *Witness) count(ctx context.Context) (n int, err error) {
 	var dues []time.Time
-	err = read(ctx, w.DB, cmp.Or(w.Query, EarlyQuery), func(rows *sql.Rows) error {
+	err = read(ctx, w.DB, cmp.Or(w.Query, EarlyQuery), func(scan func(...any) error) error {
 		var due moment
-		err := rows.Scan(&due)
-		dues = append(dues, due.Time)
+		err := scan(&due)
+		dues = append(dues, due.t)
 		return err
 	})
 	if err != nil || len(dues) == 0 {
@@ -80,7 +80,7 @@ func (w *Witness) count(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	for _, due := range dues {
-		if due.After(now.Time) {
+		if due.After(now.t) {
 			n++
 		}
 	}

@@ -1,17 +1,17 @@
-package judge_test
+package checker_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
 // samples returns ten orders a second, whose lateness is that of their second.
-func samples(end time.Time, late ...time.Duration) (all []judge.Sample) {
+func samples(end time.Time, late ...time.Duration) (all []checker.Sample) {
 	for second, d := range late {
 		for i := range 10 {
-			all = append(all, judge.Sample{Due: end.Add(time.Duration(second)*time.Second + time.Duration(i)*100*time.Millisecond), Late: d})
+			all = append(all, checker.Sample{Due: end.Add(time.Duration(second)*time.Second + time.Duration(i)*100*time.Millisecond), Late: d})
 		}
 	}
 	return all
@@ -33,7 +33,7 @@ func TestRecovery_EndsWhenLatenessIsNormalForThreeSeconds(t *testing.T) {
 		"normal until the end":         {[]time.Duration{bad, ok}, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d, ok := judge.Recovery(samples(end, c.late...), end, judge.NormalLateness); d != c.want || ok != c.ok {
+			if d, ok := checker.Recovery(samples(end, c.late...), end, checker.NormalLateness); d != c.want || ok != c.ok {
 				t.Errorf("%v, %v; want %v, %v", d, ok, c.want, c.ok)
 			}
 		})
@@ -42,23 +42,23 @@ func TestRecovery_EndsWhenLatenessIsNormalForThreeSeconds(t *testing.T) {
 		few := append(samples(end, ok, ok, ok), samples(end, ok, ok, ok)...) // twenty a second
 		few = sorted(few)
 		few[3].Late = bad
-		if d, _ := judge.Recovery(few, end, judge.NormalLateness); d != 0 {
+		if d, _ := checker.Recovery(few, end, checker.NormalLateness); d != 0 {
 			t.Errorf("one in twenty: %v", d)
 		}
 		few[4].Late = bad
-		if d, _ := judge.Recovery(few, end, judge.NormalLateness); d != time.Second {
+		if d, _ := checker.Recovery(few, end, checker.NormalLateness); d != time.Second {
 			t.Errorf("two in twenty: %v", d)
 		}
 	})
 	t.Run("seconds without orders neither count nor interrupt", func(t *testing.T) {
 		all := append(samples(end, bad, ok), samples(end.Add(10*time.Second), ok, ok)...)
-		if d, ok := judge.Recovery(all, end, judge.NormalLateness); d != time.Second || !ok {
+		if d, ok := checker.Recovery(all, end, checker.NormalLateness); d != time.Second || !ok {
 			t.Errorf("%v, %v", d, ok)
 		}
 	})
 	t.Run("orders that were due before the end do not count", func(t *testing.T) {
 		all := append(samples(end.Add(-5*time.Second), bad, bad, bad, bad, bad), samples(end, ok, ok, ok)...)
-		if d, ok := judge.Recovery(all, end, judge.NormalLateness); d != 0 || !ok {
+		if d, ok := checker.Recovery(all, end, checker.NormalLateness); d != 0 || !ok {
 			t.Errorf("%v, %v", d, ok)
 		}
 	})
@@ -67,18 +67,18 @@ func TestRecovery_EndsWhenLatenessIsNormalForThreeSeconds(t *testing.T) {
 func TestNormal_IsASecondOrTwiceTheCalmLateness(t *testing.T) {
 	from := time.UnixMilli(1_700_000_000_000)
 	calm := samples(from, 100*time.Millisecond, 100*time.Millisecond, 9*time.Second)
-	if d := judge.Normal(calm, from, from.Add(2*time.Second)); d != time.Second {
+	if d := checker.Normal(calm, from, from.Add(2*time.Second)); d != time.Second {
 		t.Errorf("on an idle machine it is %v", d)
 	}
-	if d := judge.Normal(samples(from, 2*time.Second), from, from.Add(time.Second)); d != 4*time.Second {
+	if d := checker.Normal(samples(from, 2*time.Second), from, from.Add(time.Second)); d != 4*time.Second {
 		t.Errorf("on a busy machine it is %v", d)
 	}
-	if d := judge.Normal(nil, from, from); d != time.Second {
+	if d := checker.Normal(nil, from, from); d != time.Second {
 		t.Errorf("of nothing it is %v", d)
 	}
 }
 
-func sorted(all []judge.Sample) []judge.Sample {
+func sorted(all []checker.Sample) []checker.Sample {
 	for i := range all {
 		for j := i; j > 0 && all[j].Due.Before(all[j-1].Due); j-- {
 			all[j], all[j-1] = all[j-1], all[j]
@@ -88,12 +88,12 @@ func sorted(all []judge.Sample) []judge.Sample {
 }
 
 func TestQuantile(t *testing.T) {
-	if judge.Quantile(nil, 0.5) != 0 {
+	if checker.Quantile(nil, 0.5) != 0 {
 		t.Error("of nothing")
 	}
 	all := []time.Duration{5, 1, 4, 2, 3}
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.99: 5, 1: 5} {
-		if got := judge.Quantile(all, q); got != want {
+		if got := checker.Quantile(all, q); got != want {
 			t.Errorf("quantile %v is %d, want %d", q, got, want)
 		}
 	}

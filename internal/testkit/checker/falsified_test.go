@@ -1,4 +1,4 @@
-package judge_test
+package checker_test
 
 import (
 	"strings"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/testkit/chaosreal/judge"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -19,7 +18,7 @@ var due = time.UnixMilli(time.Now().Add(-time.Hour).UnixMilli())
 type run struct {
 	t       *testing.T
 	servers *pipelinetest.Servers
-	history judge.History
+	expect  checker.Expect
 }
 
 // goodRun returns a run in which every promise was kept: order a was closed on time, b was paid.
@@ -43,12 +42,10 @@ func goodRun(t *testing.T) *run {
 	for _, b := range cfg.Buckets {
 		delays[b.Topic] = cfg.RelayGroup(b)
 	}
-	r := &run{t: t, servers: s, history: judge.History{
-		Created: []string{"a", "b"}, Paid: []string{"b"}, Releases: []judge.Release{{Order: "a", SKU: "x", Key: "a/x", Quantity: 2}},
-		Expect: checker.Expect{
-			Stock: map[string]int64{"x": 10}, OpenAfter: time.Now(), Delays: delays, ProducerTime: true,
-			CloseTopic: cfg.Topics.Close, CloserGroup: cfg.CloserGroup(), DeadLetterTopic: cfg.Topics.DeadLetter,
-		},
+	r := &run{t: t, servers: s, expect: checker.Expect{
+		Created: []string{"a", "b"}, Paid: []string{"b"}, Releases: []checker.Release{{Order: "a", SKU: "x", Key: "a/x", Quantity: 2}},
+		Stock: map[string]int64{"x": 10}, OpenAfter: time.Now(), Delays: delays, ProducerTime: true,
+		CloseTopic: cfg.Topics.Close, CloserGroup: cfg.CloserGroup(), DeadLetterTopic: cfg.Topics.DeadLetter,
 	}}
 	closed := due.Add(40 * time.Millisecond).UnixMilli()
 	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, closed_at, version) VALUES ('a', '', 2, 0, ?, ?, 1)", due.UnixMilli(), closed)
@@ -67,26 +64,26 @@ func (r *run) exec(query string, args ...any) {
 	}
 }
 
-func (r *run) judge() *judge.Verdict {
+func (r *run) check() *checker.Verdict {
 	r.t.Helper()
-	v, err := judge.Judge(r.t.Context(), checker.Servers{DB: r.servers.DB(), Brokers: r.servers.Brokers(), Dial: r.servers.Dial}, r.history)
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.servers.DB(), Brokers: r.servers.Brokers(), Dial: r.servers.Dial}, r.expect)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return v
 }
 
-func TestJudge_AcceptsARunThatKeptEveryPromise(t *testing.T) {
-	v := goodRun(t).judge()
+func TestCheck_AcceptsARunThatKeptEveryPromise(t *testing.T) {
+	v := goodRun(t).check()
 	if len(v.Violations) > 0 || v.Orders != 2 || v.Paid != 1 || v.ByPath["pipeline"] != 1 {
 		t.Errorf("%+v", v)
 	}
-	if len(v.Samples) != 1 || v.Samples[0] != (judge.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}) {
+	if len(v.Samples) != 1 || v.Samples[0] != (checker.Sample{Due: due, Late: 40 * time.Millisecond, Path: "pipeline"}) {
 		t.Errorf("samples %+v", v.Samples)
 	}
 }
 
-func TestJudge_FindsEveryBrokenPromise(t *testing.T) {
+func TestCheck_FindsEveryBrokenPromise(t *testing.T) {
 	for name, c := range map[string]struct {
 		falsify                   func(r *run)
 		early, lost, double, open int
@@ -101,29 +98,29 @@ func TestJudge_FindsEveryBrokenPromise(t *testing.T) {
 			r.exec("UPDATE stock SET available = available + 2")
 		}, 0, 0, 1, 0, "began with 10"},
 		"a release with a second key": {func(r *run) {
-			r.history.Releases = append(r.history.Releases, judge.Release{Order: "a", SKU: "x", Key: "another", Quantity: 2})
+			r.expect.Releases = append(r.expect.Releases, checker.Release{Order: "a", SKU: "x", Key: "another", Quantity: 2})
 		}, 0, 0, 1, 0, "different keys"},
-		"a release of the wrong quantity": {func(r *run) { r.history.Releases[0].Quantity = 3 }, 0, 0, 1, 0, "wrong quantity"},
+		"a release of the wrong quantity": {func(r *run) { r.expect.Releases[0].Quantity = 3 }, 0, 0, 1, 0, "wrong quantity"},
 		"a release of a paid order": {func(r *run) {
-			r.history.Releases = append(r.history.Releases, judge.Release{Order: "b", SKU: "x", Key: "b/x", Quantity: 3})
+			r.expect.Releases = append(r.expect.Releases, checker.Release{Order: "b", SKU: "x", Key: "b/x", Quantity: 3})
 		}, 0, 0, 1, 0, "not closed"},
-		"no release":             {func(r *run) { r.history.Releases = []judge.Release{} }, 0, 1, 0, 0, "never released"},
+		"no release":             {func(r *run) { r.expect.Releases = []checker.Release{} }, 0, 1, 0, 0, "never released"},
 		"an open order":          {func(r *run) { r.open("c") }, 0, 0, 0, 1, "overdue and open"},
-		"an order that was lost": {func(r *run) { r.history.Created = append(r.history.Created, "c") }, 0, 1, 0, 0, "not in the database"},
+		"an order that was lost": {func(r *run) { r.expect.Created = append(r.expect.Created, "c") }, 0, 1, 0, 0, "not in the database"},
 		"a paid order is closed": {func(r *run) {
-			r.history.Paid = []string{"a"}
+			r.expect.Paid = []string{"a"}
 		}, 0, 0, 1, 0, "was paid and has status"},
 		"a close without a receipt": {func(r *run) { r.exec("DELETE FROM receipts") }, 0, 0, 0, 0, "a receipt: false"},
 		"an order that was added and published nowhere": {func(r *run) {
-			r.history.Expect.Added = []string{"a"}
+			r.expect.Added = []string{"a"}
 		}, 0, 1, 0, 0, "neither there nor in any topic"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodRun(t)
 			c.falsify(r)
-			v := r.judge()
-			if v.Early != c.early || v.Lost != c.lost || v.Double != c.double || v.Open != c.open {
-				t.Errorf("early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Double, v.Open)
+			v := r.check()
+			if v.Early != c.early || v.Lost != c.lost || v.Inconsistent != c.double || v.Open != c.open {
+				t.Errorf("early %d, lost %d, double %d, open %d", v.Early, v.Lost, v.Inconsistent, v.Open)
 			}
 			if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.says) {
 				t.Errorf("no violation says %q:\n%s", c.says, all)
@@ -143,10 +140,10 @@ func (r *run) open(id string) {
 func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
 	r := goodRun(t)
 	const clock = "SELECT unixepoch() * 1000"
-	w := &judge.Witness{DB: r.servers.DB(), Clock: clock, Query: "SELECT expire_at FROM orders WHERE status = 2 AND expire_at > (" + clock + ")"}
-	look := func() *judge.Verdict {
+	w := &checker.Witness{DB: r.servers.DB(), Clock: clock, Query: "SELECT expire_at FROM orders WHERE status = 2 AND expire_at > (" + clock + ")"}
+	look := func() *checker.Verdict {
 		w.Look(t.Context())
-		v := &judge.Verdict{}
+		v := &checker.Verdict{}
 		w.AddTo(v)
 		return v
 	}
@@ -168,9 +165,9 @@ func TestWitness_SeesAnEarlyCloseUnlessItIsBlind(t *testing.T) {
 // were closed meanwhile.
 func TestWitness_ComparesWithTheTimeAfterItsQuery(t *testing.T) {
 	r := goodRun(t)
-	w := &judge.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"} // as if it had begun long ago
+	w := &checker.Witness{DB: r.servers.DB(), Clock: "SELECT unixepoch() * 1000", Query: "SELECT expire_at FROM orders WHERE status = 2"} // as if it had begun long ago
 	w.Look(t.Context())
-	v := &judge.Verdict{}
+	v := &checker.Verdict{}
 	if looks := w.AddTo(v); looks != 1 || v.Early != 0 {
 		t.Errorf("after %d looks it says %+v", looks, v)
 	}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// maxConns bounds the connections to the database. Half of them are for the pipeline's closes.
+const maxConns = 64
+
+// openDatabase opens the shop's own pool, with the settings that packages sqlclose and pipeline need.
+func openDatabase(s pipeline.Servers) (*sql.DB, error) {
+	cfg, err := mysql.ParseDSN(s.DSN)
+	if err != nil {
+		return nil, errors.New("ORDERCLOSE_DB_DSN is invalid: write user:password@tcp(host:3306)/database") // err may quote the password
+	}
+	cfg.ParseTime, cfg.Loc, cfg.InterpolateParams = true, time.UTC, true
+	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 3*time.Second, 15*time.Second, 10*time.Second
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
+	}
+	cfg.Params["time_zone"], cfg.Params["innodb_lock_wait_timeout"] = "'+00:00'", "2" // seconds
+	if s.DatabaseTLS != nil {
+		cfg.TLS = s.DatabaseTLS.Clone()
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(maxConns / 2)
+	return db, nil
+}
+
+// openRedis returns a client for the views and the filter; nil if no server is named.
+func openRedis(s pipeline.Servers) (redis.UniversalClient, error) {
+	if s.RedisURL == "" {
+		return nil, nil
+	}
+	o, err := redis.ParseURL(s.RedisURL)
+	if err != nil {
+		return nil, errors.New("ORDERCLOSE_REDIS_URL is invalid: write redis://user:password@host:port/db") // err quotes the password
+	}
+	if o.TLSConfig != nil && s.RedisTLS != nil {
+		host := o.TLSConfig.ServerName
+		if o.TLSConfig = s.RedisTLS.Clone(); o.TLSConfig.ServerName == "" {
+			o.TLSConfig.ServerName = host
+		}
+	}
+	// A read that waits longer uses the database instead.
+	o.DialTimeout, o.MaxRetries, o.ContextTimeoutEnabled = 2*time.Second, 1, true
+	return redis.NewClient(o), nil
+}
