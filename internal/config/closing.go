@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -30,21 +28,17 @@ func (s *Service) grammar() parser {
 
 // address reads the URL of a service.
 func address(to *string) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		var raw string
-		if text(&raw)(r, path, n); r.bad[path] {
-			return
-		}
+	return textOf(func(raw string) (wrong, do string) {
 		if err := httpcall.CheckURL(raw); err != nil {
-			r.refuse(path, n, err.Error(), "write it such as https://shop.example/orderclose/close")
-			return
+			return err.Error(), "write it such as https://shop.example/orderclose/close"
 		}
 		*to = raw
-	}
+		return "", ""
+	})
 }
 
 func (r *reader) checkClosing(s *settings) {
-	c, orders := s.closer, s.orders
+	c, orders := s.Closer, s.Orders
 	const url, payment = "closer.http.url", "closer.payment.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
 		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")
