@@ -1,16 +1,13 @@
 package store
 
 import (
-	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"gorm.io/gorm"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -48,10 +45,6 @@ type Dialect struct {
 	// describe returns the definitions of the tables with these names. Nil: mappings are not
 	// checked.
 	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
-	// checkZone returns an error that wraps ErrZone if the session is not in UTC. Nil: times are
-	// stored without a zone.
-	checkZone func(context.Context, *sql.DB) error
-
 	// lockWait is the session variable that bounds, in seconds, how long a statement waits
 	// for a table lock; empty: there is none.
 	lockWait string
@@ -80,7 +73,6 @@ var mysqlDialect = Dialect{
 	hasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	describe:     describe,
-	checkZone:    checkZone,
 	lockWait:     "lock_wait_timeout",
 
 	deleteByID: mysqlDeleteByID,
@@ -188,29 +180,3 @@ type scanner func(src any) error
 
 // Scan implements sql.Scanner.
 func (s scanner) Scan(src any) error { return s(src) }
-
-// ErrZone says that a connection's session is not in UTC although the DSN sets UTC, for
-// example because of a proxy.
-var ErrZone = errors.New("the session's time zone is not UTC")
-
-// zoneQuery returns by how many seconds the session's clock is ahead of UTC.
-const zoneQuery = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP())"
-
-// checkZone asks the server for the session's offset from UTC. The error wraps ErrZone and
-// orderclose.ErrUnavailable if there is one.
-func checkZone(ctx context.Context, db *sql.DB) error {
-	var off int64
-	if err := db.QueryRowContext(ctx, zoneQuery).Scan(&off); err != nil {
-		return err
-	}
-	return zoneError(off)
-}
-
-// zoneError returns the error for a session that is off seconds ahead of UTC; nil for 0.
-func zoneError(off int64) error {
-	if off == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %w: it differs by %v; check for a proxy that drops SET time_zone",
-		orderclose.ErrUnavailable, ErrZone, time.Duration(off)*time.Second)
-}

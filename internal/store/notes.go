@@ -140,30 +140,18 @@ func (s *Store) orderTables(ctx context.Context) (names []string, err error) {
 // status.
 func (s *Store) unlisted(ctx context.Context, t *table) (values []mapping.Value, err error) {
 	column := mapping.Quote(s.q.m.Status.Column)
+	st := s.q.m.Status
 	var listed []any
-	for _, v := range s.listed() {
+	for _, v := range slices.Concat([]mapping.Value{st.From, st.To}, st.Paid, st.Closed) {
 		listed = append(listed, v.Arg())
 	}
+	var texts []string
 	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
-	err = eachRow(s.gorm.WithContext(ctx), query, []any{listed}, func(rows *sql.Rows) error {
-		v := mapping.Value{Number: s.q.m.Status.From.Number}
-		err := rows.Scan(&v.Text)
-		values = append(values, v)
-		return err
-	})
-	return values, err
-}
-
-// listed returns the statuses that the mapping names; in the reference schema, all.
-func (s *Store) listed() []mapping.Value {
-	st := s.q.m.Status
-	all := slices.Concat([]mapping.Value{st.From, st.To}, st.Paid, st.Closed)
-	if !s.mapped {
-		for n := range statusNames {
-			all = append(all, mapping.IntValue(int64(n)))
-		}
+	err = s.gorm.WithContext(ctx).Raw(query, listed).Scan(&texts).Error
+	for _, text := range texts {
+		values = append(values, mapping.Value{Text: text, Number: st.From.Number})
 	}
-	return all
+	return values, err
 }
 
 // unlistedState returns the state of a status that the mapping does not name: other if the mapping

@@ -167,14 +167,13 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
 func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	table := outboxTables[wire.ScheduleOutbox]
-	var page []wire.OutboxRow
-	err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit}, func(rows *sql.Rows) error {
-		var r wire.OutboxRow
-		err := rows.Scan(&r.ID, &r.OrderID)
-		page = append(page, r)
-		return err
-	})
+	return s.pending(ctx, "outbox_schedules", afterID, limit)
+}
+
+// pending returns a page of an outbox, as PendingSchedules does.
+func (s *Store) pending(ctx context.Context, table string, afterID int64, limit int) ([]wire.OutboxRow, error) {
+	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit},
+		func(r *wire.OutboxRow) []any { return []any{&r.ID, &r.OrderID} })
 	return page, s.failed(ctx, err, "read %s", table)
 }
 

@@ -14,11 +14,12 @@ import (
 // statements holds the SQL on the mapped tables, written once. In a mapping with shards,
 // each month has its own statements on orders and lines.
 type statements struct {
-	m                      *mapping.Mapping
-	d                      Dialect
-	due, created, closedAt mapping.Codec // created and closedAt are set only if mapped
-	months                 *months       // nil: the mapping has no shards
-	single                 *table        // nil: the mapping has shards
+	m      *mapping.Mapping
+	d      Dialect
+	months *months // nil: the mapping has no shards
+	single *table  // nil: the mapping has shards
+
+	due, created, paidAt, closedAt mapping.Codec
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -32,7 +33,7 @@ type table struct {
 	lockFree string // the same, without the rows that other transactions lock
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
-	pay      string // paid, [constants], ids, open; empty: the mapping names no paid status
+	pay      string // paid, [constants], [paid at], ids, open; empty: the mapping names no paid status
 	mark     string // to, [constants], [closed at], ids, from, now
 	lines    string // ids
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
@@ -40,7 +41,7 @@ type table struct {
 	// transaction returns, must not be returned by the close too.
 	lockLines string
 	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders
-	every     string // status, cutoff, at, at, id, limit; all orders with the status
+	every     string // status, cutoff, at, at, id, limit; all orders with the status, and when they were closed
 	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
 	// from, cutoff, at, at, id, [where], [not before], limit.
 	excluded string
@@ -53,14 +54,11 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
-	var errs [3]error
+	var errs [4]error
 	q.due, errs[0] = q.m.Due.Codec()
-	if q.m.Created != nil {
-		q.created, errs[1] = q.m.Created.Codec()
-	}
-	if q.m.ClosedAt != nil {
-		q.closedAt, errs[2] = q.m.ClosedAt.Codec()
-	}
+	q.created, errs[1] = q.m.Created.Codec()
+	q.paidAt, errs[2] = q.m.PaidAt.Codec()
+	q.closedAt, errs[3] = q.m.ClosedAt.Codec()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -100,9 +98,9 @@ func (q *statements) table(month mapping.Month) *table {
 	id := mapping.Quote(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
-	t.page, t.every = q.page(t.name, q.where()), q.page(t.name, "")
+	t.page, t.every = q.page(t.name, q.where(), ""), q.page(t.name, "", q.m.ClosedAt.Name())
 	if excluded := q.excluded(); excluded != "" {
-		t.excluded = q.page(t.name, excluded)
+		t.excluded = q.page(t.name, excluded, "")
 	}
 	if t.items != "" {
 		i := q.m.Items
@@ -236,10 +234,8 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	status := mapping.Quote(q.m.Status.Column)
-	set := status + " = ?" + assignments(q.m.SetPaid) + q.nextVersion()
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
-		mapping.Quote(q.m.ID.Column), q.d.unindexed, status)
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt),
+		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column))
 }
 
 // orElse returns the quoted column, or otherwise if there is no column.
@@ -252,11 +248,7 @@ func orElse(column, otherwise string) string {
 
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
-	set := mapping.Quote(q.m.Status.Column) + " = ?" + assignments(q.m.Set)
-	if q.m.ClosedAt != nil {
-		set += ", " + mapping.Quote(q.m.ClosedAt.Column) + " = ?"
-	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set+q.nextVersion(),
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, q.m.ClosedAt),
 		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
@@ -269,49 +261,53 @@ func (q *statements) nextVersion() string {
 	return ", " + v + " = COALESCE(" + v + ", 0) + 1"
 }
 
-// assignments writes the assignments behind the first one of an UPDATE.
-func assignments(all []mapping.ColumnValue) (set string) {
-	for _, a := range all {
+// assignments writes the assignments of an UPDATE that changes the status: the status, constants, the
+// time of the change, which may be nil, and the next version.
+func (q *statements) assignments(constants []mapping.ColumnValue, at *mapping.TimeColumn) string {
+	set := mapping.Quote(q.m.Status.Column) + " = ?"
+	for _, a := range constants {
 		set += ", " + mapping.Quote(a.Column) + " = ?"
 	}
-	return set
+	if at != nil {
+		set += ", " + mapping.Quote(at.Column) + " = ?"
+	}
+	return set + q.nextVersion()
 }
 
 // payArgs returns the arguments of table.pay.
-func (q *statements) payArgs(paid mapping.Value, ids []any) []any {
-	return append(values(paid, q.m.SetPaid), ids, q.m.Status.From.Arg())
-}
-
-// values returns a status and the values of the assignments as arguments.
-func values(status mapping.Value, all []mapping.ColumnValue) []any {
-	args := []any{status.Arg()}
-	for _, a := range all {
-		args = append(args, a.Value.Arg())
-	}
-	return args
+func (q *statements) payArgs(paid mapping.Value, ids []any, now time.Time) []any {
+	return append(values(paid, q.m.SetPaid, q.m.PaidAt, q.paidAt.Arg(now)), ids, q.m.Status.From.Arg())
 }
 
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
-	args := values(q.m.Status.To, q.m.Set)
-	if q.m.ClosedAt != nil {
-		args = append(args, q.closedAt.Arg(now))
+	return append(values(q.m.Status.To, q.m.Set, q.m.ClosedAt, q.closedAt.Arg(now)), ids, q.m.Status.From.Arg(), q.due.Arg(now))
+}
+
+// values returns the arguments of assignments.
+func values(status mapping.Value, constants []mapping.ColumnValue, at *mapping.TimeColumn, now any) []any {
+	args := []any{status.Arg()}
+	for _, a := range constants {
+		args = append(args, a.Value.Arg())
 	}
-	return append(args, ids, q.m.Status.From.Arg(), q.due.Arg(now))
+	if at != nil {
+		args = append(args, now)
+	}
+	return args
 }
 
 // page writes the SELECT of a page. Its condition lets the database enter the index at the
 // right position, so each row read is a row found: with a comparison of tuples it reads the
 // whole range. A row without an id cannot be named, so it is skipped. Rows that do not meet the
-// further condition, if it is not empty, are read and skipped.
-func (q *statements) page(orders, condition string) string {
+// further condition, if it is not empty, are read and skipped. closedAt is a column; empty: NULL is read.
+func (q *statements) page(orders, condition, closedAt string) string {
 	if condition != "" {
 		condition = " AND " + condition
 	}
-	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
-		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
+	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_closed FROM %[5]s%[6]s"+
+		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
 		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.hint(q.m.DueIndex),
-		mapping.Quote(q.m.Status.Column), condition)
+		mapping.Quote(q.m.Status.Column), condition, orElse(closedAt, "NULL"))
 }
 
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,

@@ -196,14 +196,10 @@ func (s *Store) DB() *sql.DB {
 	return db
 }
 
-// Ping reports whether the database answers and its session is in UTC. The error wraps
-// orderclose.ErrUnavailable.
+// Ping reports whether the database answers. The error wraps orderclose.ErrUnavailable, and ErrZone if
+// the session of a new connection is not in UTC.
 func (s *Store) Ping(ctx context.Context) error {
-	err := s.DB().PingContext(ctx)
-	if err == nil && s.dialect.checkZone != nil {
-		err = s.dialect.checkZone(ctx, s.DB())
-	}
-	if err != nil {
+	if err := s.DB().PingContext(ctx); err != nil {
 		return fmt.Errorf("ping the database: %w", unavailable(ctx, err))
 	}
 	return nil
