@@ -14,7 +14,7 @@ import (
 // Dialect holds what differs between databases: their SQL, the source of the current time, and
 // how a time is stored.
 type Dialect struct {
-	// Name is the folder of migrations, and goose's name of the dialect.
+	// Name is the folder of migrations.
 	Name DialectName
 	// Clock returns the current time, for a database without a clock of its own. Nil: the
 	// database's clock is read.
