@@ -191,7 +191,7 @@ func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Tim
 			return err
 		}
 		return more(tx)
-	}, s.dialect.snapshot())
+	}, s.dialect.snapshot)
 	return s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, last)
 }
 

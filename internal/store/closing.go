@@ -150,12 +150,13 @@ func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
 	if len(ids) == 0 || c.locks != skipLocked {
 		return ids, nil
 	}
-	err := c.s.existing(c.tx, t, ids, func(id string) {
-		if slices.Contains(ids, id) { // the collation may also match another order of the batch
+	locked, err := c.s.existing(c.tx, t, ids)
+	return slices.DeleteFunc(ids, func(id string) bool { // the collation may also match another order of the batch
+		if slices.Contains(locked, id) {
 			c.contended[id] = true
 		}
-	})
-	return slices.DeleteFunc(ids, func(id string) bool { return c.contended[id] }), err
+		return c.contended[id]
+	}), err
 }
 
 // lock reads the rows of ids in a table, locks them as c.locks says, and decides on each. It leaves out

@@ -48,7 +48,7 @@ func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCo
 
 func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c *OrderCounts) error {
 	m := s.q.m
-	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
+	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
 	for _, part := range []struct {
 		to    *int64
 		query string // empty: the table has no such orders

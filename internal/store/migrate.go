@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +17,6 @@ import (
 
 // versionTable is the table of applied steps.
 const versionTable = "orderclose_schema"
-
-//go:embed migrations
-var migrations embed.FS
 
 // referenceSteps are the steps that create or change the reference schema's tables of orders,
 // lines and stock. They are skipped where orders are in the shop's own tables: the other
@@ -89,7 +85,12 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		return e
 	}
 	ctx = context.WithValue(ctx, unlimited{}, true)
-	return s.failed(ctx, s.dialect.exclusively(ctx, db, func() error { return s.applySteps(ctx, db) }), "migrate the schema")
+	if apply := func() error { return s.applySteps(ctx, db) }; s.dialect.exclusively == nil {
+		err = apply()
+	} else {
+		err = s.dialect.exclusively(ctx, db, apply)
+	}
+	return s.failed(ctx, err, "migrate the schema")
 }
 
 // applySteps applies the steps that the database lacks, in their order.
@@ -140,11 +141,8 @@ func (p step) apply(ctx context.Context, db *sql.DB) error {
 
 // exclusively runs work while no other process runs it: MySQL commits each CREATE TABLE by itself, so
 // the second process would fail on the tables of the first. The server releases the lock if the
-// connection breaks. SQLite has no such lock.
-func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
-	if d.Name == SQLite {
-		return work()
-	}
+// connection breaks.
+func exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -182,7 +180,7 @@ var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)
 // applied steps, Migrate was interrupted, and the tables are ours.
 func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB, steps []step) error {
 	exists := func(table string) (n int, err error) {
-		err = db.QueryRowContext(ctx, s.dialect.hasTable, table).Scan(&n)
+		err = db.QueryRowContext(ctx, s.dialect.HasTable, table).Scan(&n)
 		return n, err
 	}
 	if n, err := exists(versionTable); err != nil || n > 0 {
@@ -208,11 +206,7 @@ type step struct {
 
 // steps returns the steps of the schema; if mapped, without referenceSteps.
 func (d Dialect) steps(mapped bool) (steps []step, err error) {
-	folder := "migrations/" + string(d.Name)
-	files, err := fs.Glob(migrations, folder+"/*.sql") // sorted
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("there are no migrations for a database called %q", d.Name)
-	}
+	files, err := fs.Glob(d.Migrations, "migrations/*.sql") // sorted
 	for _, file := range files {
 		name := path.Base(file)
 		number, _, _ := strings.Cut(name, "_")
@@ -223,7 +217,7 @@ func (d Dialect) steps(mapped bool) (steps []step, err error) {
 		if mapped && slices.Contains(referenceSteps, version) {
 			continue
 		}
-		text, err := migrations.ReadFile(file)
+		text, err := fs.ReadFile(d.Migrations, file)
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +270,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	db := s.gorm.WithContext(ctx)
 	var has int64
-	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&has).Error; err != nil {
+	if err := db.Raw(s.dialect.HasTable, versionTable).Scan(&has).Error; err != nil {
 		return nil, err
 	}
 	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied").Scan(&versions).Error
@@ -293,10 +287,15 @@ func denied(err error) bool {
 }
 
 // WriteMigrations writes the whole schema as SQL, for shops that run their own migrations. It
-// includes the table of versions that Migrated and a later Migrate read. dialect is "mysql" or
-// "sqlite". If mapped, it omits the reference schema's tables of orders, lines and stock.
-func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
-	steps, err := Dialect{Name: DialectName(dialect)}.steps(mapped)
+// includes the table of versions that Migrated and a later Migrate read. If mapped, it omits the
+// reference schema's tables of orders, lines and stock.
+func WriteMigrations(w io.Writer, mapped bool) error { return mysqlDialect.writeMigrations(w, mapped) }
+
+// WriteMigrations is the function WriteMigrations for the kind of database that the Store is on.
+func (s *Store) WriteMigrations(w io.Writer) error { return s.dialect.writeMigrations(w, s.mapped) }
+
+func (d Dialect) writeMigrations(w io.Writer, mapped bool) error {
+	steps, err := d.steps(mapped)
 	for _, step := range steps {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "-- %s\n%s\n", step.file, step.sql)

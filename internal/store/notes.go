@@ -90,7 +90,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
 		if !open {
-			if open, err = anyRow(db, from+s.q.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
+			if open, err = anyRow(db, from+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
 				return nil, err
 			}
 		}
@@ -146,7 +146,7 @@ func (s *Store) unlisted(ctx context.Context, t *table) (values []mapping.Value,
 		listed = append(listed, v.Arg())
 	}
 	var texts []string
-	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
+	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
 	err = s.gorm.WithContext(ctx).Raw(query, listed).Scan(&texts).Error
 	for _, text := range texts {
 		values = append(values, mapping.Value{Text: text, Number: st.From.Number})

@@ -84,7 +84,7 @@ func (s *Store) listMonths(ctx context.Context) (map[mapping.Month]*table, error
 	m := s.q.months
 	database, like := m.pattern.Like()
 	var names []string
-	if err := s.gorm.WithContext(ctx).Raw(s.dialect.tables, database, like).Scan(&names).Error; err != nil {
+	if err := s.gorm.WithContext(ctx).Raw(s.dialect.Tables, database, like).Scan(&names).Error; err != nil {
 		return nil, err
 	}
 	known := make(map[mapping.Month]*table, len(names))

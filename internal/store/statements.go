@@ -75,7 +75,7 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 // create it.
 func referenceMapping(d Dialect) *mapping.Mapping {
 	m := mapping.Reference()
-	if d.Name == SQLite {
+	if d.UnixMillis {
 		for _, t := range m.TimeColumns() {
 			t.Type, t.Zone, t.Precision = mapping.UnixMillis, "", ""
 		}
@@ -105,18 +105,10 @@ func (q *statements) table(month mapping.Month) *table {
 	if t.items != "" {
 		i := q.m.Items
 		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s%s WHERE %[1]s IN ?",
-			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.hint(i.Index))
+			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.d.hint(i.Index))
 		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
-}
-
-// hint returns the SQL that forces an index; empty: none is mapped.
-func (q *statements) hint(index string) string {
-	if index == "" {
-		return ""
-	}
-	return q.d.hint(index)
 }
 
 // monthly returns the name of the month's table if name is a pattern, else name.
@@ -235,7 +227,7 @@ func (q *statements) pay(orders string) string {
 		return ""
 	}
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt),
-		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column))
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
 }
 
 // orElse returns the quoted column, or otherwise if there is no column.
@@ -249,7 +241,7 @@ func orElse(column, otherwise string) string {
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, q.m.ClosedAt),
-		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
 // nextVersion writes the assignment of the version behind the others; empty: none is mapped.
@@ -306,7 +298,7 @@ func (q *statements) page(orders, condition, closedAt string) string {
 	}
 	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_closed FROM %[5]s%[6]s"+
 		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
-		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.hint(q.m.DueIndex),
+		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.d.hint(q.m.DueIndex),
 		mapping.Quote(q.m.Status.Column), condition, orElse(closedAt, "NULL"))
 }
 

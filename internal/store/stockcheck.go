@@ -37,8 +37,6 @@ const MaxStockFindings = 1000
 // stockPage is how many orders one query reads.
 const stockPage = 500
 
-var snapshot = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-
 // CheckStock compares the tables of the reference schema with one another, as of one moment:
 // the reserved quantity of each SKU is what unpaid and paid orders hold; each closed order has
 // its receipt, and its stock was released, as for each cancelled order; the stock of each
@@ -55,16 +53,8 @@ func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (Stoc
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		c.tx = tx
 		return c.run()
-	}, s.dialect.snapshot())
+	}, s.dialect.snapshot)
 	return c.report, s.failed(ctx, err, "check the stock")
-}
-
-// snapshot returns the options of a transaction that reads everything as of its beginning.
-func (d Dialect) snapshot() *sql.TxOptions {
-	if d.Name == SQLite { // every transaction is a snapshot
-		return nil
-	}
-	return snapshot
 }
 
 // stockCheck is one run of CheckStock.

@@ -80,8 +80,7 @@ type Store struct {
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
-	dispatched    *dispatchedRows // outbox rows that a dispatcher has; nil: row locks mark them
-	retryFor      time.Duration   // for tests, in place of the constant retryFor; 0: the constant
+	retryFor      time.Duration // for tests, in place of the constant retryFor; 0: the constant
 }
 
 // Open prepares a Store on MySQL or MariaDB. It does not connect: the first method that
@@ -173,11 +172,7 @@ func New(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
 		m = referenceMapping(d)
 	}
 	q, err := newStatements(m, d)
-	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
-	if d.oneWriter {
-		s.dispatched = newDispatchedRows()
-	}
-	return s, err
+	return &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}, err
 }
 
 // Close closes the connections.
