@@ -84,19 +84,19 @@ func (Secrets) String() string { return "secrets" }
 // GoString hides the secrets.
 func (Secrets) GoString() string { return "secrets" }
 
-func secretsOf(lookup func(string) (string, bool), name string) ([]string, error) {
-	raw, err := variable(lookup, name)
-	if err != nil || raw == "" {
-		return nil, err
+func (e *environment) secrets(name string) []string {
+	raw := e.value(name)
+	if raw == "" {
+		return nil
 	}
 	secrets := strings.FieldsFunc(raw, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' })
 	for i, s := range secrets {
 		secrets[i] = strings.TrimSpace(s)
 	}
 	if err := httpcall.CheckSecrets(secrets); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		e.fail(fmt.Errorf("%s: %w", name, err))
 	}
-	return secrets, nil
+	return secrets
 }
 
 // Needs returns the environment variables that this kind of closing requires.
