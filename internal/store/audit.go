@@ -180,7 +180,7 @@ func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Tim
 	case AuditOpen:
 		query, args = part.table.page, q.pageArgs(to, after, limit)
 	case AuditExcluded:
-		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excludedArgs())
+		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excluded.args)
 	}
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		err := q.readPage(tx, query, args, func(o orderclose.Order, closedAt time.Time) {

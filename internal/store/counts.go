@@ -57,7 +57,7 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		{&c.From, withStatus, []any{m.Status.From.Arg(), math.MaxInt32}},
 		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
 		{&c.Overdue, t.page, s.q.pageArgs(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32)},
-		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excludedArgs())},
+		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excluded.args)},
 	} {
 		if part.query == "" {
 			continue

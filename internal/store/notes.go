@@ -100,7 +100,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 			}
 		}
 	}
-	if open && !included && s.q.excluded() != "" {
+	if open && !included && s.q.excluded.sql != "" {
 		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, also their upper and lower case")
 	}
 	if !open {

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ type statements struct {
 	single *table  // nil: the mapping has shards
 
 	due, created, paidAt, closedAt mapping.Codec
+
+	where, excluded condition // of orders that Mapping.Where includes; of those that the mapping excludes
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -62,6 +65,8 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	q.where = whereOf(q.m)
+	q.excluded = q.excludedOf()
 	if q.m.Shards == nil {
 		q.single = q.table(0)
 		return q, nil
@@ -98,9 +103,9 @@ func (q *statements) table(month mapping.Month) *table {
 	id := mapping.Quote(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
-	t.page, t.every = q.page(t.name, q.where(), ""), q.page(t.name, "", q.m.ClosedAt.Name())
-	if excluded := q.excluded(); excluded != "" {
-		t.excluded = q.page(t.name, excluded, "")
+	t.page, t.every = q.page(t.name, q.where.sql, ""), q.page(t.name, "", q.m.ClosedAt.Name())
+	if q.excluded.sql != "" {
+		t.excluded = q.page(t.name, q.excluded.sql, "")
 	}
 	if t.items != "" {
 		i := q.m.Items
@@ -142,8 +147,8 @@ func (q *statements) readOrders(orders string) string {
 		version = "COALESCE(" + mapping.Quote(q.m.Version) + ", 0)"
 	}
 	open := strconv.Itoa(int(stateOpen))
-	if where := q.where(); where != "" {
-		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", where, stateOpen, stateExcluded)
+	if q.where.sql != "" {
+		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", q.where.sql, stateOpen, stateExcluded)
 	}
 	read := fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
 	further := ""
@@ -169,56 +174,45 @@ func (q *statements) readArgs(ids []any) []any {
 	for i, v := range listed {
 		values[i] = v.Arg()
 	}
-	args := append([]any{q.m.Status.From.Arg()}, q.whereArgs()...)
+	args := append([]any{q.m.Status.From.Arg()}, q.where.args...)
 	return append(args, values, q.d.now(), ids)
 }
 
-// where writes the condition of Mapping.Where; empty: there is none.
-func (q *statements) where() string {
-	conditions := make([]string, len(q.m.Where))
-	for i, c := range q.m.Where {
-		conditions[i] = mapping.Quote(c.Column) + " = ?"
-		if c.Value == (mapping.Value{}) {
-			conditions[i] = mapping.Quote(c.Column) + " IS NULL"
-		}
-	}
-	return strings.Join(conditions, " AND ")
+// condition is a part of a WHERE, with its arguments; empty: there is none.
+type condition struct {
+	sql  string
+	args []any
 }
 
-// whereArgs returns the arguments of where.
-func (q *statements) whereArgs() (args []any) {
-	for _, c := range q.m.Where {
-		if c.Value != (mapping.Value{}) {
-			args = append(args, c.Value.Arg())
+// whereOf writes the condition of Mapping.Where.
+func whereOf(m *mapping.Mapping) (c condition) {
+	var all []string
+	for _, w := range m.Where {
+		if w.Value == (mapping.Value{}) {
+			all = append(all, mapping.Quote(w.Column)+" IS NULL")
+			continue
 		}
+		all, c.args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.args, w.Value.Arg())
 	}
-	return args
+	c.sql = strings.Join(all, " AND ")
+	return c
 }
 
-// excluded writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes; empty:
-// they exclude none. COALESCE is for a column that is NULL: its comparison is neither true nor
-// false.
-func (q *statements) excluded() string {
-	var conditions []string
-	if where := q.where(); where != "" {
-		conditions = append(conditions, "COALESCE("+where+", 0) = 0")
+// excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. COALESCE is for
+// a column that is NULL: its comparison is neither true nor false.
+func (q *statements) excludedOf() condition {
+	var all []string
+	args := slices.Clone(q.where.args)
+	if q.where.sql != "" {
+		all = append(all, "COALESCE("+q.where.sql+", 0) = 0")
 	}
 	if !q.m.NotBefore.IsZero() {
-		conditions = append(conditions, mapping.Quote(q.m.Due.Column)+" < ?")
+		all, args = append(all, mapping.Quote(q.m.Due.Column)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
 	}
-	if len(conditions) == 0 {
-		return ""
+	if len(all) == 0 {
+		return condition{}
 	}
-	return "(" + strings.Join(conditions, " OR ") + ")"
-}
-
-// excludedArgs returns the arguments of excluded.
-func (q *statements) excludedArgs() []any {
-	args := q.whereArgs()
-	if !q.m.NotBefore.IsZero() {
-		args = append(args, q.due.Arg(q.m.NotBefore))
-	}
-	return args
+	return condition{"(" + strings.Join(all, " OR ") + ")", args}
 }
 
 // pay writes the compare-and-set of a payment.
@@ -308,7 +302,7 @@ func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit in
 	if after.Due.Before(q.m.NotBefore) {
 		after = orderclose.Order{Due: q.m.NotBefore}
 	}
-	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.whereArgs())
+	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.where.args)
 }
 
 // rangeArgs returns the arguments of page: orders with a status that are due at to or before, after

@@ -134,8 +134,7 @@ func (s *Store) withoutOthers(tx *gorm.DB, t *table, asked map[string]bool, line
 	}
 	in := []*table{t}
 	if s.q.months != nil && !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
-		known, _ := s.q.months.cached(time.Now())
-		in = slices.Collect(maps.Values(known))
+		in = slices.Collect(maps.Values(s.q.months.list.Load().known))
 	}
 	for _, t := range in {
 		others, err := s.existing(tx, t, strays)
@@ -250,16 +249,15 @@ func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error)
 		for _, sku := range part {
 			args = append(args, sku, s.q.skuArg(sku))
 		}
-		err := eachRow(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args, func(rows *sql.Rows) error {
-			var written, is string
-			err := rows.Scan(&written, &is)
-			if written != is {
-				spelt[written] = is
-			}
-			return err
-		})
+		found, err := readAll(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args,
+			func(s *struct{ written, is string }) []any { return []any{&s.written, &s.is} })
 		if err != nil {
 			return nil, err
+		}
+		for _, s := range found {
+			if s.written != s.is {
+				spelt[s.written] = s.is
+			}
 		}
 	}
 	return spelt, nil
