@@ -131,8 +131,8 @@ func durationOrNever(to *time.Duration) parser {
 	}
 }
 
-func text(to *string) parser {
-	return textOf(func(text string) (string, string) { *to = text; return "", "" })
+func text[T ~string](to *T) parser {
+	return textOf(func(text string) (string, string) { *to = T(text); return "", "" })
 }
 
 // textOf reads a text and passes it to use, which stores it, or returns what is wrong with it and how to

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -97,22 +98,14 @@ func key(to *mapping.Key) parser {
 			text(&to.Column)(r, path, n)
 			return
 		}
-		var kind string
-		section(fields{"column": text(&to.Column), "type": text(&kind), "index": text(&to.Index)})(r, path, n)
-		to.Type = mapping.KeyType(kind)
+		section(fields{"column": text(&to.Column), "type": text(&to.Type), "index": text(&to.Index)})(r, path, n)
 	}
 }
 
 func moment(to *mapping.TimeColumn, more fields) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		var kind, precision string
-		known := fields{"column": text(&to.Column), "type": text(&kind), "zone": text(&to.Zone), "precision": text(&precision)}
-		for name, read := range more {
-			known[name] = read
-		}
-		section(known)(r, path, n)
-		to.Type, to.Precision = mapping.TimeType(kind), mapping.Precision(precision)
-	}
+	known := fields{"column": text(&to.Column), "type": text(&to.Type), "zone": text(&to.Zone), "precision": text(&to.Precision)}
+	maps.Copy(known, more)
+	return section(known)
 }
 
 func status(to *mapping.Status) parser {

@@ -19,25 +19,21 @@ const readDefinitions = "read the definitions of the orders' tables"
 // what is missing or has another type, where, and how to fix it. It only reads. The error is
 // a *MappingError, or wraps orderclose.ErrUnavailable if the database failed. It does not
 // check tables of SQLite.
-func (s *Store) CheckMapping(ctx context.Context) error {
-	return s.checkMapping(ctx, s.checkOnClose)
-}
+func (s *Store) CheckMapping(ctx context.Context) error { return s.checkMapping(ctx, true) }
 
 // CheckTables is CheckMapping without the statements of the user (Mapping.OnClose): a user without
 // the privileges of a close may not even have them explained.
-func (s *Store) CheckTables(ctx context.Context) error {
-	return s.checkMapping(ctx, func(context.Context) ([]mapping.Problem, error) { return nil, nil })
-}
+func (s *Store) CheckTables(ctx context.Context) error { return s.checkMapping(ctx, false) }
 
 // checkMapping checks the tables and then, if they have no problem, the statements of the user: a
 // problem of the tables may be why a statement fails.
-func (s *Store) checkMapping(ctx context.Context, statements func(context.Context) ([]mapping.Problem, error)) error {
+func (s *Store) checkMapping(ctx context.Context, statements bool) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
 	problems, err := s.checkTables(ctx)
-	if err == nil && len(problems) == 0 {
-		problems, err = statements(ctx)
+	if err == nil && len(problems) == 0 && statements {
+		problems, err = s.checkOnClose(ctx)
 	}
 	if err != nil {
 		return s.failed(ctx, err, readDefinitions)

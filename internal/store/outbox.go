@@ -138,11 +138,18 @@ func deleteByID(table string) string {
 // the row with the smallest id, by the database's clock. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error) {
+	var b wire.OutboxBacklog
 	table, err := tableOf(box)
 	if err != nil {
-		return wire.OutboxBacklog{}, err
+		return b, err
 	}
-	b, err := s.backlog(ctx, table)
+	query := "SELECT created_at, ?, (SELECT COUNT(*) FROM (SELECT 1 FROM " + table + " LIMIT ?) AS counted) FROM " + table + " ORDER BY id LIMIT 1"
+	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
+		var created, now time.Time
+		err := rows.Scan(timeInto(&created), timeInto(&now), &b.Rows)
+		b.Oldest = max(now.Sub(created), 0)
+		return err
+	})
 	return b, s.failed(ctx, err, "read %s", table)
 }
 
@@ -167,15 +174,4 @@ func tableOf(box wire.Outbox) (string, error) {
 		return "", fmt.Errorf("there is no outbox %q", box)
 	}
 	return table, nil
-}
-
-func (s *Store) backlog(ctx context.Context, table string) (b wire.OutboxBacklog, err error) {
-	query := "SELECT created_at, ?, (SELECT COUNT(*) FROM (SELECT 1 FROM " + table + " LIMIT ?) AS counted) FROM " + table + " ORDER BY id LIMIT 1"
-	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
-		var created, now time.Time
-		err := rows.Scan(timeInto(&created), timeInto(&now), &b.Rows)
-		b.Oldest = max(now.Sub(created), 0)
-		return err
-	})
-	return b, err
 }

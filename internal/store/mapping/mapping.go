@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -185,13 +186,14 @@ func (k Key) withDefaults() Key {
 	return k
 }
 
+// KeyedTime is a time column and its key under orders in topics.yaml.
+type KeyedTime struct {
+	Path string
+	*TimeColumn
+}
+
 // TimeColumns returns the time columns of orders that the mapping names.
-func (m *Mapping) TimeColumns() []*TimeColumn {
-	all := []*TimeColumn{&m.Due}
-	for _, t := range []*TimeColumn{m.Created, m.ClosedAt, m.PaidAt} {
-		if t != nil {
-			all = append(all, t)
-		}
-	}
-	return all
+func (m *Mapping) TimeColumns() []KeyedTime {
+	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}}
+	return slices.DeleteFunc(all, func(t KeyedTime) bool { return t.TimeColumn == nil })
 }
