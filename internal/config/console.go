@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,7 +48,7 @@ type Console struct {
 func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 	e := environment{lookup: lookup}
 	c := Console{
-		Listen:        cmp.Or(e.plain(EnvConsoleListen), DefaultConsoleListen),
+		Listen:        e.listen(EnvConsoleListen, DefaultConsoleListen),
 		BasePath:      strings.TrimRight(e.plain(EnvConsoleBasePath), "/"),
 		Hosts:         e.consoleHosts(),
 		Actions:       e.consoleActions(),
@@ -155,9 +154,6 @@ var clientHeaders = map[string]bool{
 }
 
 func (c Console) checkValues(e *environment) {
-	if !hostPort(c.Listen, 0) {
-		e.fail(fmt.Errorf("%s is not host:port; write it such as %s", EnvConsoleListen, DefaultConsoleListen))
-	}
 	if !basePath.MatchString(c.BasePath) {
 		e.fail(fmt.Errorf("%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath))
 	}

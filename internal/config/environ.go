@@ -135,7 +135,9 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvReleaseURL) {
 		s.Release = Release{e.value(EnvReleaseURL), e.value(EnvReleaseToken)}
-		e.fail(checkRelease(s.Release.URL))
+		if u, err := url.Parse(s.Release.URL); s.Release.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+			e.fail(fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL]))
+		}
 	}
 	if wants(EnvHTTPSecret) {
 		s.Secrets.HTTP = e.secrets(EnvHTTPSecret)
@@ -145,11 +147,13 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvRedis) {
 		s.RedisURL, s.RedisTLS = e.value(EnvRedis), e.tls(redisFiles)
-		e.fail(checkRedis(s.RedisURL))
+		u, err := url.Parse(s.RedisURL) // do not wrap err: it quotes the URL with its password
+		if s.RedisURL != "" && (err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "") {
+			e.fail(fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis]))
+		}
 	}
 	if wants(EnvListen) {
-		s.Listen = cmp.Or(e.plain(EnvListen), DefaultListen)
-		e.fail(checkListen(s.Listen))
+		s.Listen = e.listen(EnvListen, DefaultListen)
 	}
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
@@ -257,32 +261,13 @@ func (e *environment) brokers() []string {
 	return brokers
 }
 
-func checkRedis(raw string) error {
-	if raw == "" {
-		return nil
+// listen returns the address of a listener.
+func (e *environment) listen(name, standard string) string {
+	address := cmp.Or(e.plain(name), standard)
+	if !hostPort(address, 0) {
+		e.fail(fmt.Errorf("%s is not host:port; write it such as %s", name, standard))
 	}
-	u, err := url.Parse(raw) // do not wrap err: it quotes the URL with its password
-	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "" {
-		return fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
-	}
-	return nil
-}
-
-func checkRelease(raw string) error {
-	if raw == "" {
-		return nil
-	}
-	if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL])
-	}
-	return nil
-}
-
-func checkListen(listen string) error {
-	if !hostPort(listen, 0) {
-		return fmt.Errorf("%s is not host:port; write it such as %s", EnvListen, DefaultListen)
-	}
-	return nil
+	return address
 }
 
 func hostPort(s string, lowest int) bool {
