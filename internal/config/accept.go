@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -29,23 +27,19 @@ func Acceptable() []string {
 // Accepts reports whether the file accepts by name what is refused, or found fault with, otherwise.
 func (c *Config) Accepts(name string) bool { return slices.Contains(c.Accept, name) }
 
-// acceptance reads one name of the list accept.
-func (s *settings) acceptance(r *reader, path string, n *yaml.Node) {
-	var name string
-	if text(&name)(r, path, n); r.bad[path] {
-		return
-	}
+// acceptance stores one name of the list accept.
+func (s *settings) acceptance(name string) (wrong, do string) {
 	if known := Acceptable(); !slices.Contains(known, name) {
-		r.refuse(path, n, fmt.Sprintf("%s is no name of a refusal", quote(name)), suggest(name, known))
-		return
+		return quote(name) + " is no name of a refusal", suggest(name, known)
 	}
-	s.accept = append(s.accept, name)
+	s.Accept = append(s.Accept, name)
+	return "", ""
 }
 
 // refuseUnless refuses the value at path, unless the file accepts it by name. An empty name cannot be
 // accepted.
 func (r *reader) refuseUnless(s *settings, name, path, what, do string) {
-	if !slices.Contains(s.accept, name) && !r.bad[path] {
+	if !slices.Contains(s.Accept, name) && !r.bad[path] {
 		r.refuse(path, r.at[path], what, mapping.OrAccept(do, name))
 	}
 }
@@ -57,9 +51,9 @@ const maxSmallestBucket = time.Minute
 // checkBounds refuses durations that are valid and do harm.
 func (r *reader) checkBounds(s *settings) {
 	const early = "an order would be closed before its customer has seen it"
-	c := s.compensator
-	r.atLeast(s, "delays.default", s.delays.Default, time.Second, early)
-	for name, d := range s.delays.ByCategory {
+	c := s.Compensator
+	r.atLeast(s, "delays.default", s.Delays.Default, time.Second, early)
+	for name, d := range s.Delays.ByCategory {
 		r.atLeast(s, "delays.categories."+name, d, time.Second, early)
 	}
 	r.atLeast(s, "compensator.period", c.Period, time.Second, "sweeps would follow each other without a pause")

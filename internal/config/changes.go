@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -29,14 +30,7 @@ func (c Change) String() string {
 	if !c.Live {
 		when = "from the next start on"
 	}
-	return fmt.Sprintf("%s: %s, was %s; %s", c.Key, noneIfEmpty(c.To), noneIfEmpty(c.From), when)
-}
-
-func noneIfEmpty(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
+	return fmt.Sprintf("%s: %s, was %s; %s", c.Key, cmp.Or(c.To, "none"), cmp.Or(c.From, "none"), when)
 }
 
 // Changes compares two configurations, key by key. It is a pure function.
@@ -129,16 +123,8 @@ func walk(flat map[string]string, key string, v reflect.Value) {
 	}
 }
 
-// exported reports whether all fields of a struct are exported. A struct with an unexported
-// field is compared by its printed form.
-func exported(t reflect.Type) bool {
-	for i := range t.NumField() {
-		if !t.Field(i).IsExported() {
-			return false
-		}
-	}
-	return true
-}
+// exported reports whether the fields of a struct are exported. Otherwise it is compared by its printed form.
+func exported(t reflect.Type) bool { return t.NumField() == 0 || t.Field(0).IsExported() }
 
 // snake converts a field name to the key in the file: PageSize is page_size, URL is url.
 func snake(name string) string {

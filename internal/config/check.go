@@ -22,11 +22,11 @@ func (r *reader) check(s *settings) {
 	r.checkDelays(s)
 	r.checkNames(s)
 	r.checkBounds(s)
-	r.checkLock(s.compensator.Lock)
-	if s.orders != nil {
-		s.orders.Accept = s.accept
+	r.checkLock(s.Compensator.Lock)
+	if s.Orders != nil {
+		s.Orders.Accept = s.Accept
 	}
-	r.checkMapping(s.orders, s.maxDelay)
+	r.checkMapping(s.Orders, s.MaxDelay)
 	r.checkClosing(s)
 }
 
@@ -49,8 +49,8 @@ func (r *reader) checkBuckets(s *settings) {
 			continue
 		}
 		first[b.length] = b
-		if b.length > s.maxDelay && !b.draining && !r.bad["delays.max"] {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(b.path), FormatDuration(s.maxDelay)),
+		if b.length > s.MaxDelay && !b.draining && !r.bad["delays.max"] {
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(b.path), FormatDuration(s.MaxDelay)),
 				"raise delays.max, or let the bucket drain: {length: "+r.rawValue(b.path)+", draining: true}")
 		}
 	}
@@ -76,21 +76,21 @@ func (r *reader) checkDelays(s *settings) {
 	if r.bad["delays.max"] {
 		return
 	}
-	if s.maxDelay > wire.MaxDelayLimit {
-		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.maxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
+	if s.MaxDelay > wire.MaxDelayLimit {
+		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.MaxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
 		return
 	}
-	longest := FormatDuration(s.maxDelay)
-	if d := s.delays.Default; d > s.maxDelay {
+	longest := FormatDuration(s.MaxDelay)
+	if d := s.Delays.Default; d > s.MaxDelay {
 		if n := r.at["delays.default"]; n != nil {
 			r.refuse("delays.default", n, fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), longest), "shorten it or raise delays.max")
 		} else {
 			r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is shorter than delays.default, %s", longest, FormatDuration(d)), "raise it or set delays.default")
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.delays.ByCategory)) {
+	for _, name := range slices.Sorted(maps.Keys(s.Delays.ByCategory)) {
 		path := "delays.categories." + name
-		if d := s.delays.ByCategory[name]; d > s.maxDelay {
+		if d := s.Delays.ByCategory[name]; d > s.MaxDelay {
 			r.refuse(path, r.at[path], fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), longest), "shorten it or raise delays.max")
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -30,21 +28,17 @@ func (s *Service) grammar() parser {
 
 // address reads the URL of a service.
 func address(to *string) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		var raw string
-		if text(&raw)(r, path, n); r.bad[path] {
-			return
-		}
+	return textOf(func(raw string) (wrong, do string) {
 		if err := httpcall.CheckURL(raw); err != nil {
-			r.refuse(path, n, err.Error(), "write it such as https://shop.example/orderclose/close")
-			return
+			return err.Error(), "write it such as https://shop.example/orderclose/close"
 		}
 		*to = raw
-	}
+		return "", ""
+	})
 }
 
 func (r *reader) checkClosing(s *settings) {
-	c, orders := s.closer, s.orders
+	c, orders := s.Closer, s.Orders
 	const url, payment = "closer.http.url", "closer.payment.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
 		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")
@@ -90,19 +84,19 @@ func (Secrets) String() string { return "secrets" }
 // GoString hides the secrets.
 func (Secrets) GoString() string { return "secrets" }
 
-func secretsOf(lookup func(string) (string, bool), name string) ([]string, error) {
-	raw, err := variable(lookup, name)
-	if err != nil || raw == "" {
-		return nil, err
+func (e *environment) secrets(name string) []string {
+	raw := e.value(name)
+	if raw == "" {
+		return nil
 	}
 	secrets := strings.FieldsFunc(raw, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' })
 	for i, s := range secrets {
 		secrets[i] = strings.TrimSpace(s)
 	}
 	if err := httpcall.CheckSecrets(secrets); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		e.fail(fmt.Errorf("%s: %w", name, err))
 	}
-	return secrets, nil
+	return secrets
 }
 
 // Needs returns the environment variables that this kind of closing requires.

@@ -17,7 +17,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -168,8 +167,8 @@ func read(file string, data []byte) (*reader, *settings) {
 // Default returns the configuration of the topics.yaml that is shipped with the program.
 func Default() *Config {
 	s := defaults()
-	s.delays.ByCategory["virtual"] = 5 * time.Minute
-	s.delays.ByCategory["physical"] = 30 * time.Minute
+	s.Delays.ByCategory["virtual"] = 5 * time.Minute
+	s.Delays.ByCategory["physical"] = 30 * time.Minute
 	for _, length := range []time.Duration{
 		10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour,
 	} {
@@ -210,21 +209,11 @@ func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
 
-// settings holds the values of a topics.yaml as the file has them. config applies the
-// prefix and builds the buckets.
+// settings is a Config that is being read: its topics have no prefix, and its buckets are those of the
+// file.
 type settings struct {
-	names       Topics // without the prefix
-	buckets     []bucket
-	delays      orderclose.Delays
-	maxDelay    time.Duration
-	partitions  int
-	replication int
-	compensator Compensator
-	closer      Closer
-	orders      *mapping.Mapping
-	ordersAt    *Source
-	outbox      Outbox
-	accept      []string
+	Config
+	buckets []bucket
 }
 
 // bucket is an entry of the list of buckets, with its position in the file.
@@ -265,9 +254,9 @@ func (t Topics) BucketOf(topic string) (orderclose.Bucket, bool) {
 }
 
 func (s *settings) topics() Topics {
-	bare := s.names
+	bare := s.Topics
 	bare.Prefix = ""
-	return bare.WithPrefix(s.names.Prefix)
+	return bare.WithPrefix(s.Topics.Prefix)
 }
 
 // topicName is a name of Topics and its key in the section topics.
@@ -296,8 +285,8 @@ func (t Topics) WithPrefix(prefix string) Topics {
 
 // defaults returns the settings of an empty file.
 func defaults() *settings {
-	return &settings{
-		names: Topics{
+	return &settings{Config: Config{
+		Topics: Topics{
 			Close:      "order-close",
 			Replay:     "order-close-replay",
 			DeadLetter: "order-close-dead-letter",
@@ -306,15 +295,15 @@ func defaults() *settings {
 			Shadow:     "shadow",
 			Delay:      "delay_" + placeholder,
 		},
-		delays: orderclose.Delays{
+		Delays: orderclose.Delays{
 			Default:    30 * time.Minute,
 			ByCategory: map[string]time.Duration{},
 			Mixed:      orderclose.Shortest,
 		},
-		maxDelay:    orderclose.DefaultMaxDelay,
-		partitions:  12,
-		replication: 1,
-		compensator: Compensator{
+		MaxDelay:    orderclose.DefaultMaxDelay,
+		Partitions:  12,
+		Replication: 1,
+		Compensator: Compensator{
 			Period:   time.Hour,
 			Grace:    time.Minute,
 			PageSize: 500,
@@ -323,30 +312,18 @@ func defaults() *settings {
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
-		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200}, Payment: Service{Batch: 100}},
-		outbox: Outbox{Batch: 999, InFlight: 2},
-	}
+		Closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200}, Payment: Service{Batch: 100}},
+		Outbox: Outbox{Batch: 999, InFlight: 2},
+	}}
 }
 
-// config builds the Config of checked settings.
+// config returns the Config of checked settings: it applies the prefix and builds the buckets.
 func (s *settings) config() *Config {
-	c := &Config{
-		Delays:      s.delays,
-		MaxDelay:    s.maxDelay,
-		Topics:      s.topics(),
-		Partitions:  s.partitions,
-		Replication: s.replication,
-		Compensator: s.compensator,
-		Closer:      s.closer,
-		Orders:      s.orders,
-		OrdersAt:    s.ordersAt,
-		Outbox:      s.outbox,
-		Accept:      s.accept,
-	}
-	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
+	c := s.Config
+	c.Topics = s.topics()
 	for _, b := range s.buckets {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length, Draining: b.draining})
 	}
 	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
-	return c
+	return &c
 }

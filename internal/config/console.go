@@ -46,24 +46,21 @@ type Console struct {
 // in tests. An empty variable counts as not set. The error names every wrong variable and
 // never quotes a value, because a value may be a misplaced secret.
 func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
-	value := func(name string) string { v, _ := lookup(name); return v }
+	e := environment{lookup: lookup}
 	c := Console{
-		Listen:        value(EnvConsoleListen),
-		BasePath:      strings.TrimRight(value(EnvConsoleBasePath), "/"),
-		WebConfigFile: value(EnvConsoleWebConfig),
-		UserHeader:    value(EnvConsoleUserHeader),
-		RoleHeader:    value(EnvConsoleRoleHeader),
-		Operators:     splitList(value(EnvConsoleOperators)),
+		Listen:        e.listen(EnvConsoleListen, DefaultConsoleListen),
+		BasePath:      strings.TrimRight(e.plain(EnvConsoleBasePath), "/"),
+		Hosts:         e.consoleHosts(),
+		Actions:       e.consoleActions(),
+		WebConfigFile: e.plain(EnvConsoleWebConfig),
+		Proxies:       e.consoleProxies(),
+		UserHeader:    e.plain(EnvConsoleUserHeader),
+		RoleHeader:    e.plain(EnvConsoleRoleHeader),
+		Operators:     splitList(e.plain(EnvConsoleOperators)),
 	}
-	if c.Listen == "" {
-		c.Listen = DefaultConsoleListen
-	}
-	var errs [4]error
-	c.Hosts, errs[0] = consoleHosts(value(EnvConsoleHosts))
-	c.Actions, errs[1] = consoleActions(value(EnvConsoleActions))
-	c.Proxies, errs[2] = consoleProxies(value(EnvConsoleProxies))
-	errs[3] = movedVariables(value)
-	if err := errors.Join(append(errs[:], c.checkValues())...); err != nil {
+	e.fail(movedVariables(e.plain))
+	c.checkValues(&e)
+	if err := errors.Join(e.errs...); err != nil {
 		return Console{}, err
 	}
 	// Nobody has read the file yet: it may have all that is missing.
@@ -156,25 +153,20 @@ var clientHeaders = map[string]bool{
 	"Host": true, "Origin": true, "Referer": true, "User-Agent": true, "X-Forwarded-For": true, "X-Forwarded-Host": true, "X-Forwarded-Proto": true,
 }
 
-func (c Console) checkValues() error {
-	var errs []error
-	if !hostPort(c.Listen, 0) {
-		errs = append(errs, fmt.Errorf("%s is not host:port; write it such as %s", EnvConsoleListen, DefaultConsoleListen))
-	}
+func (c Console) checkValues(e *environment) {
 	if !basePath.MatchString(c.BasePath) {
-		errs = append(errs, fmt.Errorf("%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath))
+		e.fail(fmt.Errorf("%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath))
 	}
 	for _, v := range []struct{ name, value, example string }{
 		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleRoleHeader, c.RoleHeader, "X-Forwarded-Role"},
 	} {
 		if v.value != "" && (!headerName.MatchString(v.value) || clientHeaders[http.CanonicalHeaderKey(v.value)]) {
-			errs = append(errs, fmt.Errorf("%s is not a header that a proxy can set for this purpose; write the name of the header such as %s", v.name, v.example))
+			e.fail(fmt.Errorf("%s is not a header that a proxy can set for this purpose; write the name of the header such as %s", v.name, v.example))
 		}
 	}
 	if c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader) {
-		errs = append(errs, fmt.Errorf("%s and %s are the same header; name two", EnvConsoleUserHeader, EnvConsoleRoleHeader))
+		e.fail(fmt.Errorf("%s and %s are the same header; name two", EnvConsoleUserHeader, EnvConsoleRoleHeader))
 	}
-	return errors.Join(errs...)
 }
 
 // splitList splits a list at commas. Without entries it returns nil.
@@ -188,42 +180,42 @@ func splitList(value string) []string {
 	return entries
 }
 
-func consoleHosts(value string) ([]string, error) {
-	hosts := splitList(value)
+func (e *environment) consoleHosts() []string {
+	hosts := splitList(e.plain(EnvConsoleHosts))
 	for i, host := range hosts {
 		ip, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 		switch {
 		case err == nil:
 			hosts[i] = ip.Unmap().String()
 		case !hostName.MatchString(host):
-			return nil, fmt.Errorf("%s: entry %d is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7", EnvConsoleHosts, i+1)
+			e.fail(fmt.Errorf("%s: entry %d is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7", EnvConsoleHosts, i+1))
 		}
 	}
-	return hosts, nil
+	return hosts
 }
 
-func consoleActions(value string) (bool, error) {
+func (e *environment) consoleActions() bool {
+	value := e.plain(EnvConsoleActions)
 	if value != "" && value != "0" && value != "1" {
-		return false, fmt.Errorf("%s is neither 1 nor 0", EnvConsoleActions)
+		e.fail(fmt.Errorf("%s is neither 1 nor 0", EnvConsoleActions))
 	}
-	return value == "1", nil
+	return value == "1"
 }
 
-func consoleProxies(value string) ([]netip.Prefix, error) {
-	var proxies []netip.Prefix
-	for i, entry := range splitList(value) {
+func (e *environment) consoleProxies() (proxies []netip.Prefix) {
+	for i, entry := range splitList(e.plain(EnvConsoleProxies)) {
 		prefix, err := netip.ParsePrefix(entry)
 		if ip, single := netip.ParseAddr(entry); single == nil && ip.Zone() == "" {
 			ip = ip.Unmap()
 			prefix, err = netip.PrefixFrom(ip, ip.BitLen()), nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: entry %d is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16", EnvConsoleProxies, i+1)
-		}
-		if prefix.Bits() == 0 {
-			return nil, fmt.Errorf("%s: entry %d has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only", EnvConsoleProxies, i+1)
+		switch {
+		case err != nil:
+			e.fail(fmt.Errorf("%s: entry %d is neither an address nor a range of addresses; write it such as 10.0.0.7 or 10.1.0.0/16", EnvConsoleProxies, i+1))
+		case prefix.Bits() == 0:
+			e.fail(fmt.Errorf("%s: entry %d has all addresses, so that everybody could claim to be anybody; list the addresses of your proxies only", EnvConsoleProxies, i+1))
 		}
 		proxies = append(proxies, prefix.Masked())
 	}
-	return proxies, nil
+	return proxies
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -121,64 +122,85 @@ var examples = map[string]string{
 // not use it. Without names it reads all. The error names every wrong variable and never
 // quotes a value, because values are secrets.
 func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, error) {
-	s := Servers{Listen: DefaultListen}
-	var errs []error
-	for _, v := range []struct {
-		name string
-		read func() error
-	}{
-		{EnvBrokers, func() error { return s.readBrokers(lookup) }},
-		{EnvDSN, func() error { return s.readDSN(lookup) }},
-		{EnvReleaseURL, func() error { return s.readRelease(lookup) }},
-		{EnvHTTPSecret, func() (err error) { s.Secrets.HTTP, err = secretsOf(lookup, EnvHTTPSecret); return err }},
-		{EnvPaymentSecret, func() (err error) { s.Secrets.Payment, err = secretsOf(lookup, EnvPaymentSecret); return err }},
-		{EnvRedis, func() error { return s.readRedis(lookup) }},
-		{EnvListen, func() error { return s.readListen(lookup) }},
-	} {
-		if len(names) == 0 || slices.Contains(names, v.name) {
-			errs = append(errs, v.read())
+	s, e := Servers{Listen: DefaultListen}, environment{lookup: lookup}
+	wants := func(name string) bool {
+		return len(names) == 0 || slices.Contains(names, name)
+	}
+	if wants(EnvBrokers) {
+		s.Brokers = e.brokers()
+		s.Kafka = kafka.Security{TLS: e.kafkaTLS(), SASL: e.kafkaSASL()}
+	}
+	if wants(EnvDSN) {
+		s.DSN, s.DatabaseTLS = e.value(EnvDSN), e.tls(databaseFiles)
+	}
+	if wants(EnvReleaseURL) {
+		s.Release = Release{e.value(EnvReleaseURL), e.value(EnvReleaseToken)}
+		if u, err := url.Parse(s.Release.URL); s.Release.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+			e.fail(fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL]))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if wants(EnvHTTPSecret) {
+		s.Secrets.HTTP = e.secrets(EnvHTTPSecret)
+	}
+	if wants(EnvPaymentSecret) {
+		s.Secrets.Payment = e.secrets(EnvPaymentSecret)
+	}
+	if wants(EnvRedis) {
+		s.RedisURL, s.RedisTLS = e.value(EnvRedis), e.tls(redisFiles)
+		u, err := url.Parse(s.RedisURL) // do not wrap err: it quotes the URL with its password
+		if s.RedisURL != "" && (err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "") {
+			e.fail(fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis]))
+		}
+	}
+	if wants(EnvListen) {
+		s.Listen = e.listen(EnvListen, DefaultListen)
+	}
+	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
 }
 
-func (s *Servers) readBrokers(lookup func(string) (string, bool)) error {
-	brokers, err1 := variable(lookup, EnvBrokers)
-	var err2, err3 error
-	s.Brokers, err2 = splitBrokers(brokers)
-	s.Kafka, err3 = kafkaSecurity(lookup)
-	return errors.Join(err1, err2, err3)
+// environment reads variables, and collects the errors.
+type environment struct {
+	lookup func(string) (string, bool)
+	errs   []error
 }
 
-func (s *Servers) readDSN(lookup func(string) (string, bool)) error {
-	var err1, err2 error
-	s.DSN, err1 = variable(lookup, EnvDSN)
-	s.DatabaseTLS, err2 = databaseFiles.read(lookup)
-	return errors.Join(err1, err2)
-}
-
-func (s *Servers) readRelease(lookup func(string) (string, bool)) error {
-	var err1, err2 error
-	s.Release.URL, err1 = variable(lookup, EnvReleaseURL)
-	s.Release.Token, err2 = variable(lookup, EnvReleaseToken)
-	return errors.Join(err1, err2, checkRelease(s.Release.URL))
-}
-
-func (s *Servers) readRedis(lookup func(string) (string, bool)) error {
-	var err1, err2 error
-	s.RedisURL, err1 = variable(lookup, EnvRedis)
-	s.RedisTLS, err2 = redisFiles.read(lookup)
-	return errors.Join(err1, checkRedis(s.RedisURL), err2)
-}
-
-func (s *Servers) readListen(lookup func(string) (string, bool)) error {
-	if listen, _ := lookup(EnvListen); listen != "" {
-		s.Listen = listen
+func (e *environment) fail(err error) {
+	if err != nil {
+		e.errs = append(e.errs, err)
 	}
-	return checkListen(s.Listen)
+}
+
+// plain returns the value of a variable; "": it is not set.
+func (e *environment) plain(name string) string {
+	value, _ := e.lookup(name)
+	return value
+}
+
+// value returns the value of a variable, or the content of the file that the variable name_FILE names;
+// "": neither is set, or it is wrong.
+func (e *environment) value(name string) string {
+	own, file := e.plain(name), e.plain(name+"_FILE")
+	switch {
+	case file == "":
+		return own
+	case own != "":
+		e.fail(fmt.Errorf("%s and %s_FILE are both set; unset one", name, name))
+		return ""
+	}
+	data, err := readFile(file)
+	if err != nil {
+		e.fail(fmt.Errorf("%s_FILE names a file that cannot be read: %w; mount the secret there or unset the variable", name, err))
+		return ""
+	}
+	// Editors end a file with a newline, which is not part of the secret.
+	value := strings.TrimRight(string(data), "\r\n")
+	if value == "" {
+		e.fail(fmt.Errorf("%s_FILE: the file %s is empty; write the value into it", name, file))
+	}
+	return value
 }
 
 // Require returns an error that names each of the variables that is not set, with a hint.
@@ -213,29 +235,6 @@ func (s Servers) GoString() string { return s.String() }
 // LogValue returns String, for slog.
 func (s Servers) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// variable returns the value of name, or the content of the file that the variable
-// name_FILE names.
-func variable(lookup func(string) (string, bool), name string) (string, error) {
-	own, _ := lookup(name)
-	file, _ := lookup(name + "_FILE")
-	switch {
-	case file == "":
-		return own, nil
-	case own != "":
-		return "", fmt.Errorf("%s and %s_FILE are both set; unset one", name, name)
-	}
-	data, err := readFile(file)
-	if err != nil {
-		return "", fmt.Errorf("%s_FILE names a file that cannot be read: %w; mount the secret there or unset the variable", name, err)
-	}
-	// Editors end a file with a newline, which is not part of the secret.
-	value := strings.TrimRight(string(data), "\r\n")
-	if value == "" {
-		return "", fmt.Errorf("%s_FILE: the file %s is empty; write the value into it", name, file)
-	}
-	return value, nil
-}
-
 // readFile reads a file that a variable names. The error does not quote the name: the variable
 // may have the secret itself by mistake.
 func readFile(name string) ([]byte, error) {
@@ -246,47 +245,29 @@ func readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-func splitBrokers(list string) ([]string, error) {
+func (e *environment) brokers() []string {
+	list := e.value(EnvBrokers)
 	if list == "" {
-		return nil, nil
+		return nil
 	}
-	var brokers []string
-	for i, broker := range strings.Split(list, ",") {
-		broker = strings.TrimSpace(broker)
-		if !hostPort(broker, 1) || strings.HasPrefix(broker, ":") {
-			return nil, fmt.Errorf("%s: entry %d is not host:port; write it such as %s", EnvBrokers, i+1, examples[EnvBrokers])
+	brokers := strings.Split(list, ",")
+	for i, broker := range brokers {
+		brokers[i] = strings.TrimSpace(broker)
+		if !hostPort(brokers[i], 1) || strings.HasPrefix(brokers[i], ":") {
+			e.fail(fmt.Errorf("%s: entry %d is not host:port; write it such as %s", EnvBrokers, i+1, examples[EnvBrokers]))
+			return nil
 		}
-		brokers = append(brokers, broker)
 	}
-	return brokers, nil
+	return brokers
 }
 
-func checkRedis(raw string) error {
-	if raw == "" {
-		return nil
+// listen returns the address of a listener.
+func (e *environment) listen(name, standard string) string {
+	address := cmp.Or(e.plain(name), standard)
+	if !hostPort(address, 0) {
+		e.fail(fmt.Errorf("%s is not host:port; write it such as %s", name, standard))
 	}
-	u, err := url.Parse(raw) // do not wrap err: it quotes the URL with its password
-	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "" {
-		return fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
-	}
-	return nil
-}
-
-func checkRelease(raw string) error {
-	if raw == "" {
-		return nil
-	}
-	if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL])
-	}
-	return nil
-}
-
-func checkListen(listen string) error {
-	if !hostPort(listen, 0) {
-		return fmt.Errorf("%s is not host:port; write it such as %s", EnvListen, DefaultListen)
-	}
-	return nil
+	return address
 }
 
 func hostPort(s string, lowest int) bool {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -12,51 +13,51 @@ import (
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() parser {
-	topics := fields{"prefix": text(&s.names.Prefix)}
-	for _, name := range s.names.all() {
+	topics := fields{"prefix": text(&s.Topics.Prefix)}
+	for _, name := range s.Topics.all() {
 		topics[name.key] = text(name.at)
 	}
 	return section(fields{
 		"topics": section(topics),
 		// The Kafka protocol has 16 bits for a replication factor. The bound on partitions
 		// is a safety limit: each costs a loop in the relay and files on the broker.
-		"partitions":  integer(&s.partitions, 1, 10_000),
-		"replication": integer(&s.replication, 1, 32_767),
+		"partitions":  integer(&s.Partitions, 1, 10_000),
+		"replication": integer(&s.Replication, 1, 32_767),
 		"buckets":     list("[10s, 1m, 5m]", s.bucket),
 		"delays": section(fields{
-			"default":    duration(&s.delays.Default),
-			"max":        duration(&s.maxDelay),
-			"mixed":      choice(&s.delays.Mixed, orderclose.Shortest, orderclose.Longest),
+			"default":    duration(&s.Delays.Default),
+			"max":        duration(&s.MaxDelay),
+			"mixed":      choice(&s.Delays.Mixed, orderclose.Shortest, orderclose.Longest),
 			"categories": entries(s.category),
 		}),
 		"compensator": section(fields{
-			"period":    duration(&s.compensator.Period),
-			"grace":     duration(&s.compensator.Grace),
-			"page_size": integer(&s.compensator.PageSize, 1, MaxBatch),
-			"rate":      integer(&s.compensator.Rate, 1, MaxRate),
+			"period":    duration(&s.Compensator.Period),
+			"grace":     duration(&s.Compensator.Grace),
+			"page_size": integer(&s.Compensator.PageSize, 1, MaxBatch),
+			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
 			"lock": section(fields{
-				"key":    text(&s.compensator.Lock.Key),
-				"expiry": duration(&s.compensator.Lock.Expiry),
-				"extend": duration(&s.compensator.Lock.Extend),
+				"key":    text(&s.Compensator.Lock.Key),
+				"expiry": duration(&s.Compensator.Lock.Expiry),
+				"extend": duration(&s.Compensator.Lock.Extend),
 			}),
 			"causes": section(fields{
-				"records": integer(&s.compensator.Causes.Records, 0, MaxCauseRecords),
-				"time":    duration(&s.compensator.Causes.Time),
+				"records": integer(&s.Compensator.Causes.Records, 0, MaxCauseRecords),
+				"time":    duration(&s.Compensator.Causes.Time),
 			}),
-			"pauses": section(fields{"wait": durationOrNever(&s.compensator.Pauses.Wait)}),
+			"pauses": section(fields{"wait": durationOrNever(&s.Compensator.Pauses.Wait)}),
 		}),
 		"orders": s.mapping,
-		"accept": list("[long_smallest_bucket]", s.acceptance),
+		"accept": list("[long_smallest_bucket]", textOf(s.acceptance)),
 		"closer": section(fields{
-			"batch":          integer(&s.closer.Batch, 1, MaxBatch),
-			"target_latency": duration(&s.closer.TargetLatency),
-			"kind":           choice(&s.closer.Kind, KindSQL, KindHTTP),
-			"http":           s.closer.HTTP.grammar(),
-			"payment":        s.closer.Payment.grammar(),
+			"batch":          integer(&s.Closer.Batch, 1, MaxBatch),
+			"target_latency": duration(&s.Closer.TargetLatency),
+			"kind":           choice(&s.Closer.Kind, KindSQL, KindHTTP),
+			"http":           s.Closer.HTTP.grammar(),
+			"payment":        s.Closer.Payment.grammar(),
 		}),
 		"outbox": section(fields{
-			"batch":     integer(&s.outbox.Batch, 1, MaxBatch),
-			"in_flight": integer(&s.outbox.InFlight, 1, 16),
+			"batch":     integer(&s.Outbox.Batch, 1, MaxBatch),
+			"in_flight": integer(&s.Outbox.InFlight, 1, 16),
 		}),
 	})
 }
@@ -104,7 +105,7 @@ func value(want, hint string, parse func(raw *yaml.Node) (wrong string)) parser 
 func (s *settings) category(r *reader, path, name string, n *yaml.Node) {
 	var d time.Duration
 	if duration(&d)(r, path, n); !r.bad[path] {
-		s.delays.ByCategory[name] = d
+		s.Delays.ByCategory[name] = d
 	}
 }
 
@@ -130,7 +131,13 @@ func durationOrNever(to *time.Duration) parser {
 	}
 }
 
-func text(to *string) parser {
+func text[T ~string](to *T) parser {
+	return textOf(func(text string) (string, string) { *to = T(text); return "", "" })
+}
+
+// textOf reads a text and passes it to use, which stores it, or returns what is wrong with it and how to
+// fix it.
+func textOf(use func(text string) (wrong, do string)) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "text", "write it in quotes")
 		if !ok {
@@ -141,7 +148,9 @@ func text(to *string) parser {
 				fmt.Sprintf("write it in quotes, %q", raw.Value))
 			return
 		}
-		*to = raw.Value
+		if wrong, do := use(raw.Value); wrong != "" {
+			r.refuse(path, n, wrong, do)
+		}
 	}
 }
 
@@ -171,12 +180,10 @@ func choice[T ~string](to *T, these ...T) parser {
 	})
 }
 
-// texts reads a list of texts. example is shown to a person who wrote something else.
+// texts reads a list of texts, without space at their ends. example is shown to a person who wrote something else.
 func texts(example string, to *[]string) parser {
-	return list(example, func(r *reader, path string, n *yaml.Node) {
-		var s string
-		if text(&s)(r, path, n); !r.bad[path] {
-			*to = append(*to, s)
-		}
-	})
+	return list(example, textOf(func(text string) (string, string) {
+		*to = append(*to, strings.TrimSpace(text))
+		return "", ""
+	}))
 }

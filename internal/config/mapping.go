@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,12 +32,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"set_paid":   constants(&m.SetPaid, false),
 		"where":      constants(&m.Where, true),
 		"not_before": instant(&m.NotBefore),
-		"on_close": list(`["UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"]`, func(r *reader, path string, n *yaml.Node) {
-			var statement string
-			if text(&statement)(r, path, n); !r.bad[path] {
-				m.OnClose = append(m.OnClose, strings.TrimSpace(statement))
-			}
-		}),
+		"on_close":   texts(`["UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"]`, &m.OnClose),
 		"items": orNone(func() parser {
 			m.Items = new(mapping.Items)
 			return section(fields{
@@ -69,7 +65,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 			})(r, path, n)
 		},
 	})(r, path, n)
-	s.orders, s.ordersAt = m, r.source()
+	s.Orders, s.OrdersAt = m, &Source{r.file, r.at}
 }
 
 // checkMapping reports mistakes in the mapping, each at its position.
@@ -89,19 +85,10 @@ func (r *reader) checkMapping(m *mapping.Mapping, maxDelay time.Duration) {
 	}
 	for _, p := range problems {
 		wanted := path + "." + p.Path
-		if found := r.nearest(wanted); !r.anyBad(found) {
+		if found := nearestIn(r.at, wanted); !r.anyBad(found) {
 			r.refuse(wanted, r.at[found], strings.TrimSpace(p.Reason()), p.How())
 		}
 	}
-}
-
-// nearest returns path if it is in the file, or else the path of the innermost section around
-// it that is. The section orders must be in the file.
-func (r *reader) nearest(path string) string {
-	for r.at[path] == nil {
-		path = path[:strings.LastIndexByte(path, '.')]
-	}
-	return path
 }
 
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
@@ -111,22 +98,14 @@ func key(to *mapping.Key) parser {
 			text(&to.Column)(r, path, n)
 			return
 		}
-		var kind string
-		section(fields{"column": text(&to.Column), "type": text(&kind), "index": text(&to.Index)})(r, path, n)
-		to.Type = mapping.KeyType(kind)
+		section(fields{"column": text(&to.Column), "type": text(&to.Type), "index": text(&to.Index)})(r, path, n)
 	}
 }
 
 func moment(to *mapping.TimeColumn, more fields) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		var kind, precision string
-		known := fields{"column": text(&to.Column), "type": text(&kind), "zone": text(&to.Zone), "precision": text(&precision)}
-		for name, read := range more {
-			known[name] = read
-		}
-		section(known)(r, path, n)
-		to.Type, to.Precision = mapping.TimeType(kind), mapping.Precision(precision)
-	}
+	known := fields{"column": text(&to.Column), "type": text(&to.Type), "zone": text(&to.Zone), "precision": text(&to.Precision)}
+	maps.Copy(known, more)
+	return section(known)
 }
 
 func status(to *mapping.Status) parser {

@@ -10,7 +10,7 @@ const maxTopicName = 249
 
 // checkNames checks that Kafka accepts every topic name and that all names differ.
 func (r *reader) checkNames(s *settings) {
-	prefix, delay := s.names.Prefix, s.names.Delay
+	prefix, delay := s.Topics.Prefix, s.Topics.Delay
 	r.checkLetters("topics.prefix", prefix)
 	for _, name := range s.fixedNames() {
 		r.checkName("topics."+name.key, prefix, *name.at)
@@ -30,7 +30,7 @@ func (r *reader) checkNames(s *settings) {
 
 // fixedNames returns the names of the topics that are no delay topics.
 func (s *settings) fixedNames() []topicName {
-	all := s.names.all()
+	all := s.Topics.all()
 	return all[:len(all)-1]
 }
 
@@ -82,7 +82,7 @@ func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
 	var topics []topic
 	for _, name := range s.fixedNames() {
-		topics = append(topics, topic{"topics." + name.key, s.names.Prefix + *name.at})
+		topics = append(topics, topic{"topics." + name.key, s.Topics.Prefix + *name.at})
 	}
 	for _, b := range s.buckets {
 		if !r.bad[b.path] {

@@ -105,7 +105,7 @@ func (c *Notify) receiver(r *reader, path, name string, n *yaml.Node) {
 		return more
 	}
 	section(fields{
-		"dingtalk": section(common(dingTalkLimit, fields{"at": list(`["13800000000"]`, robot.mention)})),
+		"dingtalk": section(common(dingTalkLimit, fields{"at": list(`["13800000000"]`, textOf(robot.mention))})),
 		"http": section(common(maxHTTPLimit, fields{
 			"method":   choice(&provider.Method, "POST", "PUT"),
 			"headers":  entries(provider.header),
@@ -137,17 +137,13 @@ func (c *Notify) receiver(r *reader, path, name string, n *yaml.Node) {
 	c.Receivers[name] = to
 }
 
-// mention reads one entry of the list of people to mention.
-func (d *DingTalk) mention(r *reader, path string, n *yaml.Node) {
-	var who string
-	if text(&who)(r, path, n); r.bad[path] {
-		return
-	}
+// mention stores one entry of the list of people to mention.
+func (d *DingTalk) mention(who string) (wrong, do string) {
 	if who != "all" && strings.Trim(who, "+-0123456789") != "" || who == "" {
-		r.refuse(path, n, quote(who)+" is not a mobile number", `write it in quotes, such as "13800000000", or write all`)
-		return
+		return quote(who) + " is not a mobile number", `write it in quotes, such as "13800000000", or write all`
 	}
 	d.At = append(d.At, who)
+	return "", ""
 }
 
 func (h *NotifyHTTP) header(r *reader, path, name string, n *yaml.Node) {
@@ -167,26 +163,23 @@ func template(to *Template) parser {
 
 // filename reads the name of a file that holds a URL or a secret.
 func filename(to *string) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if text(to)(r, path, n); !r.bad[path] && *to == "" {
-			r.refuse(path, n, "the name is empty", "write the path of the file")
+	return textOf(func(name string) (wrong, do string) {
+		if *to = name; name == "" {
+			return "the name is empty", "write the path of the file"
 		}
-	}
+		return "", ""
+	})
 }
 
 func expression(to **regexp.Regexp) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		var raw string
-		if text(&raw)(r, path, n); r.bad[path] {
-			return
-		}
+	return textOf(func(raw string) (wrong, do string) {
 		e, err := regexp.Compile(raw)
 		if err != nil {
-			r.refuse(path, n, "this is not a regular expression: "+err.Error(), `write one, such as '"code": *0\b'`)
-			return
+			return "this is not a regular expression: " + err.Error(), `write one, such as '"code": *0\b'`
 		}
 		*to = e
-	}
+		return "", ""
+	})
 }
 
 // ReadSecret returns the content of a file that holds a URL or a secret, without the newline that

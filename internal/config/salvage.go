@@ -48,7 +48,7 @@ func Salvage(path string) (Salvaged, error) {
 	}
 	found := Salvaged{Problems: r.problems.sorted(), bad: r.bad}
 	if found.Unknown("orders") {
-		s.orders, s.ordersAt = nil, nil
+		s.Orders, s.OrdersAt = nil, nil
 	}
 	found.Config = s.config()
 	return found, nil
@@ -57,8 +57,8 @@ func Salvage(path string) (Salvaged, error) {
 // useDefaults replaces each refused topic name by its default, and removes unusable buckets.
 func (r *reader) useDefaults(s *settings) {
 	d := defaults()
-	standard := append(d.names.all(), topicName{"prefix", &d.names.Prefix})
-	for i, name := range append(s.names.all(), topicName{"prefix", &s.names.Prefix}) {
+	standard := append(d.Topics.all(), topicName{"prefix", &d.Topics.Prefix})
+	for i, name := range append(s.Topics.all(), topicName{"prefix", &s.Topics.Prefix}) {
 		if r.bad["topics."+name.key] {
 			*name.at = *standard[i].at
 		}

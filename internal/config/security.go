@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -44,53 +43,42 @@ var (
 	redisFiles    = tlsFiles{EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey}
 )
 
-// kafkaSecurity reads the variables above and the files that they name.
-func kafkaSecurity(lookup func(string) (string, bool)) (kafka.Security, error) {
-	t, err1 := kafkaTLS(lookup)
-	s, err2 := kafkaSASL(lookup)
-	return kafka.Security{TLS: t, SASL: s}, errors.Join(err1, err2)
-}
-
-func kafkaTLS(lookup func(string) (string, bool)) (*tls.Config, error) {
-	onOff, _ := lookup(EnvTLS)
-	named := kafkaFiles.named(lookup)
+func (e *environment) kafkaTLS() *tls.Config {
+	onOff, named := e.plain(EnvTLS), e.named(kafkaFiles)
 	switch {
 	case onOff != "" && onOff != "on" && onOff != "off":
-		return nil, fmt.Errorf("%s is neither on nor off", EnvTLS)
+		e.fail(fmt.Errorf("%s is neither on nor off", EnvTLS))
 	case onOff == "off" && named:
-		return nil, fmt.Errorf("%s is off, but a file for it is named; set it to on, or unset %s, %s and %s", EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey)
+		e.fail(fmt.Errorf("%s is off, but a file for it is named; set it to on, or unset %s, %s and %s", EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey))
 	case onOff == "on" && !named:
-		return newTLS(), nil
+		return newTLS()
+	default:
+		return e.tls(kafkaFiles)
 	}
-	return kafkaFiles.read(lookup)
+	return nil
 }
 
 // newTLS returns a configuration that trusts the CAs of the system.
 func newTLS() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 
 // named reports whether one of the variables is set.
-func (f tlsFiles) named(lookup func(string) (string, bool)) bool {
-	for _, name := range []string{f.ca, f.cert, f.key} {
-		if file, _ := lookup(name); file != "" {
-			return true
-		}
-	}
-	return false
+func (e *environment) named(f tlsFiles) bool {
+	return e.plain(f.ca)+e.plain(f.cert)+e.plain(f.key) != ""
 }
 
-// read returns the configuration that the files give; nil: no file is named.
-func (f tlsFiles) read(lookup func(string) (string, bool)) (*tls.Config, error) {
-	if !f.named(lookup) {
-		return nil, nil
+// tls returns the configuration that the files give; nil: no file is named.
+func (e *environment) tls(f tlsFiles) *tls.Config {
+	if !e.named(f) {
+		return nil
 	}
-	ca, _ := lookup(f.ca)
-	cert, _ := lookup(f.cert)
-	key, _ := lookup(f.key)
+	c, cert, key := newTLS(), e.plain(f.cert), e.plain(f.key)
 	if (cert == "") != (key == "") {
-		return nil, fmt.Errorf("%s and %s belong together; set both, or neither", f.cert, f.key)
+		e.fail(fmt.Errorf("%s and %s belong together; set both, or neither", f.cert, f.key))
+		return nil
 	}
-	c := newTLS()
-	return c, errors.Join(f.trust(c, ca), f.identify(c, cert, key))
+	e.fail(f.trust(c, e.plain(f.ca)))
+	e.fail(f.identify(c, cert, key))
+	return c
 }
 
 // trust makes c accept servers whose certificates are signed by a CA in the file.
@@ -147,28 +135,24 @@ func (f tlsFiles) pair(certFile, keyFile string) (func() *tls.Certificate, error
 	}, nil
 }
 
-func kafkaSASL(lookup func(string) (string, bool)) (*kafka.SASL, error) {
-	mechanism, _ := lookup(EnvSASLMechanism)
-	user, err1 := variable(lookup, EnvSASLUser)
-	password, err2 := variable(lookup, EnvSASLPassword)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	if mechanism == "" && user+password == "" {
-		return nil, nil
+func (e *environment) kafkaSASL() *kafka.SASL {
+	failed := len(e.errs)
+	s := kafka.SASL{Mechanism: e.plain(EnvSASLMechanism), User: e.value(EnvSASLUser), Password: e.value(EnvSASLPassword)}
+	if s == (kafka.SASL{}) || len(e.errs) > failed {
+		return nil
 	}
 	for _, v := range []struct{ name, value, example string }{
-		{EnvSASLMechanism, mechanism, " to " + strings.Join(kafka.Mechanisms(), ", ")},
-		{EnvSASLUser, user, ""},
-		{EnvSASLPassword, password, ", or name a file that holds it in " + EnvSASLPassword + "_FILE"},
+		{EnvSASLMechanism, s.Mechanism, " to " + strings.Join(kafka.Mechanisms(), ", ")},
+		{EnvSASLUser, s.User, ""},
+		{EnvSASLPassword, s.Password, ", or name a file that holds it in " + EnvSASLPassword + "_FILE"},
 	} {
 		if v.value == "" {
-			return nil, fmt.Errorf("%s is not set, but other SASL variables are; set it%s", v.name, v.example)
+			e.fail(fmt.Errorf("%s is not set, but other SASL variables are; set it%s", v.name, v.example))
+			return nil
 		}
 	}
-	s := kafka.SASL{Mechanism: mechanism, User: user, Password: password}
 	if s.Check() != nil { // do not wrap the error: it quotes the value, which may be a misplaced password
-		return nil, fmt.Errorf("%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", "))
+		e.fail(fmt.Errorf("%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", ")))
 	}
-	return &s, nil
+	return &s
 }

@@ -11,11 +11,8 @@ import (
 // against the database uses it to name the line of a wrong key.
 type Source struct {
 	file string
-	at   map[string]position // by path, such as orders.due.index
+	at   map[string]*yaml.Node // reader.at
 }
-
-// position is a line and a column, each from 1.
-type position struct{ line, column int }
 
 // At returns the position of a key under orders, such as due.index, in the form that
 // editors understand: file:line:column. For a missing key it returns the position of the
@@ -24,28 +21,18 @@ func (s *Source) At(path string) string {
 	if s == nil {
 		return ""
 	}
-	for path = "orders." + path; ; path = path[:strings.LastIndexAny(path, ".[")] {
-		if p, ok := s.at[path]; ok {
-			return fmt.Sprintf("%s:%d:%d", s.file, p.line, p.column)
-		}
-		if path == "orders" {
-			return s.file + ":1:1"
-		}
-	}
+	n := s.at[nearestIn(s.at, "orders."+path)]
+	return fmt.Sprintf("%s:%d:%d", s.file, max(n.Line, 1), max(n.Column, 1))
 }
 
 // Equal always returns true: the position of a key is not a setting.
 func (s *Source) Equal(*Source) bool { return true }
 
-// source collects the positions of the keys under orders.
-func (r *reader) source() *Source {
-	s := &Source{file: r.file, at: map[string]position{}}
-	for path, n := range r.at {
-		if path == "orders" || strings.HasPrefix(path, "orders.") {
-			s.at[path] = positionOf(n)
-		}
+// nearestIn returns path if it is in the file, or else the path of the innermost section around
+// it that is. The outermost section must be in the file.
+func nearestIn(at map[string]*yaml.Node, path string) string {
+	for at[path] == nil {
+		path = path[:strings.LastIndexAny(path, ".[")]
 	}
-	return s
+	return path
 }
-
-func positionOf(n *yaml.Node) position { return position{max(n.Line, 1), max(n.Column, 1)} }

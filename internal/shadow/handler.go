@@ -1,7 +1,7 @@
 package shadow
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -33,7 +33,7 @@ type handler struct {
 	*Shadow
 	loop    *partition.Loop
 	queue   []*entry       // to be asked about now, in log order
-	parked  byUntil        // not due yet
+	parked  []*entry       // not due yet, sorted by until
 	asking  bool           // a question is in flight
 	backoff *retry.BackOff // set while the database does not answer
 	askAt   time.Time      // no question begins before this time
@@ -58,9 +58,12 @@ func (s *Shadow) newHandler(l *partition.Loop) partition.Handler {
 
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
-	for now := time.Now(); len(h.parked) > 0 && !now.Before(h.parked[0].until); {
-		h.queue = append(h.queue, heap.Pop(&h.parked).(*entry))
+	now, ready := time.Now(), 0
+	for ready < len(h.parked) && !now.Before(h.parked[ready].until) {
+		ready++
 	}
+	h.queue = append(h.queue, h.parked[:ready]...)
+	h.parked = slices.Delete(h.parked, 0, ready)
 	h.ask()
 	h.send()
 }
@@ -143,7 +146,10 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 		case !h.loop.Current(e.generation): // its offset belongs to another record now
 		case o.Verdict == orderclose.NotDue && len(h.parked) < maxParked:
 			e.until = now.Add(o.Remaining())
-			heap.Push(&h.parked, e)
+			at, _ := slices.BinarySearchFunc(h.parked, e.until, func(other *entry, until time.Time) int {
+				return cmp.Or(other.until.Compare(until), -1) // behind those of the same time
+			})
+			h.parked = slices.Insert(h.parked, at, e)
 		default:
 			h.add(e, o)
 		}
@@ -189,24 +195,4 @@ func (h *handler) Sleep(d time.Duration) time.Duration {
 		d = min(d, h.askAt.Sub(now))
 	}
 	return d
-}
-
-// byUntil is a heap of entries by until, ties by offset.
-type byUntil []*entry
-
-func (h byUntil) Len() int      { return len(h) }
-func (h byUntil) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h byUntil) Less(i, j int) bool {
-	if c := h[i].until.Compare(h[j].until); c != 0 {
-		return c < 0
-	}
-	return h[i].offset < h[j].offset
-}
-func (h *byUntil) Push(e any) { *h = append(*h, e.(*entry)) }
-func (h *byUntil) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil // so that the entry can be freed
-	*h = (*h)[:last]
-	return e
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -102,13 +101,8 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 			add(AuditExcluded, status.From)
 		}
 		add(AuditClosed, status.To)
-		if !s.mapped {
-			add(AuditPaid, mapping.IntValue(int64(Paid)), mapping.IntValue(int64(Shipped)), mapping.IntValue(int64(Confirmed)))
-			add(AuditOther, mapping.IntValue(int64(Cancelled)))
-		} else {
-			add(AuditPaid, status.Paid...)
-			add(AuditOther, slices.DeleteFunc(slices.Clone(status.Closed), func(v mapping.Value) bool { return v == status.To })...)
-		}
+		add(AuditPaid, status.Paid...)
+		add(AuditOther, slices.DeleteFunc(slices.Clone(status.Closed), func(v mapping.Value) bool { return v == status.To })...)
 		unlisted, err := s.unlisted(ctx, t)
 		if err != nil {
 			return nil, s.failed(ctx, err, "read the statuses of %s", t.name)
@@ -135,34 +129,49 @@ func statusOf(v mapping.Value) Status {
 // with the first. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
 	var rows []AuditRow
-	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-		rows, err = s.auditPage(tx, part, from, to, after, min(limit, maxIn))
-		return err
-	}, s.dialect.snapshot())
-	return rows, s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, after.ID)
-}
-
-func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
-	orders, err := s.auditOrders(tx, part, from, to, after, limit)
-	if err != nil || len(orders) == 0 {
-		return nil, err
-	}
-	found, ids, byID := make([]AuditRow, len(orders)), make([]string, len(orders)), make(map[string]int, len(orders))
-	for i, o := range orders {
-		found[i], ids[i], byID[o.ID] = AuditRow{Order: o, Part: part, LineQuantities: map[string]int64{}}, o.ID, i
-	}
-	return found, s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
-		i, ok := byID[id]
-		if !ok {
-			return &AuditRow{LineQuantities: map[string]int64{}} // matched by the collation, not requested
+	err := s.auditPage(ctx, part, from, to, after, limit, func(o orderclose.Order, _ time.Time) {
+		rows = append(rows, AuditRow{Order: o, Part: part, LineQuantities: map[string]int64{}})
+	}, func(tx *gorm.DB) error {
+		ids, byID := make([]string, len(rows)), make(map[string]*AuditRow, len(rows))
+		for i := range rows {
+			ids[i], byID[rows[i].ID] = rows[i].ID, &rows[i]
 		}
-		return &found[i]
+		return s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
+			if r := byID[id]; r != nil {
+				return r
+			}
+			return &AuditRow{LineQuantities: map[string]int64{}} // matched by the collation, not requested
+		})
 	})
+	return rows, err
 }
 
-// auditOrders reads the orders of a page; see AuditPage.
-func (s *Store) auditOrders(tx *gorm.DB, part AuditPart, from, to time.Time, after orderclose.Order, limit int) (orders []orderclose.Order, err error) {
-	q := s.q
+// ClosedRow is an order with the time of its close, by any program.
+type ClosedRow struct {
+	orderclose.Order
+	// ClosedAt is zero if the order is not closed, or if its row has no such time.
+	ClosedAt time.Time
+}
+
+// ClosedPage is AuditPage with the time of the close in place of the receipts, lines and ledger rows.
+// It reads the tables of orders only. So it works before Migrate, and for a user who may only read.
+func (s *Store) ClosedPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]ClosedRow, error) {
+	var rows []ClosedRow
+	err := s.auditPage(ctx, part, from, to, after, limit, func(o orderclose.Order, closedAt time.Time) {
+		if part.State != AuditClosed {
+			closedAt = time.Time{}
+		}
+		rows = append(rows, ClosedRow{o, closedAt})
+	}, func(*gorm.DB) error { return nil })
+	return rows, err
+}
+
+// auditPage reads the orders of a page, as AuditPage says, and calls each for them. If there is one, it
+// then calls more, as of the same moment.
+func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int,
+	each func(o orderclose.Order, closedAt time.Time), more func(tx *gorm.DB) error) error {
+	q, found, last := s.q, false, after.ID
+	limit = min(limit, maxIn)
 	if after.Due.Before(from) {
 		after = orderclose.Order{Due: from}
 	}
@@ -171,31 +180,28 @@ func (s *Store) auditOrders(tx *gorm.DB, part AuditPart, from, to time.Time, aft
 	case AuditOpen:
 		query, args = part.table.page, q.pageArgs(to, after, limit)
 	case AuditExcluded:
-		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excludedArgs())
+		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excluded.args)
 	}
-	return q.readPage(tx, query, args)
+	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err := q.readPage(tx, query, args, func(o orderclose.Order, closedAt time.Time) {
+			found = true
+			each(o, closedAt)
+		})
+		if err != nil || !found {
+			return err
+		}
+		return more(tx)
+	}, s.dialect.snapshot)
+	return s.failed(ctx, err, "read orders of %s that are %s, after %q", part.Table, part.Status, last)
 }
 
 // auditBelongings reads the receipts, lines and ledger rows of orders.
 func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of func(id string) *AuditRow) error {
-	var id string
-	err := eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
-		var r ReceiptRow
-		err := rows.Scan(&id, &r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
-		of(id).Receipt = &r
+	if err := eachReceipt(tx, ids, func(id string, r *ReceiptRow) { of(id).Receipt = r }); err != nil {
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("receipts: %w", err)
 	}
-	err = eachRow(tx, "SELECT order_id, sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
-		var l LedgerRow
-		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At))
-		of(id).Ledger = append(of(id).Ledger, l)
+	if err := eachLedgerRow(tx, ids, func(id string, l LedgerRow) { of(id).Ledger = append(of(id).Ledger, l) }); err != nil {
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
 	}
 	if part.table.lines != "" && part.State == AuditClosed {
 		lines, unreadable, err := readLines(tx, part.table.lines, s.q.args(ids))
@@ -214,14 +220,15 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 			return fmt.Errorf("stock: %w", err)
 		}
 	}
-	if s.mapped || part.State != AuditClosed {
+	if s.q.m.PaidAt == nil || part.State != AuditClosed {
 		return nil
 	}
-	return eachRow(tx, "SELECT id FROM orders"+s.dialect.hint("PRIMARY")+" WHERE id IN ? AND paid_at IS NOT NULL", []any{ids}, func(rows *sql.Rows) error {
-		err := rows.Scan(&id)
+	var paid []string
+	err := tx.Raw(part.table.exists+" AND "+mapping.Quote(s.q.m.PaidAt.Column)+" IS NOT NULL", s.q.args(ids)).Scan(&paid).Error
+	for _, id := range paid {
 		of(id).PaidAt = true
-		return err
-	})
+	}
+	return err
 }
 
 // auditSpelling spells the SKUs of lines and ledger as the stock does, where the two differ: a
@@ -272,16 +279,13 @@ const pendingPage = 5000
 // PendingEvents calls each with the order id of every event that waits in the outbox.
 func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
-		n := 0
-		err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM outbox_events WHERE id > ? ORDER BY id LIMIT ?", []any{after, pendingPage}, func(rows *sql.Rows) error {
-			var id string
-			err := rows.Scan(&after, &id)
-			each(id)
-			n++
+		page, err := s.pending(ctx, "outbox_events", after, pendingPage)
+		for _, r := range page {
+			after = r.ID
+			each(r.OrderID)
+		}
+		if err != nil || len(page) < pendingPage {
 			return err
-		})
-		if err != nil || n < pendingPage {
-			return s.failed(ctx, err, "read the outbox of events")
 		}
 	}
 }

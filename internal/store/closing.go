@@ -78,12 +78,12 @@ func (c *closing) run(ids []string) error {
 		return c.readClock()
 	}
 	released := map[string][]orderclose.Release{}
-	for _, t := range c.tables() {
+	for _, t := range sorted(c.won) {
 		if err := c.mark(t); err != nil {
 			return fmt.Errorf("mark as closed: %w", err)
 		}
 	}
-	for _, t := range c.tables() {
+	for _, t := range sorted(c.won) {
 		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now)
 		if err != nil {
 			return err
@@ -104,29 +104,22 @@ func (c *closing) run(ids []string) error {
 	return c.s.moveStock(c.tx, released, c.spelt)
 }
 
-// tables returns the tables with orders to close, always in the same order.
-func (c *closing) tables() []*table {
-	return slices.SortedFunc(maps.Keys(c.won), func(a, b *table) int { return strings.Compare(a.name, b.name) })
+// sorted returns the tables of orders, always in the same order.
+func sorted(orders map[*table][]string) []*table {
+	return slices.SortedFunc(maps.Keys(orders), func(a, b *table) int { return strings.Compare(a.name, b.name) })
 }
 
 // lockOrders reads each order in the first of its tables that has it, and locks it as c.locks says.
 func (c *closing) lockOrders(ids []string) error {
 	for n := 0; len(ids) > 0; n++ {
 		in := map[*table][]string{}
-		var order []*table
 		for _, id := range ids {
-			t := c.candidates.nth(id, n)
-			if t == nil {
-				continue
+			if t := c.candidates.nth(id, n); t != nil {
+				in[t] = append(in[t], id)
 			}
-			if in[t] == nil {
-				order = append(order, t)
-			}
-			in[t] = append(in[t], id)
 		}
-		slices.SortFunc(order, func(a, b *table) int { return strings.Compare(a.name, b.name) })
 		var missing []string
-		for _, t := range order {
+		for _, t := range sorted(in) {
 			for part := range slices.Chunk(in[t], maxIn) {
 				if err := c.lock(t, part); err != nil {
 					return err
@@ -150,12 +143,13 @@ func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
 	if len(ids) == 0 || c.locks != skipLocked {
 		return ids, nil
 	}
-	err := c.s.existing(c.tx, t, ids, func(id string) {
-		if slices.Contains(ids, id) { // the collation may also match another order of the batch
+	locked, err := c.s.existing(c.tx, t, ids)
+	return slices.DeleteFunc(ids, func(id string) bool { // the collation may also match another order of the batch
+		if slices.Contains(locked, id) {
 			c.contended[id] = true
 		}
-	})
-	return slices.DeleteFunc(ids, func(id string) bool { return c.contended[id] }), err
+		return c.contended[id]
+	}), err
 }
 
 // lock reads the rows of ids in a table, locks them as c.locks says, and decides on each. It leaves out

@@ -97,23 +97,30 @@ func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	if err := checkConnZone(ctx, conn); err != nil {
+	if err := checkZone(ctx, conn); err != nil {
 		_ = conn.Close()
 		return nil, unavailable(ctx, err)
 	}
 	return conn, nil
 }
 
-func checkConnZone(ctx context.Context, conn driver.Conn) error {
-	v, err := queryValue(ctx, conn, zoneQuery)
-	if err != nil {
-		return fmt.Errorf("read the session's time zone: %w", err)
-	}
+// ErrZone says that a connection's session is not in UTC although the DSN sets UTC, for
+// example because of a proxy.
+var ErrZone = errors.New("the session's time zone is not UTC")
+
+// checkZone asks the server by how many seconds the session's clock is ahead of UTC.
+func checkZone(ctx context.Context, conn driver.Conn) error {
+	v, err := queryValue(ctx, conn, "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP())")
 	off, ok := v.(int64)
-	if !ok {
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the session's time zone: %w", err)
+	case !ok:
 		return fmt.Errorf("read the session's time zone: the answer is %v", v)
+	case off != 0:
+		return fmt.Errorf("%w: it differs by %v; check for a proxy that drops SET time_zone", ErrZone, time.Duration(off)*time.Second)
 	}
-	return zoneError(off)
+	return nil
 }
 
 // queryValue returns the only value of a query, as the driver reads it.

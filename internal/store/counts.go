@@ -48,7 +48,7 @@ func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCo
 
 func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c *OrderCounts) error {
 	m := s.q.m
-	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
+	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
 	for _, part := range []struct {
 		to    *int64
 		query string // empty: the table has no such orders
@@ -57,7 +57,7 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		{&c.From, withStatus, []any{m.Status.From.Arg(), math.MaxInt32}},
 		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
 		{&c.Overdue, t.page, s.q.pageArgs(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32)},
-		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excludedArgs())},
+		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excluded.args)},
 	} {
 		if part.query == "" {
 			continue

@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,25 +19,21 @@ const readDefinitions = "read the definitions of the orders' tables"
 // what is missing or has another type, where, and how to fix it. It only reads. The error is
 // a *MappingError, or wraps orderclose.ErrUnavailable if the database failed. It does not
 // check tables of SQLite.
-func (s *Store) CheckMapping(ctx context.Context) error {
-	return s.checkMapping(ctx, s.checkOnClose)
-}
+func (s *Store) CheckMapping(ctx context.Context) error { return s.checkMapping(ctx, true) }
 
 // CheckTables is CheckMapping without the statements of the user (Mapping.OnClose): a user without
 // the privileges of a close may not even have them explained.
-func (s *Store) CheckTables(ctx context.Context) error {
-	return s.checkMapping(ctx, func(context.Context) ([]mapping.Problem, error) { return nil, nil })
-}
+func (s *Store) CheckTables(ctx context.Context) error { return s.checkMapping(ctx, false) }
 
 // checkMapping checks the tables and then, if they have no problem, the statements of the user: a
 // problem of the tables may be why a statement fails.
-func (s *Store) checkMapping(ctx context.Context, statements func(context.Context) ([]mapping.Problem, error)) error {
+func (s *Store) checkMapping(ctx context.Context, statements bool) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
 	problems, err := s.checkTables(ctx)
-	if err == nil && len(problems) == 0 {
-		problems, err = statements(ctx)
+	if err == nil && len(problems) == 0 && statements {
+		problems, err = s.checkOnClose(ctx)
 	}
 	if err != nil {
 		return s.failed(ctx, err, readDefinitions)
@@ -135,13 +129,13 @@ const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND 
 func describeTable(tx *gorm.DB, name string) (t mapping.Table, ok bool, err error) {
 	database, table := mapping.Split(name)
 	args := []any{database, table}
-	err = eachRow(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
-		args, func(rows *sql.Rows) error {
-			ok = true
-			return rows.Scan(&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine)
-		})
-	if err != nil || !ok || t.View {
-		return t, ok && err == nil, err
+	found, err := readAll(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
+		args, func(t *mapping.Table) []any { return []any{&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine} })
+	if err != nil || len(found) == 0 {
+		return t, false, err
+	}
+	if t = found[0]; t.View {
+		return t, true, nil
 	}
 	if t.Columns, err = describeColumns(tx, args); err != nil {
 		return t, false, err
@@ -149,14 +143,8 @@ func describeTable(tx *gorm.DB, name string) (t mapping.Table, ok bool, err erro
 	if t.Indexes, err = describeIndexes(tx, args); err != nil {
 		return t, false, err
 	}
-	err = eachRow(tx, "SELECT trigger_name FROM information_schema.triggers"+
-		" WHERE event_object_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND event_object_table = ? AND event_manipulation = 'UPDATE' ORDER BY trigger_name",
-		args, func(rows *sql.Rows) error {
-			var trigger string
-			err := rows.Scan(&trigger)
-			t.Triggers = append(t.Triggers, trigger)
-			return err
-		})
+	err = tx.Raw("SELECT trigger_name FROM information_schema.triggers"+
+		" WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation = 'UPDATE' ORDER BY trigger_name", t.Schema, t.Name).Scan(&t.Triggers).Error
 	if err == nil && len(t.Triggers) == 0 {
 		err = tx.Raw(triggersUnread, t.Schema, t.Schema, t.Name).Row().Scan(&t.TriggersUnread)
 	}
@@ -172,40 +160,36 @@ const triggersUnread = "SELECT COUNT(*) = 0 FROM (" +
 	") AS oc_all WHERE REPLACE(grantee, CHAR(39), '') = CURRENT_USER()" +
 	" AND (privilege_type = 'TRIGGER' OR privilege_type = 'UPDATE' AND VERSION() LIKE '%MariaDB%')"
 
-// presentMoment matches a default that is the time of the INSERT, as MySQL and MariaDB write
-// it.
-var presentMoment = regexp.MustCompile(`^\(?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)(\(\d*\))?\)?$`)
+// columnsQuery reads the columns of a table. The default of a column that is the time of the INSERT has
+// several spellings in MySQL and MariaDB.
+const columnsQuery = "SELECT LOWER(column_name) AS name, LOWER(data_type) AS type, column_type AS definition, COALESCE(datetime_precision, 0) AS digits," +
+	" COALESCE(character_maximum_length, 0) AS length, COALESCE(collation_name, '') AS collation, is_nullable = 'YES' AS nullable," +
+	" is_nullable = 'YES' OR column_default IS NOT NULL AS `default`, LOWER(extra) LIKE '%on update%' AS on_update, LOWER(extra) LIKE '%auto_increment%' AS numbered," +
+	" COALESCE(LOWER(column_default) REGEXP '^[(]?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)([(][0-9]*[)])?[)]?$', 0) AS default_now," +
+	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression" +
+	" FROM information_schema.columns" + inSchema
 
 func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error) {
-	columns := map[string]mapping.Column{}
-	err := eachRow(tx, "SELECT LOWER(column_name), LOWER(data_type), column_type, COALESCE(datetime_precision, 0), COALESCE(character_maximum_length, 0),"+
-		" COALESCE(collation_name, ''), is_nullable = 'YES', LOWER(column_default), LOWER(extra), LOWER(COALESCE(generation_expression, '')) FROM information_schema.columns"+inSchema,
-		args, func(rows *sql.Rows) error {
-			var column, extra string
-			var def sql.NullString
-			var c mapping.Column
-			err := rows.Scan(&column, &c.Type, &c.Definition, &c.Digits, &c.Length, &c.Collation, &c.Nullable, &def, &extra, &c.Expression)
-			c.Default, c.DefaultNow = c.Nullable || def.Valid, presentMoment.MatchString(def.String)
-			c.OnUpdate = strings.Contains(extra, "on update")
-			c.Numbered = strings.Contains(extra, "auto_increment")
-			for _, kind := range []string{"virtual generated", "stored generated", "persistent"} {
-				c.Generated = c.Generated || strings.Contains(extra, kind)
-			}
-			columns[column] = c
-			return err
-		})
-	if err != nil {
-		return nil, err
+	var all []struct {
+		Name string
+		mapping.Column
 	}
-	return columns, eachRow(tx, "SELECT LOWER(column_name), referenced_table_name FROM information_schema.key_column_usage"+inSchema+" AND referenced_table_name IS NOT NULL",
-		args, func(rows *sql.Rows) error {
-			var column, other string
-			err := rows.Scan(&column, &other)
-			c := columns[column]
-			c.RefersTo = other
-			columns[column] = c
-			return err
-		})
+	var keys []struct{ Name, RefersTo string }
+	err := tx.Raw(columnsQuery, args...).Scan(&all).Error
+	if err == nil {
+		err = tx.Raw("SELECT LOWER(column_name) AS name, referenced_table_name AS refers_to FROM information_schema.key_column_usage"+inSchema+" AND referenced_table_name IS NOT NULL",
+			args...).Scan(&keys).Error
+	}
+	columns := map[string]mapping.Column{}
+	for _, c := range all {
+		columns[c.Name] = c.Column
+	}
+	for _, k := range keys {
+		c := columns[k.Name]
+		c.RefersTo = k.RefersTo
+		columns[k.Name] = c
+	}
+	return columns, err
 }
 
 // usedIndexes holds conditions on information_schema.statistics that select indexes in use, by
@@ -213,33 +197,28 @@ func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error)
 var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
 
 // describeIndexes leaves out indexes that the database does not use.
-func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
-	used := ""
-	err := eachRow(tx, "SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'",
-		nil, func(rows *sql.Rows) error {
-			var column string
-			err := rows.Scan(&column)
-			used += usedIndexes[column]
-			return err
-		})
+func describeIndexes(tx *gorm.DB, args []any) (indexes []mapping.Index, err error) {
+	var of []string
+	err = tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'").Scan(&of).Error
 	if err != nil {
 		return nil, err
 	}
-	var indexes []mapping.Index
-	err = eachRow(tx, "SELECT index_name, non_unique, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', ''))"+
-		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index",
-		args, func(rows *sql.Rows) error {
-			var index, column string
-			var nonUnique bool
-			if err := rows.Scan(&index, &nonUnique, &column); err != nil {
-				return err
-			}
-			if n := len(indexes); n == 0 || indexes[n-1].Name != index {
-				indexes = append(indexes, mapping.Index{Name: index, Unique: !nonUnique})
-			}
-			last := &indexes[len(indexes)-1]
-			last.Columns = append(last.Columns, column)
-			return nil
-		})
+	used := ""
+	for _, column := range of {
+		used += usedIndexes[column]
+	}
+	var rows []struct {
+		Name, Column string
+		Once         bool
+	}
+	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS `column`"+
+		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index", args...).Scan(&rows).Error
+	for _, r := range rows {
+		if n := len(indexes); n == 0 || indexes[n-1].Name != r.Name {
+			indexes = append(indexes, mapping.Index{Name: r.Name, Unique: r.Once})
+		}
+		last := &indexes[len(indexes)-1]
+		last.Columns = append(last.Columns, r.Column)
+	}
 	return indexes, err
 }

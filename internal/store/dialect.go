@@ -3,60 +3,64 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"embed"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	"gorm.io/gorm"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Dialect holds what differs between databases: their SQL, the source of the current time, and
 // how a time is stored.
 type Dialect struct {
-	// Name is the folder of migrations, and goose's name of the dialect.
 	Name DialectName
+	// Migrations has the steps of the schema, in files migrations/NUMBER_NAME.sql.
+	Migrations fs.FS
 	// Clock returns the current time, for a database without a clock of its own. Nil: the
 	// database's clock is read.
 	Clock func() time.Time
+	// UnixMillis says that times are stored as whole numbers.
+	UnixMillis bool
 	// Fault returns the cause of an error of the driver.
 	Fault func(error) Fault
 
 	// The following strings, and the results of the functions with a string result, are SQL.
 
-	// hint returns the text after a table's name that forces an index, whatever the statistics
-	// say: the key, so that rows are locked in its order; the due index, so that a query reads
-	// only its page.
-	hint      func(index string) string
-	unindexed string // written before a column, so that no index on it is used
-	lock      string // appended to a SELECT that locks what it reads
-	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock.
+	Unindexed string // written before a column, so that no index on it is used
+	// ReleaseStock returns an UPDATE that releases n SKUs. Its arguments are n pairs of a SKU
+	// and a quantity.
+	ReleaseStock func(s *mapping.Stock, n int) string
+	HasTable     string // a query that counts the tables of one name
+	Tables       string // a query for the names of tables in a database, LIKE a pattern
+	// DeleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
+	// their ids, in JSON.
+	DeleteByID func(table string) string
+	// Dispatch shares the rows of an outbox among dispatchers, and returns how many rows it read. Nil:
+	// dispatchers lock rows.
+	Dispatch func(context.Context, Dispatching) (rows int, err error)
+
+	forceIndex string // the text after a table's name that forces the index %s, whatever the statistics say
+	lock       string // appended to a SELECT that locks what it reads
+	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
+	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
 	shareLock  string // appended to a SELECT that keeps others from changing what it reads
-	// releaseStock returns an UPDATE that releases n SKUs. Its arguments are n pairs of a SKU
-	// and a quantity.
-	releaseStock func(s *mapping.Stock, n int) string
-	hasTable     string // a query that counts the tables of one name
-	tables       string // a query for the names of tables in a database, LIKE a pattern
-	// deleteByID returns a DELETE of rows, which locks no other row. Its argument is the list of
-	// their ids, in JSON.
-	deleteByID func(table string) string
 
 	// describe returns the definitions of the tables with these names. Nil: mappings are not
 	// checked.
 	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
-	// checkZone returns an error that wraps ErrZone if the session is not in UTC. Nil: times are
-	// stored without a zone.
-	checkZone func(context.Context, *sql.DB) error
-
 	// lockWait is the session variable that bounds, in seconds, how long a statement waits
 	// for a table lock; empty: there is none.
 	lockWait string
-	// oneWriter says that the database has one write transaction at a time.
-	oneWriter bool
+	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
+	// transaction does.
+	snapshot *sql.TxOptions
+	// exclusively runs work while no other process migrates. Nil: the database has no such lock.
+	exclusively func(ctx context.Context, db *sql.DB, work func() error) error
 }
 
 // DialectName names a kind of database.
@@ -65,78 +69,63 @@ type DialectName string
 const (
 	// MySQL is MySQL 8 and MariaDB 10.6 or newer.
 	MySQL DialectName = "mysql"
-	// SQLite stores times as integers, unix milliseconds.
+	// SQLite is for the demo and for tests; see package sqlite.
 	SQLite DialectName = "sqlite"
 )
 
+//go:embed migrations
+var migrations embed.FS
+
 var mysqlDialect = Dialect{
 	Name:         MySQL,
+	Migrations:   migrations,
 	Fault:        MySQLFault,
-	hint:         func(index string) string { return " FORCE INDEX (" + mapping.Quote(index) + ")" },
+	ReleaseStock: releaseStock,
+	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
+	DeleteByID:   deleteByID,
+	forceIndex:   " FORCE INDEX (%s)",
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
-	releaseStock: mysqlReleaseStock,
-	hasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
-	tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	describe:     describe,
-	checkZone:    checkZone,
 	lockWait:     "lock_wait_timeout",
-
-	deleteByID: mysqlDeleteByID,
+	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	exclusively:  exclusively,
 }
 
-// SQLiteDialect returns the dialect of SQLite, for the package that links it. clock is the
-// current time, and fault reads the driver's errors. SQLite has no row locks: the transaction
-// must take the write lock when it begins.
-func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
-	return Dialect{
-		Name:  SQLite,
-		Clock: clock,
-		Fault: fault,
-		// Without statistics, SQLite uses the index on status and due for a list of ids.
-		hint:         func(string) string { return "" },
-		unindexed:    "+",
-		releaseStock: sqliteReleaseStock,
-		hasTable:     "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
-		tables:       "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
-
-		deleteByID: sqliteDeleteByID,
-		oneWriter:  true,
+// hint returns the text after a table's name that forces an index: the key, so that rows are locked in its
+// order; the due index, so that a query reads only its page. It is empty if no index is named.
+func (d Dialect) hint(index string) string {
+	if d.forceIndex == "" || index == "" {
+		return ""
 	}
+	return fmt.Sprintf(d.forceIndex, mapping.Quote(index))
 }
 
-// mysqlReleaseStock returns an UPDATE that locks the SKUs in the order of the list: the join must
+// releaseStock returns an UPDATE that locks the SKUs in the order of the list: the join must
 // begin with the list, and use the key. A CASE with a thousand branches would take twice as long.
-func mysqlReleaseStock(s *mapping.Stock, n int) string {
-	set, where := releaseStock(s)
+func releaseStock(s *mapping.Stock, n int) string {
+	set, where := ReleaseStock(s, "s.")
 	return "UPDATE (SELECT ? AS sku, ? AS quantity" + strings.Repeat(" UNION ALL SELECT ?, ?", n-1) + ") AS v" +
 		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ")" +
-		" ON s." + mapping.Quote(s.SKU.Column) + " = v.sku SET " + strings.ReplaceAll(set, "SET:", "s.") + where
+		" ON s." + mapping.Quote(s.SKU.Column) + " = v.sku SET " + set + " WHERE " + where
 }
 
-func sqliteReleaseStock(s *mapping.Stock, n int) string {
-	set, where := releaseStock(s)
-	return "WITH v (sku, quantity) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")" +
-		" UPDATE " + mapping.Quote(s.Table) + " AS s SET " + strings.ReplaceAll(set, "SET:", "") +
-		" FROM v" + strings.Replace(where, " WHERE ", " WHERE s."+mapping.Quote(s.SKU.Column)+" = v.sku AND ", 1)
-}
-
-// releaseStock returns two parts of an UPDATE of the stock s by a list v of SKUs and quantities.
-// set has the assignments, with the placeholder SET: before each assigned column, for
-// which MySQL takes "s." and SQLite takes nothing. where is the condition on the rows.
-func releaseStock(s *mapping.Stock) (set, where string) {
+// ReleaseStock returns two parts of an UPDATE of the stock s by a list v of SKUs and quantities: the
+// assignments, with the prefix of assigned columns, and the condition on the rows.
+func ReleaseStock(s *mapping.Stock, prefix string) (set, where string) {
 	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
-	more := "SET:" + available + " = s." + available + " + v.quantity"
-	less := "SET:" + reserved + " = s." + reserved + " - v.quantity"
+	more := prefix + available + " = s." + available + " + v.quantity"
+	less := prefix + reserved + " = s." + reserved + " - v.quantity"
 	switch {
 	case s.Reserved == "":
-		return more, " WHERE v.quantity > 0"
+		return more, "v.quantity > 0"
 	case s.Available == "":
-		return less, " WHERE s." + reserved + " >= v.quantity"
+		return less, "s." + reserved + " >= v.quantity"
 	}
 	// NULL plus a quantity is NULL: the stock would leave reserved and be lost.
-	return more + ", " + less, " WHERE s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
+	return more + ", " + less, "s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 
 // now returns the database's clock as a value in a statement. MySQL fixes it when the
@@ -151,7 +140,7 @@ func (d Dialect) now() any {
 // time returns t as the database stores it, truncated to milliseconds. With more digits one
 // server rounds the argument, another truncates it, and a third does not use the index.
 func (d Dialect) time(t time.Time) any {
-	if d.Name == SQLite {
+	if d.UnixMillis {
 		return t.UnixMilli()
 	}
 	return t.UTC().Truncate(time.Millisecond)
@@ -188,29 +177,3 @@ type scanner func(src any) error
 
 // Scan implements sql.Scanner.
 func (s scanner) Scan(src any) error { return s(src) }
-
-// ErrZone says that a connection's session is not in UTC although the DSN sets UTC, for
-// example because of a proxy.
-var ErrZone = errors.New("the session's time zone is not UTC")
-
-// zoneQuery returns by how many seconds the session's clock is ahead of UTC.
-const zoneQuery = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP())"
-
-// checkZone asks the server for the session's offset from UTC. The error wraps ErrZone and
-// orderclose.ErrUnavailable if there is one.
-func checkZone(ctx context.Context, db *sql.DB) error {
-	var off int64
-	if err := db.QueryRowContext(ctx, zoneQuery).Scan(&off); err != nil {
-		return err
-	}
-	return zoneError(off)
-}
-
-// zoneError returns the error for a session that is off seconds ahead of UTC; nil for 0.
-func zoneError(off int64) error {
-	if off == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %w: it differs by %v; check for a proxy that drops SET time_zone",
-		orderclose.ErrUnavailable, ErrZone, time.Duration(off)*time.Second)
-}

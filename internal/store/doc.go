@@ -35,8 +35,8 @@
 //	postpone.go                                 moving due times to later
 //	outbox.go                                   the outboxes of events and of schedules
 //	categories.go, counts.go                    the categories of orders, and how many have which state
-//	history.go, historymapped.go                all rows of one order
-//	audit.go, closedpage.go, stockcheck.go      the rows of many orders, and the sums of the stock
+//	history.go                                  all rows of one order
+//	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
 //	migrate.go                                  the schema's versions
 //	describe.go, notes.go                       whether the shop's own tables match the mapping
 //	probe.go, writable.go                       trial writes

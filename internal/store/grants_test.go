@@ -10,8 +10,8 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// MySQL commits the CREATE TABLE of goose's table by itself. If goose was interrupted before it wrote the
-// first row, a later Migrate must write it.
+// MySQL commits the CREATE TABLE of the table of steps by itself. If Migrate was interrupted before it wrote
+// the first row, a later Migrate must write it.
 func TestMigrate_ContinuesAfterItWasInterruptedAtTheVeryBeginning(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		s := open(t, store.Options{DSN: ownDatabase(t)})

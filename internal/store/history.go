@@ -3,11 +3,15 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // OrderHistory has the rows of one order in the tables of the pipeline, and in the tables of
@@ -91,64 +95,123 @@ func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err erro
 	if history.At, err = s.now(tx); err != nil {
 		return err
 	}
-	type part struct {
-		query string
-		scan  func(*sql.Rows) error
+	if err := s.orderAndLines(tx, id, history); err != nil {
+		return err
 	}
-	own := []part{
-		{"SELECT category, status, created_at, expire_at, paid_at, closed_at, version FROM orders WHERE id = ?", func(rows *sql.Rows) error {
-			o := OrderRow{ID: id}
-			var paid, closed time.Time
-			err := rows.Scan(&o.Category, &o.Status, timeInto(&o.CreatedAt), timeInto(&o.Due), timeInto(&paid), timeInto(&closed), &o.Version)
-			o.State, o.PaidAt, o.ClosedAt = o.Status.String(), some(paid), some(closed)
-			history.Order = &o
-			return err
-		}},
-		{"SELECT line_no, sku_id, quantity FROM order_items WHERE order_id = ? ORDER BY line_no", func(rows *sql.Rows) error {
-			var i ItemRow
-			err := rows.Scan(&i.Line, &i.SKU, &i.Quantity)
-			history.Items = append(history.Items, i)
-			return err
-		}},
+	if err := eachReceipt(tx, []string{id}, func(_ string, r *ReceiptRow) { history.Receipt = r }); err != nil {
+		return err
 	}
-	if s.mapped {
-		own = nil
-		if err := s.mappedHistory(tx, id, history); err != nil {
+	if err := eachLedgerRow(tx, []string{id}, func(_ string, l LedgerRow) { history.Ledger = append(history.Ledger, l) }); err != nil {
+		return err
+	}
+	slices.SortStableFunc(history.Ledger, func(a, b LedgerRow) int { return a.At.Compare(b.At) })
+	for table, to := range map[string]*[]PendingRow{"outbox_events": &history.PendingEvents, "outbox_schedules": &history.PendingSchedules} {
+		// No index has the order's id: the table holds only rows that are not published yet.
+		rows, err := readAll(tx, "SELECT id, created_at FROM "+table+" WHERE order_id = ? ORDER BY id", []any{id},
+			func(r *PendingRow) []any { return []any{&r.ID, timeInto(&r.At)} })
+		if err != nil {
 			return err
 		}
+		*to = append(*to, rows...)
 	}
-	for _, part := range append(own, []part{
-		{"SELECT verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id = ?", func(rows *sql.Rows) error {
-			var r ReceiptRow
-			err := rows.Scan(&r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
-			history.Receipt = &r
+	return nil
+}
+
+// orderAndLines reads an order and its lines. With shards it reads the first table that has the order.
+func (s *Store) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) error {
+	arg, ok := s.q.m.ID.Arg(id)
+	if !ok {
+		return nil
+	}
+	candidates, err := s.candidates(tx.Statement.Context, []orderclose.CloseRequest{{OrderID: id}})
+	if err != nil {
+		return err
+	}
+	for n := 0; history.Order == nil; n++ {
+		t := candidates.nth(id, n)
+		if t == nil {
+			return nil
+		}
+		if err := eachRow(tx, s.q.history(t), []any{arg}, func(rows *sql.Rows) error { return s.scanOrder(rows, id, history) }); err != nil {
 			return err
-		}},
-		{"SELECT sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id = ? ORDER BY created_at, sku_id, kind", func(rows *sql.Rows) error {
-			var l LedgerRow
-			err := rows.Scan(&l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At))
-			history.Ledger = append(history.Ledger, l)
-			return err
-		}},
-		// No index has the order's id: the table holds only rows that are not published yet.
-		{"SELECT id, created_at FROM outbox_events WHERE order_id = ? ORDER BY id", pendingRows(&history.PendingEvents)},
-		{"SELECT id, created_at FROM outbox_schedules WHERE order_id = ? ORDER BY id", pendingRows(&history.PendingSchedules)},
-	}...) {
-		if err := eachRow(tx, part.query, []any{id}, part.scan); err != nil {
-			return err
+		}
+		if history.Order != nil && t.lines != "" {
+			return s.historyLines(tx, t, arg, history)
 		}
 	}
 	return nil
 }
 
-// pendingRows returns a function that appends each row of an outbox.
-func pendingRows(to *[]PendingRow) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var o PendingRow
-		err := rows.Scan(&o.ID, timeInto(&o.At))
-		*to = append(*to, o)
+// history writes the SELECT of one order, without a lock.
+func (q *statements) history(t *table) string {
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
+		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column),
+		orElse(q.m.PaidAt.Name(), "NULL"), orElse(q.m.ClosedAt.Name(), "NULL"),
+		"COALESCE("+orElse(q.m.Version, "0")+", 0)", mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
+}
+
+// scanOrder reads an order's row. In the shop's own tables, its State is the shop's own value of the
+// status, and its Status is -1.
+func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) error {
+	o := OrderRow{ID: id, Status: -1}
+	var created, due, paid, closed any
+	if err := rows.Scan(nullable(&o.Category), nullable(&o.State), &created, &due, &paid, &closed, &o.Version); err != nil {
 		return err
 	}
+	if o.Meaning = s.q.m.Status.Meaning(o.State); !s.mapped {
+		n, _ := strconv.Atoi(o.State)
+		o.Status, o.State, o.Meaning = Status(n), Status(n).String(), ""
+	}
+	var paidAt, closedAt time.Time
+	for _, t := range []struct {
+		codec mapping.Codec
+		value any
+		to    *time.Time
+	}{{s.q.due, due, &o.Due}, {s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &paidAt}, {s.q.closedAt, closed, &closedAt}} {
+		var err error
+		if *t.to, _, err = t.codec.Decode(t.value); err != nil {
+			return err
+		}
+	}
+	o.PaidAt, o.ClosedAt = some(paidAt), some(closedAt)
+	history.Order = &o
+	return nil
+}
+
+// historyLines reads the lines of an order. They are numbered from 1 in the order in which the
+// database returns them.
+func (s *Store) historyLines(tx *gorm.DB, t *table, id any, history *OrderHistory) error {
+	return eachRow(tx, t.lines, []any{[]any{id}}, func(rows *sql.Rows) error {
+		i := ItemRow{Line: len(history.Items) + 1}
+		var quantity sql.NullInt64
+		err := rows.Scan(new(any), nullable(&i.SKU), &quantity)
+		i.Quantity = quantity.Int64
+		history.Items = append(history.Items, i)
+		return err
+	})
+}
+
+// eachReceipt calls each for the receipts of orders, with the order's id.
+func eachReceipt(tx *gorm.DB, ids []string, each func(id string, r *ReceiptRow)) error {
+	return wrap(eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
+		var id string
+		var r ReceiptRow
+		err := rows.Scan(&id, &r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
+		each(id, &r)
+		return err
+	}), "receipts")
+}
+
+// eachLedgerRow calls each for the ledger rows of orders, with the order's id. Those of one order are
+// sorted by SKU and kind.
+func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
+	return wrap(eachRow(tx, "SELECT order_id, sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id IN ? ORDER BY order_id, sku_id, kind", []any{ids}, func(rows *sql.Rows) error {
+		var id string
+		var l LedgerRow
+		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At))
+		each(id, l)
+		return err
+	}), "ledger")
 }
 
 func some(t time.Time) *time.Time {
@@ -171,4 +234,15 @@ func eachRow(tx *gorm.DB, query string, args []any, each func(*sql.Rows) error) 
 		}
 	}
 	return rows.Err()
+}
+
+// readAll returns the rows of a query. into returns where the columns of a row go.
+func readAll[T any](tx *gorm.DB, query string, args []any, into func(row *T) []any) (all []T, err error) {
+	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
+		var row T
+		err := rows.Scan(into(&row)...)
+		all = append(all, row)
+		return err
+	})
+	return all, err
 }

@@ -88,7 +88,7 @@ func only(set map[string]bool, keys []string) []string {
 // transaction that looks for locks. It returns the orders that find marks as found; none if find fails.
 func (s *Store) eachTable(ctx context.Context, isolation *sql.TxOptions, ids []string, where candidates,
 	find func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error) map[string]bool {
-	if s.dialect.oneWriter || len(ids) == 0 {
+	if s.dialect.skipLocked == "" || len(ids) == 0 {
 		return nil // this database locks no rows
 	}
 	found := map[string]bool{}

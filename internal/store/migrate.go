@@ -3,25 +3,20 @@ package store
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/pressly/goose/v3"
 )
 
-// versionTable is goose's table of applied versions. Its name differs from goose's default, so
-// that a shop that uses goose in the same database keeps its own versions.
+// versionTable is the table of applied steps.
 const versionTable = "orderclose_schema"
-
-//go:embed migrations
-var migrations embed.FS
 
 // referenceSteps are the steps that create or change the reference schema's tables of orders,
 // lines and stock. They are skipped where orders are in the shop's own tables: the other
@@ -90,28 +85,64 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		return e
 	}
 	ctx = context.WithValue(ctx, unlimited{}, true)
-	p, err := s.provider(db)
-	if err != nil {
-		return fmt.Errorf("migrate the schema: %w", err)
+	if apply := func() error { return s.applySteps(ctx, db) }; s.dialect.exclusively == nil {
+		err = apply()
+	} else {
+		err = s.dialect.exclusively(ctx, db, apply)
 	}
-	err = s.dialect.exclusively(ctx, db, func() error {
-		if err := s.createVersionTable(ctx, db); err != nil {
+	return s.failed(ctx, err, "migrate the schema")
+}
+
+// applySteps applies the steps that the database lacks, in their order.
+//
+// Before the first step, it refuses a database that has another table with the name of one of ours:
+// the steps, which can be repeated, would take that table for their own.
+func (s *Store) applySteps(ctx context.Context, db *sql.DB) error {
+	steps, err := s.dialect.steps(s.mapped)
+	if err != nil {
+		return err
+	}
+	has, err := s.applied(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.refuseForeignTables(ctx, db, steps); err != nil {
+		return err
+	}
+	for _, step := range steps {
+		if slices.Contains(has, step.version) {
+			continue
+		}
+		if err := step.apply(ctx, db); err != nil {
+			return fmt.Errorf("%s: %w", step.file, err)
+		}
+	}
+	return nil
+}
+
+// apply executes the statements of a step in a transaction. MySQL commits most of them by itself, so that an
+// interrupted step is repeated.
+func (p step) apply(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	for statement := range strings.SplitSeq(p.sql, ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			return err
 		}
-		_, err := p.Up(ctx)
-		return err
-	})
-	return s.failed(ctx, err, "migrate the schema")
+	}
+	return tx.Commit()
 }
 
 // exclusively runs work while no other process runs it: MySQL commits each CREATE TABLE by itself, so
 // the second process would fail on the tables of the first. The server releases the lock if the
-// connection breaks. goose can take such a lock itself, but it reads its table before that, and fails
-// if another process has just created the table and not yet filled it. SQLite has no such lock.
-func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
-	if d.Name == SQLite {
-		return work()
-	}
+// connection breaks.
+func exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -142,78 +173,58 @@ const migrationWait = 5 * time.Minute
 // name is global to the server. It has at most 64 characters.
 const lockName = "LEFT(CONCAT('orderclose_migrate.', DATABASE()), 64)"
 
-// createVersionTable creates goose's table of versions with its first row, or adds a missing first row.
-// goose can create the table too. But MySQL commits CREATE TABLE by itself, and goose never adds the
-// row if it was interrupted, or lacked the privilege, before it wrote the row. SQLite has no such gap.
-//
-// Before it creates the table, it refuses a database that has another table with the name of one of ours:
-// the steps, which can be repeated, would take that table for their own.
-func (s *Store) createVersionTable(ctx context.Context, db *sql.DB) error {
-	d := s.dialect
-	if d.Name == SQLite {
-		return nil
-	}
-	var tables, rows int
-	if err := db.QueryRowContext(ctx, d.hasTable, versionTable).Scan(&tables); err != nil {
-		return err
-	}
-	if tables == 0 {
-		if err := s.refuseForeignTables(ctx, db); err != nil {
-			return err
-		}
-		if _, err := db.ExecContext(ctx, versionTableSQL[d.Name]); err != nil {
-			return err
-		}
-	}
-	if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+versionTable+" WHERE version_id = 0").Scan(&rows); err != nil || rows > 0 {
-		return err
-	}
-	_, err := db.ExecContext(ctx, firstVersion)
-	return err
-}
-
 // createTable matches the name of a table that a step creates.
 var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
 
-// refuseForeignTables returns an error if a table exists that a step would create.
-func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB) error {
-	var steps strings.Builder
-	if err := WriteMigrations(&steps, string(s.dialect.Name), s.mapped); err != nil {
+// refuseForeignTables returns an error if there is a table that a step would create. If there is the table of
+// applied steps, Migrate was interrupted, and the tables are ours.
+func (s *Store) refuseForeignTables(ctx context.Context, db *sql.DB, steps []step) error {
+	exists := func(table string) (n int, err error) {
+		err = db.QueryRowContext(ctx, s.dialect.HasTable, table).Scan(&n)
+		return n, err
+	}
+	if n, err := exists(versionTable); err != nil || n > 0 {
 		return err
 	}
-	for _, table := range createTable.FindAllStringSubmatch(steps.String(), -1) {
-		var exists int
-		if err := db.QueryRowContext(ctx, s.dialect.hasTable, table[1]).Scan(&exists); err != nil {
-			return err
-		}
-		if exists > 0 {
-			return fmt.Errorf("the database has a table %s that orderclose did not create: use another database, or describe your own tables in topics.yaml (key orders)", table[1])
+	for _, step := range steps {
+		for _, table := range createTable.FindAllStringSubmatch(step.sql, -1) {
+			if n, err := exists(table[1]); err != nil {
+				return err
+			} else if n > 0 {
+				return fmt.Errorf("the database has a table %s that orderclose did not create: use another database, or describe your own tables in topics.yaml (key orders)", table[1])
+			}
 		}
 	}
 	return nil
 }
 
-func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
-	d := s.dialect
-	files, err := d.steps()
-	if err != nil {
-		return nil, err
-	}
-	options := []goose.ProviderOption{
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true),
-		goose.WithAllowOutofOrder(true), // applies referenceSteps that were skipped before
-	}
-	if s.mapped {
-		options = append(options, goose.WithExcludeVersions(referenceSteps))
-	}
-	if d.Name == SQLite {
-		return goose.NewProvider(goose.DialectSQLite3, db, files, options...)
-	}
-	return goose.NewProvider(goose.DialectMySQL, db, files, options...)
+// step is a step of the schema. Its SQL ends with the row of versionTable.
+type step struct {
+	version   int64
+	file, sql string
 }
 
-// steps returns the migration files, one for each step, named by version.
-func (d Dialect) steps() (fs.FS, error) { return fs.Sub(migrations, "migrations/"+string(d.Name)) }
+// steps returns the steps of the schema; if mapped, without referenceSteps.
+func (d Dialect) steps(mapped bool) (steps []step, err error) {
+	files, err := fs.Glob(d.Migrations, "migrations/*.sql") // sorted
+	for _, file := range files {
+		name := path.Base(file)
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		if mapped && slices.Contains(referenceSteps, version) {
+			continue
+		}
+		text, err := fs.ReadFile(d.Migrations, file)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step{version, name, fmt.Sprintf("%sINSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n", text, versionTable, version)})
+	}
+	return steps, err
+}
 
 // Migrated reports whether this program can use the schema: it has every step that the program
 // needs, and no step of a newer program that older programs cannot work with. If not, the error is a
@@ -228,12 +239,12 @@ func (s *Store) Migrated(ctx context.Context) error {
 
 // Schema reads the schema's version.
 func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
-	_, wants, err := s.dialect.versions(s.mapped)
+	steps, err := s.dialect.steps(s.mapped)
 	if err != nil {
 		return v, err
 	}
 	has, err := s.applied(ctx)
-	v.Wants = slices.Max(wants)
+	v.Wants = steps[len(steps)-1].version
 	if len(has) > 0 {
 		v.Has = slices.Max(has)
 	}
@@ -247,42 +258,19 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 		return v, s.failed(ctx, err, "read the schema's version")
 	}
 	v.Outdated = slices.Contains(has, firstOwn) && !slices.Contains(has, joined)
-	for _, step := range wants {
-		if step < v.Has && !slices.Contains(has, step) {
-			v.Lacks = append(v.Lacks, step)
+	for _, step := range steps {
+		if step.version < v.Has && !slices.Contains(has, step.version) {
+			v.Lacks = append(v.Lacks, step.version)
 		}
 	}
 	return v, nil
-}
-
-// versions returns the steps of the schema and the names of their files, in the same order; if mapped,
-// without referenceSteps.
-func (d Dialect) versions(mapped bool) (names []string, versions []int64, err error) {
-	steps, err := d.steps()
-	if err != nil {
-		return nil, nil, err
-	}
-	files, err := fs.Glob(steps, "*.sql") // sorted
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("there are no migrations for a database called %q", d.Name)
-	}
-	for _, name := range files {
-		v, err := goose.NumericComponent(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !mapped || !slices.Contains(referenceSteps, v) {
-			names, versions = append(names, name), append(versions, v)
-		}
-	}
-	return names, versions, err
 }
 
 // applied returns the steps that were applied to the database; none: it has no schema.
 func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	db := s.gorm.WithContext(ctx)
 	var has int64
-	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&has).Error; err != nil {
+	if err := db.Raw(s.dialect.HasTable, versionTable).Scan(&has).Error; err != nil {
 		return nil, err
 	}
 	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied").Scan(&versions).Error
@@ -299,54 +287,19 @@ func denied(err error) bool {
 }
 
 // WriteMigrations writes the whole schema as SQL, for shops that run their own migrations. It
-// includes the table of versions that Migrated and a later Migrate read. dialect is "mysql" or
-// "sqlite". If mapped, it omits the reference schema's tables of orders, lines and stock.
-func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
-	d := Dialect{Name: DialectName(dialect)}
-	files, versions, err := d.versions(mapped)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s;\n%s;\n", versionTableSQL[d.Name], firstVersion)
-	for i, name := range files {
-		text, err := fs.ReadFile(migrations, "migrations/"+dialect+"/"+name)
-		if err != nil {
-			return err
+// includes the table of versions that Migrated and a later Migrate read. If mapped, it omits the
+// reference schema's tables of orders, lines and stock.
+func WriteMigrations(w io.Writer, mapped bool) error { return mysqlDialect.writeMigrations(w, mapped) }
+
+// WriteMigrations is the function WriteMigrations for the kind of database that the Store is on.
+func (s *Store) WriteMigrations(w io.Writer) error { return s.dialect.writeMigrations(w, s.mapped) }
+
+func (d Dialect) writeMigrations(w io.Writer, mapped bool) error {
+	steps, err := d.steps(mapped)
+	for _, step := range steps {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "-- %s\n%s\n", step.file, step.sql)
 		}
-		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n",
-			name, withoutAnnotations(string(text)), versionTable, versions[i])
 	}
-	_, err = io.WriteString(w, b.String())
 	return err
-}
-
-// versionTableSQL creates goose's table of versions as goose does.
-var versionTableSQL = map[DialectName]string{
-	MySQL: "CREATE TABLE " + versionTable + ` (
-  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
-  version_id BIGINT NOT NULL,
-  is_applied BOOLEAN NOT NULL,
-  tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP,
-  PRIMARY KEY (id)
-)`,
-	SQLite: "CREATE TABLE " + versionTable + ` (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  version_id INTEGER NOT NULL,
-  is_applied INTEGER NOT NULL,
-  tstamp TIMESTAMP DEFAULT (datetime('now'))
-)`,
-}
-
-// firstVersion writes the row that goose writes before any step.
-const firstVersion = "INSERT INTO " + versionTable + " (version_id, is_applied) VALUES (0, 1)"
-
-func withoutAnnotations(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "-- +goose") {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSpace(b.String())
 }

@@ -90,7 +90,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
 		if !open {
-			if open, err = anyRow(db, from+s.q.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
+			if open, err = anyRow(db, from+s.q.d.hint(s.q.m.DueIndex)+" WHERE "+mapping.Quote(s.q.m.Status.Column)+" = ? LIMIT 1", s.q.m.Status.From.Arg()); err != nil {
 				return nil, err
 			}
 		}
@@ -100,7 +100,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 			}
 		}
 	}
-	if open && !included && s.q.excluded() != "" {
+	if open && !included && s.q.excluded.sql != "" {
 		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, also their upper and lower case")
 	}
 	if !open {
@@ -140,30 +140,18 @@ func (s *Store) orderTables(ctx context.Context) (names []string, err error) {
 // status.
 func (s *Store) unlisted(ctx context.Context, t *table) (values []mapping.Value, err error) {
 	column := mapping.Quote(s.q.m.Status.Column)
+	st := s.q.m.Status
 	var listed []any
-	for _, v := range s.listed() {
+	for _, v := range slices.Concat([]mapping.Value{st.From, st.To}, st.Paid, st.Closed) {
 		listed = append(listed, v.Arg())
 	}
-	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
-	err = eachRow(s.gorm.WithContext(ctx), query, []any{listed}, func(rows *sql.Rows) error {
-		v := mapping.Value{Number: s.q.m.Status.From.Number}
-		err := rows.Scan(&v.Text)
-		values = append(values, v)
-		return err
-	})
-	return values, err
-}
-
-// listed returns the statuses that the mapping names; in the reference schema, all.
-func (s *Store) listed() []mapping.Value {
-	st := s.q.m.Status
-	all := slices.Concat([]mapping.Value{st.From, st.To}, st.Paid, st.Closed)
-	if !s.mapped {
-		for n := range statusNames {
-			all = append(all, mapping.IntValue(int64(n)))
-		}
+	var texts []string
+	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
+	err = s.gorm.WithContext(ctx).Raw(query, listed).Scan(&texts).Error
+	for _, text := range texts {
+		values = append(values, mapping.Value{Text: text, Number: st.From.Number})
 	}
-	return all
+	return values, err
 }
 
 // unlistedState returns the state of a status that the mapping does not name: other if the mapping

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -77,24 +76,15 @@ func (s *Store) scannedTable(ctx context.Context, query string) (scanned string,
 		return "", err
 	}
 	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	if err != nil {
-		return "", err
-	}
-	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	value := func(column string) string { return values[slices.Index(columns, column)].String }
 	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
+		var step struct{ SelectType, Table, Type, PossibleKeys string }
+		if err := s.gorm.ScanRows(rows, &step); err != nil {
 			return "", err
 		}
-		// A table in <> is the result of another row of the plan. A statement without a possible
+		// A table in <> is the result of another step of the plan. A statement without a possible
 		// index reads all rows or all entries of an index.
-		if kind := value("type"); (kind == "ALL" || kind == "index") && value("possible_keys") == "" &&
-			value("select_type") != "INSERT" && !strings.HasPrefix(value("table"), "<") {
-			scanned = value("table")
+		if (step.Type == "ALL" || step.Type == "index") && step.PossibleKeys == "" && step.SelectType != "INSERT" && !strings.HasPrefix(step.Table, "<") {
+			scanned = step.Table
 		}
 	}
 	return scanned, rows.Err()

@@ -38,7 +38,7 @@ func (s *Store) Dispatch(ctx context.Context, box wire.Outbox, after int64, limi
 	}
 	d := &dispatch{s: s, box: box, table: table, after: after, limit: limit, publish: publish}
 	run := d.withLocks
-	if s.dispatched != nil {
+	if s.dialect.Dispatch != nil {
 		run = d.withoutLocks
 	}
 	err = run(ctx)
@@ -75,37 +75,25 @@ func (d *dispatch) withLocks(ctx context.Context) error {
 	}, readCommitted)
 }
 
-// withoutLocks is for a database with one writer, where a transaction that waits for Kafka would
-// block all others. This process remembers which rows its dispatchers have, and only reading
-// and deleting use the database. A second process with the same database does not know these
-// rows, and may publish them again.
-func (d *dispatch) withoutLocks(ctx context.Context) error {
-	var rows []wire.OutboxRow
-	err := d.s.dispatched.with(ctx, func(ids map[int64]bool) error {
-		all, err := d.read(d.s.gorm.WithContext(ctx), d.limit+len(ids), "")
-		for _, r := range all {
-			if len(rows) < d.limit && !ids[r.ID] {
-				ids[r.ID] = true
-				rows = append(rows, r)
-			}
-		}
-		return err
+// Dispatching is one call of Dispatch, on a database without row locks.
+type Dispatching struct {
+	Limit   int // how many rows Publish gets at most
+	Read    func(limit int) ([]wire.OutboxRow, error)
+	Publish func(rows []wire.OutboxRow) (done []int64)
+	Delete  func(ids []int64) error
+}
+
+// withoutLocks leaves to the dialect which rows other dispatchers have.
+func (d *dispatch) withoutLocks(ctx context.Context) (err error) {
+	d.rows, err = d.s.dialect.Dispatch(ctx, Dispatching{
+		Limit:   d.limit,
+		Read:    func(limit int) ([]wire.OutboxRow, error) { return d.read(d.s.gorm.WithContext(ctx), limit, "") },
+		Publish: func(rows []wire.OutboxRow) []int64 { return d.publish(ctx, rows) },
+		Delete: func(ids []int64) error {
+			return d.s.transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, ids) })
+		},
 	})
-	if d.rows = len(rows); err != nil || len(rows) == 0 {
-		return err
-	}
-	// Forgotten only after the delete: nobody reads the rows in between.
-	defer d.s.dispatched.with(context.WithoutCancel(ctx), func(ids map[int64]bool) error {
-		for _, r := range rows {
-			delete(ids, r.ID)
-		}
-		return nil
-	})
-	done := d.publish(ctx, rows)
-	if len(done) == 0 {
-		return nil
-	}
-	return d.s.transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, done) })
+	return err
 }
 
 func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, error) {
@@ -121,7 +109,7 @@ func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, 
 		return err
 	})
 	if err != nil {
-		return nil, err // withoutLocks must not keep rows that are not published
+		return nil, err // no dispatcher must keep rows that are not published
 	}
 	return all, nil
 }
@@ -133,32 +121,35 @@ func (d *dispatch) delete(tx *gorm.DB, ids []int64) error {
 	}
 	list, err := json.Marshal(ids)
 	if err == nil {
-		_, err = execLong(tx, d.s.dialect.deleteByID(d.table), []any{string(list)})
+		_, err = execLong(tx, d.s.dialect.DeleteByID(d.table), []any{string(list)})
 	}
 	return err
 }
 
-// mysqlDeleteByID deletes each row by its key. For an IN list or a range a server may scan the table,
+// deleteByID deletes each row by its key. For an IN list or a range a server may scan the table,
 // even with a hint, and the scan waits for rows that other transactions locked. The ids are in one
 // text, because a server spends longer on parsing a list of a thousand than on deleting the rows.
-func mysqlDeleteByID(table string) string {
+func deleteByID(table string) string {
 	return "DELETE t FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$')) AS v" +
 		" STRAIGHT_JOIN " + table + " AS t FORCE INDEX (PRIMARY) ON t.id = v.id"
-}
-
-func sqliteDeleteByID(table string) string {
-	return "DELETE FROM " + table + " WHERE id IN (SELECT value FROM json_each(?))"
 }
 
 // Backlog returns how many rows wait in an outbox, counted up to wire.OutboxCount, and the age of
 // the row with the smallest id, by the database's clock. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error) {
+	var b wire.OutboxBacklog
 	table, err := tableOf(box)
 	if err != nil {
-		return wire.OutboxBacklog{}, err
+		return b, err
 	}
-	b, err := s.backlog(ctx, table)
+	query := "SELECT created_at, ?, (SELECT COUNT(*) FROM (SELECT 1 FROM " + table + " LIMIT ?) AS counted) FROM " + table + " ORDER BY id LIMIT 1"
+	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
+		var created, now time.Time
+		err := rows.Scan(timeInto(&created), timeInto(&now), &b.Rows)
+		b.Oldest = max(now.Sub(created), 0)
+		return err
+	})
 	return b, s.failed(ctx, err, "read %s", table)
 }
 
@@ -167,14 +158,13 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
 func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	table := outboxTables[wire.ScheduleOutbox]
-	var page []wire.OutboxRow
-	err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit}, func(rows *sql.Rows) error {
-		var r wire.OutboxRow
-		err := rows.Scan(&r.ID, &r.OrderID)
-		page = append(page, r)
-		return err
-	})
+	return s.pending(ctx, "outbox_schedules", afterID, limit)
+}
+
+// pending returns a page of an outbox, as PendingSchedules does.
+func (s *Store) pending(ctx context.Context, table string, afterID int64, limit int) ([]wire.OutboxRow, error) {
+	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit},
+		func(r *wire.OutboxRow) []any { return []any{&r.ID, &r.OrderID} })
 	return page, s.failed(ctx, err, "read %s", table)
 }
 
@@ -184,36 +174,4 @@ func tableOf(box wire.Outbox) (string, error) {
 		return "", fmt.Errorf("there is no outbox %q", box)
 	}
 	return table, nil
-}
-
-func (s *Store) backlog(ctx context.Context, table string) (b wire.OutboxBacklog, err error) {
-	query := "SELECT created_at, ?, (SELECT COUNT(*) FROM (SELECT 1 FROM " + table + " LIMIT ?) AS counted) FROM " + table + " ORDER BY id LIMIT 1"
-	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
-		var created, now time.Time
-		err := rows.Scan(timeInto(&created), timeInto(&now), &b.Rows)
-		b.Oldest = max(now.Sub(created), 0)
-		return err
-	})
-	return b, err
-}
-
-// dispatchedRows holds the ids of the rows that dispatchers of this process have.
-type dispatchedRows struct {
-	mutex chan struct{} // guards ids; a channel, so that waiting for it ends with the caller's context
-	ids   map[int64]bool
-}
-
-func newDispatchedRows() *dispatchedRows {
-	return &dispatchedRows{mutex: make(chan struct{}, 1), ids: map[int64]bool{}}
-}
-
-// with gives one caller at a time access to the ids.
-func (r *dispatchedRows) with(ctx context.Context, do func(ids map[int64]bool) error) error {
-	select {
-	case r.mutex <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-r.mutex }()
-	return do(r.ids)
 }

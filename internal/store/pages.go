@@ -59,39 +59,29 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 		return nil, err
 	}
 	query, args := s.q.pages(in, cutoff, after, limit)
-	return s.q.readPage(s.gorm.WithContext(ctx), query, args)
-}
-
-// readPage reads the orders of table.page, table.every or table.excluded.
-func (q *statements) readPage(tx *gorm.DB, query string, args []any) (orders []orderclose.Order, err error) {
-	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
-		var o orderclose.Order
-		var created, due any
-		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due); err != nil {
-			return err
-		}
-		var err error
-		if o.Due, _, err = q.due.Decode(due); err != nil {
-			return unavailable(tx.Statement.Context, err) // the mapping is wrong, not an order
-		}
-		o.CreatedAt = q.createdAt(created)
-		orders = append(orders, o)
-		return nil
-	})
+	var orders []orderclose.Order
+	err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, _ time.Time) { orders = append(orders, o) })
 	return orders, err
 }
 
-// createdAt returns when an order was created, or the zero time for a value that is not a time.
-// Such a value must not end a page: nothing depends on the creation time.
-func (q *statements) createdAt(src any) time.Time {
-	if q.m.Created == nil {
-		return time.Time{}
-	}
-	t, _, err := q.created.Decode(src)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
+// readPage calls each for the orders of table.page, table.every or table.excluded, with the time of the
+// close if table.every reads it. A creation time or a time of the close that is not a time must not end a
+// page, and is the zero time.
+func (q *statements) readPage(tx *gorm.DB, query string, args []any, each func(o orderclose.Order, closedAt time.Time)) error {
+	return eachRow(tx, query, args, func(rows *sql.Rows) (err error) {
+		var o orderclose.Order
+		var created, due, closed any
+		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due, &closed); err != nil {
+			return err
+		}
+		if o.Due, _, err = q.due.Decode(due); err != nil {
+			return unavailable(tx.Statement.Context, err) // the mapping is wrong, not an order
+		}
+		o.CreatedAt, _, _ = q.created.Decode(created)
+		closedAt, _, _ := q.closedAt.Decode(closed)
+		each(o, closedAt)
+		return nil
+	})
 }
 
 // pages returns one statement for a page of all tables. It merges the tables by due time and

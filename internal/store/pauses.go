@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -82,12 +81,9 @@ func (c *closing) readPauses() error {
 	return nil
 }
 
-func (s *Store) pauses(tx *gorm.DB, condition string, args ...any) (pauses []wire.Pause, err error) {
-	err = eachRow(tx, "SELECT path, category, until_at, reason, created_at FROM pauses WHERE "+condition+" ORDER BY path, category", args, func(rows *sql.Rows) error {
-		var p wire.Pause
-		err := rows.Scan(&p.Path, &p.Category, timeInto(&p.Until), &p.Reason, timeInto(&p.CreatedAt))
-		pauses = append(pauses, p)
-		return err
-	})
-	return pauses, err
+func (s *Store) pauses(tx *gorm.DB, condition string, args ...any) ([]wire.Pause, error) {
+	return readAll(tx, "SELECT path, category, until_at, reason, created_at FROM pauses WHERE "+condition+" ORDER BY path, category", args,
+		func(p *wire.Pause) []any {
+			return []any{&p.Path, &p.Category, timeInto(&p.Until), &p.Reason, timeInto(&p.CreatedAt)}
+		})
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -71,41 +70,9 @@ func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) (
 	return out, nil
 }
 
-// payOrder is the compare-and-set of one payment. It returns the outcome after it.
+// payOrder locks the order's row, and marks the order paid if it is open. It returns the outcome after
+// that.
 func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
-	if s.mapped {
-		return s.payMapped(tx, r, where)
-	}
-	o := orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.NotFound, Due: r.Due}
-	var err error
-	if o.At, err = s.now(tx); err != nil || orderclose.ValidateID(r.OrderID) != nil {
-		return o, err // for an invalid id the database might match another order
-	}
-	// The payment's id arrives later with the provider's callback, if at all. The plus keeps
-	// SQLite from using the index on status; other databases ignore it.
-	res := tx.Exec("UPDATE orders SET status = ?, version = version + 1, paid_at = ? WHERE id = ? AND +status = ?", Paid, s.dialect.now(), r.OrderID, Unpaid)
-	if res.Error != nil || res.RowsAffected == 1 {
-		o.Verdict = orderclose.AlreadyPaid
-		return o, res.Error
-	}
-	var st Status
-	switch err := tx.Raw("SELECT status FROM orders WHERE id = ?", r.OrderID).Row().Scan(&st); {
-	case errors.Is(err, sql.ErrNoRows):
-	case err != nil:
-		return o, err
-	case st == Unpaid: // the order was created after the UPDATE, which did not find it
-		return o, fmt.Errorf("%w: the order has just become unpaid", orderclose.ErrContended)
-	case st == Closed, st == Cancelled:
-		o.Verdict = orderclose.AlreadyClosed
-	default:
-		o.Verdict = orderclose.AlreadyPaid
-	}
-	return o, nil
-}
-
-// payMapped locks the order's row in the shop's own table, and marks the order paid if it is
-// open.
-func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
 	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
 	c := s.newClosing(tx, attempts, where)
 	if err := c.lockOrders(ids); err != nil {
@@ -124,5 +91,5 @@ func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest, where candidat
 		return orderclose.Outcome{}, errNoPaidStatus
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-	return o, expectRows(tx.Exec(t.pay, s.q.payArgs(paid, s.q.args(ids))...), 1)
+	return o, expectRows(tx.Exec(t.pay, s.q.payArgs(paid, s.q.args(ids), c.now)...), 1)
 }

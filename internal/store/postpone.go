@@ -156,5 +156,5 @@ func (q *statements) postpone(orders string) string {
 	due := mapping.Quote(q.m.Due.Column)
 	set := due + " = ?" + q.nextVersion()
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s = ? AND %s%s = ? AND %[5]s%[7]s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
-		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), due)
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), due)
 }

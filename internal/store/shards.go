@@ -5,7 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -27,9 +27,13 @@ type months struct {
 	loc     *time.Location
 	pattern mapping.Pattern
 
-	mu    sync.Mutex
-	asked time.Time
-	known map[mapping.Month]*table // the months with a table at the time asked
+	list atomic.Pointer[monthList]
+}
+
+// monthList has the months with a table at the time asked.
+type monthList struct {
+	asked time.Time // zero: the list is outdated
+	known map[mapping.Month]*table
 }
 
 func newMonths(q *statements) (*months, error) {
@@ -38,7 +42,9 @@ func newMonths(q *statements) (*months, error) {
 		return nil, err
 	}
 	pattern, err := mapping.ParsePattern(q.m.Orders)
-	return &months{q: q, loc: loc, pattern: pattern, known: map[mapping.Month]*table{}}, err
+	m := &months{q: q, loc: loc, pattern: pattern}
+	m.list.Store(&monthList{})
+	return m, err
 }
 
 // of returns the month whose table should have the order of a request. It returns false if the
@@ -57,13 +63,14 @@ func (m *months) of(r orderclose.CloseRequest) (mapping.Month, bool) {
 func (s *Store) monthTables(ctx context.Context, wanted ...mapping.Month) ([]*table, error) {
 	m := s.q.months
 	now := time.Now()
-	known, fresh := m.cached(now)
-	if !fresh || slices.ContainsFunc(wanted, func(w mapping.Month) bool { return known[w] == nil }) {
+	list := m.list.Load()
+	known := list.known
+	if now.Sub(list.asked) >= monthsEvery || slices.ContainsFunc(wanted, func(w mapping.Month) bool { return known[w] == nil }) {
 		var err error
 		if known, err = s.listMonths(ctx); err != nil {
 			return nil, s.failed(ctx, err, "list the tables %s", s.q.m.Orders)
 		}
-		m.set(known, now)
+		m.list.Store(&monthList{now, known})
 	}
 	if s.dialect.Clock != nil {
 		now = s.dialect.Clock()
@@ -84,7 +91,7 @@ func (s *Store) listMonths(ctx context.Context) (map[mapping.Month]*table, error
 	m := s.q.months
 	database, like := m.pattern.Like()
 	var names []string
-	if err := s.gorm.WithContext(ctx).Raw(s.dialect.tables, database, like).Scan(&names).Error; err != nil {
+	if err := s.gorm.WithContext(ctx).Raw(s.dialect.Tables, database, like).Scan(&names).Error; err != nil {
 		return nil, err
 	}
 	known := make(map[mapping.Month]*table, len(names))
@@ -96,25 +103,8 @@ func (s *Store) listMonths(ctx context.Context) (map[mapping.Month]*table, error
 	return known, nil
 }
 
-// cached returns the known tables, and whether the list is younger than monthsEvery.
-func (m *months) cached(now time.Time) (known map[mapping.Month]*table, fresh bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.known, !m.asked.IsZero() && now.Sub(m.asked) < monthsEvery
-}
-
-func (m *months) set(known map[mapping.Month]*table, asked time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.known, m.asked = known, asked
-}
-
 // forget makes the next call of monthTables list the tables again.
-func (m *months) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asked = time.Time{}
-}
+func (m *months) forget() { m.list.Store(&monthList{known: m.list.Load().known}) }
 
 // candidates holds the tables to search for each order, the most likely first.
 type candidates struct {

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +15,14 @@ import (
 // statements holds the SQL on the mapped tables, written once. In a mapping with shards,
 // each month has its own statements on orders and lines.
 type statements struct {
-	m                      *mapping.Mapping
-	d                      Dialect
-	due, created, closedAt mapping.Codec // created and closedAt are set only if mapped
-	months                 *months       // nil: the mapping has no shards
-	single                 *table        // nil: the mapping has shards
+	m      *mapping.Mapping
+	d      Dialect
+	months *months // nil: the mapping has no shards
+	single *table  // nil: the mapping has shards
+
+	due, created, paidAt, closedAt mapping.Codec
+
+	where, excluded condition // of orders that Mapping.Where includes; of those that the mapping excludes
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -32,7 +36,7 @@ type table struct {
 	lockFree string // the same, without the rows that other transactions lock
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
-	pay      string // paid, [constants], ids, open; empty: the mapping names no paid status
+	pay      string // paid, [constants], [paid at], ids, open; empty: the mapping names no paid status
 	mark     string // to, [constants], [closed at], ids, from, now
 	lines    string // ids
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
@@ -40,7 +44,7 @@ type table struct {
 	// transaction returns, must not be returned by the close too.
 	lockLines string
 	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders
-	every     string // status, cutoff, at, at, id, limit; all orders with the status
+	every     string // status, cutoff, at, at, id, limit; all orders with the status, and when they were closed
 	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
 	// from, cutoff, at, at, id, [where], [not before], limit.
 	excluded string
@@ -53,17 +57,16 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
-	var errs [3]error
+	var errs [4]error
 	q.due, errs[0] = q.m.Due.Codec()
-	if q.m.Created != nil {
-		q.created, errs[1] = q.m.Created.Codec()
-	}
-	if q.m.ClosedAt != nil {
-		q.closedAt, errs[2] = q.m.ClosedAt.Codec()
-	}
+	q.created, errs[1] = q.m.Created.Codec()
+	q.paidAt, errs[2] = q.m.PaidAt.Codec()
+	q.closedAt, errs[3] = q.m.ClosedAt.Codec()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	q.where = whereOf(q.m)
+	q.excluded = q.excludedOf()
 	if q.m.Shards == nil {
 		q.single = q.table(0)
 		return q, nil
@@ -77,7 +80,7 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 // create it.
 func referenceMapping(d Dialect) *mapping.Mapping {
 	m := mapping.Reference()
-	if d.Name == SQLite {
+	if d.UnixMillis {
 		for _, t := range m.TimeColumns() {
 			t.Type, t.Zone, t.Precision = mapping.UnixMillis, "", ""
 		}
@@ -100,25 +103,17 @@ func (q *statements) table(month mapping.Month) *table {
 	id := mapping.Quote(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
-	t.page, t.every = q.page(t.name, q.where()), q.page(t.name, "")
-	if excluded := q.excluded(); excluded != "" {
-		t.excluded = q.page(t.name, excluded)
+	t.page, t.every = q.page(t.name, q.where.sql, ""), q.page(t.name, "", q.m.ClosedAt.Name())
+	if q.excluded.sql != "" {
+		t.excluded = q.page(t.name, q.excluded.sql, "")
 	}
 	if t.items != "" {
 		i := q.m.Items
 		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s%s WHERE %[1]s IN ?",
-			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.hint(i.Index))
+			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.d.hint(i.Index))
 		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
-}
-
-// hint returns the SQL that forces an index; empty: none is mapped.
-func (q *statements) hint(index string) string {
-	if index == "" {
-		return ""
-	}
-	return q.d.hint(index)
 }
 
 // monthly returns the name of the month's table if name is a pattern, else name.
@@ -152,8 +147,8 @@ func (q *statements) readOrders(orders string) string {
 		version = "COALESCE(" + mapping.Quote(q.m.Version) + ", 0)"
 	}
 	open := strconv.Itoa(int(stateOpen))
-	if where := q.where(); where != "" {
-		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", where, stateOpen, stateExcluded)
+	if q.where.sql != "" {
+		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", q.where.sql, stateOpen, stateExcluded)
 	}
 	read := fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
 	further := ""
@@ -179,56 +174,45 @@ func (q *statements) readArgs(ids []any) []any {
 	for i, v := range listed {
 		values[i] = v.Arg()
 	}
-	args := append([]any{q.m.Status.From.Arg()}, q.whereArgs()...)
+	args := append([]any{q.m.Status.From.Arg()}, q.where.args...)
 	return append(args, values, q.d.now(), ids)
 }
 
-// where writes the condition of Mapping.Where; empty: there is none.
-func (q *statements) where() string {
-	conditions := make([]string, len(q.m.Where))
-	for i, c := range q.m.Where {
-		conditions[i] = mapping.Quote(c.Column) + " = ?"
-		if c.Value == (mapping.Value{}) {
-			conditions[i] = mapping.Quote(c.Column) + " IS NULL"
-		}
-	}
-	return strings.Join(conditions, " AND ")
+// condition is a part of a WHERE, with its arguments; empty: there is none.
+type condition struct {
+	sql  string
+	args []any
 }
 
-// whereArgs returns the arguments of where.
-func (q *statements) whereArgs() (args []any) {
-	for _, c := range q.m.Where {
-		if c.Value != (mapping.Value{}) {
-			args = append(args, c.Value.Arg())
+// whereOf writes the condition of Mapping.Where.
+func whereOf(m *mapping.Mapping) (c condition) {
+	var all []string
+	for _, w := range m.Where {
+		if w.Value == (mapping.Value{}) {
+			all = append(all, mapping.Quote(w.Column)+" IS NULL")
+			continue
 		}
+		all, c.args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.args, w.Value.Arg())
 	}
-	return args
+	c.sql = strings.Join(all, " AND ")
+	return c
 }
 
-// excluded writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes; empty:
-// they exclude none. COALESCE is for a column that is NULL: its comparison is neither true nor
-// false.
-func (q *statements) excluded() string {
-	var conditions []string
-	if where := q.where(); where != "" {
-		conditions = append(conditions, "COALESCE("+where+", 0) = 0")
+// excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. COALESCE is for
+// a column that is NULL: its comparison is neither true nor false.
+func (q *statements) excludedOf() condition {
+	var all []string
+	args := slices.Clone(q.where.args)
+	if q.where.sql != "" {
+		all = append(all, "COALESCE("+q.where.sql+", 0) = 0")
 	}
 	if !q.m.NotBefore.IsZero() {
-		conditions = append(conditions, mapping.Quote(q.m.Due.Column)+" < ?")
+		all, args = append(all, mapping.Quote(q.m.Due.Column)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
 	}
-	if len(conditions) == 0 {
-		return ""
+	if len(all) == 0 {
+		return condition{}
 	}
-	return "(" + strings.Join(conditions, " OR ") + ")"
-}
-
-// excludedArgs returns the arguments of excluded.
-func (q *statements) excludedArgs() []any {
-	args := q.whereArgs()
-	if !q.m.NotBefore.IsZero() {
-		args = append(args, q.due.Arg(q.m.NotBefore))
-	}
-	return args
+	return condition{"(" + strings.Join(all, " OR ") + ")", args}
 }
 
 // pay writes the compare-and-set of a payment.
@@ -236,10 +220,8 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	status := mapping.Quote(q.m.Status.Column)
-	set := status + " = ?" + assignments(q.m.SetPaid) + q.nextVersion()
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
-		mapping.Quote(q.m.ID.Column), q.d.unindexed, status)
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt),
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
 }
 
 // orElse returns the quoted column, or otherwise if there is no column.
@@ -252,12 +234,8 @@ func orElse(column, otherwise string) string {
 
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
-	set := mapping.Quote(q.m.Status.Column) + " = ?" + assignments(q.m.Set)
-	if q.m.ClosedAt != nil {
-		set += ", " + mapping.Quote(q.m.ClosedAt.Column) + " = ?"
-	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set+q.nextVersion(),
-		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, q.m.ClosedAt),
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
 // nextVersion writes the assignment of the version behind the others; empty: none is mapped.
@@ -269,49 +247,53 @@ func (q *statements) nextVersion() string {
 	return ", " + v + " = COALESCE(" + v + ", 0) + 1"
 }
 
-// assignments writes the assignments behind the first one of an UPDATE.
-func assignments(all []mapping.ColumnValue) (set string) {
-	for _, a := range all {
+// assignments writes the assignments of an UPDATE that changes the status: the status, constants, the
+// time of the change, which may be nil, and the next version.
+func (q *statements) assignments(constants []mapping.ColumnValue, at *mapping.TimeColumn) string {
+	set := mapping.Quote(q.m.Status.Column) + " = ?"
+	for _, a := range constants {
 		set += ", " + mapping.Quote(a.Column) + " = ?"
 	}
-	return set
+	if at != nil {
+		set += ", " + mapping.Quote(at.Column) + " = ?"
+	}
+	return set + q.nextVersion()
 }
 
 // payArgs returns the arguments of table.pay.
-func (q *statements) payArgs(paid mapping.Value, ids []any) []any {
-	return append(values(paid, q.m.SetPaid), ids, q.m.Status.From.Arg())
-}
-
-// values returns a status and the values of the assignments as arguments.
-func values(status mapping.Value, all []mapping.ColumnValue) []any {
-	args := []any{status.Arg()}
-	for _, a := range all {
-		args = append(args, a.Value.Arg())
-	}
-	return args
+func (q *statements) payArgs(paid mapping.Value, ids []any, now time.Time) []any {
+	return append(values(paid, q.m.SetPaid, q.m.PaidAt, q.paidAt.Arg(now)), ids, q.m.Status.From.Arg())
 }
 
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
-	args := values(q.m.Status.To, q.m.Set)
-	if q.m.ClosedAt != nil {
-		args = append(args, q.closedAt.Arg(now))
+	return append(values(q.m.Status.To, q.m.Set, q.m.ClosedAt, q.closedAt.Arg(now)), ids, q.m.Status.From.Arg(), q.due.Arg(now))
+}
+
+// values returns the arguments of assignments.
+func values(status mapping.Value, constants []mapping.ColumnValue, at *mapping.TimeColumn, now any) []any {
+	args := []any{status.Arg()}
+	for _, a := range constants {
+		args = append(args, a.Value.Arg())
 	}
-	return append(args, ids, q.m.Status.From.Arg(), q.due.Arg(now))
+	if at != nil {
+		args = append(args, now)
+	}
+	return args
 }
 
 // page writes the SELECT of a page. Its condition lets the database enter the index at the
 // right position, so each row read is a row found: with a comparison of tuples it reads the
 // whole range. A row without an id cannot be named, so it is skipped. Rows that do not meet the
-// further condition, if it is not empty, are read and skipped.
-func (q *statements) page(orders, condition string) string {
+// further condition, if it is not empty, are read and skipped. closedAt is a column; empty: NULL is read.
+func (q *statements) page(orders, condition, closedAt string) string {
 	if condition != "" {
 		condition = " AND " + condition
 	}
-	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
-		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
-		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.hint(q.m.DueIndex),
-		mapping.Quote(q.m.Status.Column), condition)
+	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_closed FROM %[5]s%[6]s"+
+		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
+		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.d.hint(q.m.DueIndex),
+		mapping.Quote(q.m.Status.Column), condition, orElse(closedAt, "NULL"))
 }
 
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
@@ -320,7 +302,7 @@ func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit in
 	if after.Due.Before(q.m.NotBefore) {
 		after = orderclose.Order{Due: q.m.NotBefore}
 	}
-	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.whereArgs())
+	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.where.args)
 }
 
 // rangeArgs returns the arguments of page: orders with a status that are due at to or before, after

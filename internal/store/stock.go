@@ -134,35 +134,29 @@ func (s *Store) withoutOthers(tx *gorm.DB, t *table, asked map[string]bool, line
 	}
 	in := []*table{t}
 	if s.q.months != nil && !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
-		known, _ := s.q.months.cached(time.Now())
-		in = slices.Collect(maps.Values(known))
+		in = slices.Collect(maps.Values(s.q.months.list.Load().known))
 	}
-	others := map[string]bool{}
 	for _, t := range in {
-		if err := s.existing(tx, t, strays, func(id string) { others[id] = true }); err != nil {
+		others, err := s.existing(tx, t, strays)
+		if err != nil {
 			return nil, err
 		}
+		lines = slices.DeleteFunc(lines, func(l line) bool { return !asked[l.order] && slices.Contains(others, l.order) })
 	}
-	return slices.DeleteFunc(lines, func(l line) bool { return others[l.order] && !asked[l.order] }), nil
+	return lines, nil
 }
 
-// existing searches orders in a table by their ids. For each row that it finds, it calls found with the
-// id as the row spells it. It locks nothing.
-func (s *Store) existing(tx *gorm.DB, t *table, ids []string, found func(id string)) error {
+// existing searches orders in a table by their ids, and returns those that it finds as their rows spell them.
+// It locks nothing.
+func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err error) {
 	for part := range slices.Chunk(ids, maxIn) {
-		err := eachRow(tx, t.exists, []any{s.q.args(part)}, func(rows *sql.Rows) error {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
-			found(id)
-			return nil
-		})
-		if err != nil {
-			return err
+		var found []string
+		if err := tx.Raw(t.exists, s.q.args(part)).Scan(&found).Error; err != nil {
+			return nil, err
 		}
+		all = append(all, found...)
 	}
-	return nil
+	return all, nil
 }
 
 // readLines returns the lines of the orders, each SKU of an order once, sorted by order and
@@ -215,7 +209,7 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release,
 		for _, sku := range part {
 			args = append(args, s.q.skuArg(sku), sums[sku])
 		}
-		err := execRows(tx, len(part), s.dialect.releaseStock(s.q.m.Stock, len(part)), args)
+		err := execRows(tx, len(part), s.dialect.ReleaseStock(s.q.m.Stock, len(part)), args)
 		if _, fewer := errors.AsType[*rowsError](err); fewer && spelt == nil {
 			if spelt, lookErr := s.spellings(tx, skus); lookErr != nil {
 				return fmt.Errorf("read how the stock spells SKUs: %w", lookErr)
@@ -255,16 +249,15 @@ func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error)
 		for _, sku := range part {
 			args = append(args, sku, s.q.skuArg(sku))
 		}
-		err := eachRow(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args, func(rows *sql.Rows) error {
-			var written, is string
-			err := rows.Scan(&written, &is)
-			if written != is {
-				spelt[written] = is
-			}
-			return err
-		})
+		found, err := readAll(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args,
+			func(s *struct{ written, is string }) []any { return []any{&s.written, &s.is} })
 		if err != nil {
 			return nil, err
+		}
+		for _, s := range found {
+			if s.written != s.is {
+				spelt[s.written] = s.is
+			}
 		}
 	}
 	return spelt, nil

@@ -34,41 +34,27 @@ type StockReport struct {
 // MaxStockFindings bounds the findings in a StockReport; Found counts all.
 const MaxStockFindings = 1000
 
-const (
-	// stockPage is how many orders one query reads.
-	stockPage = 500
-	// skuPage is how many SKUs are summed in memory at a time, some ten megabytes. For a
-	// shop with more SKUs, the orders are read once for each page of SKUs.
-	skuPage = 100_000
-)
-
-var snapshot = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+// stockPage is how many orders one query reads.
+const stockPage = 500
 
 // CheckStock compares the tables of the reference schema with one another, as of one moment:
 // the reserved quantity of each SKU is what unpaid and paid orders hold; each closed order has
 // its receipt, and its stock was released, as for each cancelled order; the stock of each
 // shipped order was removed; no stock was released twice or without an order. It reads page by
-// page in one transaction, locks nothing, and changes nothing. progress, if not nil, is called
+// page in one transaction, locks nothing, and changes nothing. It keeps each SKU that unpaid and paid
+// orders hold in memory, some hundred bytes each. progress, if not nil, is called
 // with the number of orders that were read. The error wraps orderclose.ErrUnavailable if the
 // database failed, and ErrOwnTables where orders are mapped.
 func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (StockReport, error) {
 	if s.mapped {
 		return StockReport{}, fmt.Errorf("check the stock: %w", ErrOwnTables)
 	}
-	c := &stockCheck{dialect: s.dialect, progress: progress, report: StockReport{Findings: []StockFinding{}}}
+	c := &stockCheck{dialect: s.dialect, progress: progress, held: map[string]*holding{}, report: StockReport{Findings: []StockFinding{}}}
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		c.tx = tx
 		return c.run()
-	}, s.dialect.snapshot())
+	}, s.dialect.snapshot)
 	return c.report, s.failed(ctx, err, "check the stock")
-}
-
-// snapshot returns the options of a transaction that reads everything as of its beginning.
-func (d Dialect) snapshot() *sql.TxOptions {
-	if d.Name == SQLite { // every transaction is a snapshot
-		return nil
-	}
-	return snapshot
 }
 
 // stockCheck is one run of CheckStock.
@@ -76,6 +62,7 @@ type stockCheck struct {
 	tx       *gorm.DB
 	dialect  Dialect
 	progress func(orders int)
+	held     map[string]*holding // what unpaid and paid orders hold, by SKU
 	report   StockReport
 }
 
@@ -84,80 +71,48 @@ func (c *stockCheck) find(found ...StockFinding) {
 	c.report.Findings = append(c.report.Findings, found[:min(len(found), MaxStockFindings-len(c.report.Findings))]...)
 }
 
-// run reads the SKUs, as many as fit in memory at a time, and for each page of SKUs all orders.
+// run reads all orders and sums what they hold, and then compares the sums with the stock.
 func (c *stockCheck) run() error {
-	after := ""
-	for first := true; ; first = false {
-		skus, err := c.skus(after)
+	for p := (orderRange{}); !p.last; {
+		var err error
+		if p, err = c.page(p.to); err == nil {
+			err = c.judgePage(p)
+		}
 		if err != nil {
-			return fmt.Errorf("stock: %w", err)
+			return fmt.Errorf("orders after %q: %w", p.from, err)
 		}
-		if err := c.orders(skus, first); err != nil {
-			return err
-		}
-		c.report.SKUs += len(skus.rows)
-		for _, sku := range skus.sorted {
-			c.find(judgeSKU(sku, *skus.rows[sku])...)
-		}
-		if skus.last {
-			return nil
-		}
-		after = skus.to
 	}
-}
-
-// skuRange is a page of SKUs, the SKUs in (from, to].
-type skuRange struct {
-	from, to string
-	last     bool // the last page
-	rows     map[string]*skuRow
-	sorted   []string
-}
-
-// skuRow is the stock of a SKU, and the quantity that orders hold.
-type skuRow struct{ available, reserved, held int64 }
-
-// holds reports whether a SKU belongs to the page, whether the stock has it or not. Ids compare
-// as bytes here and in the database.
-func (r skuRange) holds(sku string) bool { return sku > r.from && (r.last || sku <= r.to) }
-
-func (c *stockCheck) skus(after string) (skuRange, error) {
-	r := skuRange{from: after, rows: map[string]*skuRow{}}
-	err := eachRow(c.tx, "SELECT sku_id, available, reserved FROM stock WHERE sku_id > ? ORDER BY sku_id LIMIT ?", []any{after, skuPage}, func(rows *sql.Rows) error {
+	err := eachRow(c.tx, "SELECT sku_id, available, reserved FROM stock ORDER BY sku_id", nil, func(rows *sql.Rows) error {
 		var sku string
 		var row skuRow
 		if err := rows.Scan(&sku, &row.available, &row.reserved); err != nil {
 			return err
 		}
-		r.rows[sku], r.sorted, r.to = &row, append(r.sorted, sku), sku
+		c.report.SKUs++
+		if h := c.held[sku]; h != nil {
+			row.held = h.quantity
+		}
+		delete(c.held, sku)
+		c.find(judgeSKU(sku, row)...)
 		return nil
 	})
-	r.last = len(r.rows) < skuPage
-	return r, err
+	if err != nil {
+		return fmt.Errorf("stock: %w", err)
+	}
+	for _, sku := range slices.Sorted(maps.Keys(c.held)) {
+		c.find(StockFinding{"no_sku", c.held[sku].order, sku, fmt.Sprintf("this order, or several orders, hold %d of a SKU that the stock does not have", c.held[sku].quantity),
+			"insert the SKU's row into the stock, with its available quantity and with the quantity that orders hold as reserved; until then no order with it can be closed"})
+	}
+	return nil
 }
 
-// orders reads all orders and sums what they hold of the SKUs. If judge is set, it also checks
-// the orders.
-func (c *stockCheck) orders(skus skuRange, judge bool) error {
-	after := ""
-	for {
-		p, err := c.page(after)
-		if err != nil {
-			return fmt.Errorf("orders after %q: %w", after, err)
-		}
-		if err := c.lines(p, skus, judge); err != nil {
-			return fmt.Errorf("lines of orders after %q: %w", after, err)
-		}
-		if judge {
-			if err := c.judgePage(p); err != nil {
-				return fmt.Errorf("ledger and receipts of orders after %q: %w", after, err)
-			}
-		}
-		if p.last {
-			return nil
-		}
-		after = p.to
-	}
+// skuRow is the stock of a SKU, and the quantity that orders hold.
+type skuRow struct{ available, reserved, held int64 }
+
+// holding is what orders hold of a SKU.
+type holding struct {
+	quantity int64
+	order    string // the first of them
 }
 
 // orderRange is a page of orders, the orders in (from, to].
@@ -202,9 +157,10 @@ func (c *stockCheck) within(p orderRange, columns, table string, each func(*sql.
 	return eachRow(c.tx, query, args, each)
 }
 
-// lines sums what the orders of the page hold of the SKUs.
-func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
-	return c.within(p, "order_id, sku_id, quantity", "order_items", func(rows *sql.Rows) error {
+// judgePage reads the lines, ledger rows and receipts of a page of orders, checks them, and adds what the
+// orders hold to c.held.
+func (c *stockCheck) judgePage(p orderRange) error {
+	err := c.within(p, "order_id, sku_id, quantity", "order_items", func(rows *sql.Rows) error {
 		var id, sku string
 		var quantity int64
 		if err := rows.Scan(&id, &sku, &quantity); err != nil {
@@ -212,28 +168,23 @@ func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
 		}
 		o := p.rows[id]
 		if o == nil {
-			if judge {
-				c.find(noOrder(id, sku, "a line"))
-			}
+			c.find(noOrder(id, sku, "a line"))
 			return nil
 		}
 		o.lines[sku] += quantity
-		if !o.status.HoldsStock() || !skus.holds(sku) {
+		if !o.status.HoldsStock() {
 			return nil
 		}
-		if row := skus.rows[sku]; row != nil {
-			row.held += quantity
-			return nil
+		if c.held[sku] == nil {
+			c.held[sku] = &holding{order: id}
 		}
-		c.find(StockFinding{"no_sku", id, sku, fmt.Sprintf("the order holds %d of a SKU that the stock does not have", quantity),
-			"insert the SKU's row into the stock, with its available quantity and with the quantity that orders hold as reserved; until then the order cannot be closed"})
+		c.held[sku].quantity += quantity
 		return nil
 	})
-}
-
-// judgePage checks the orders of a page.
-func (c *stockCheck) judgePage(p orderRange) error {
-	err := c.within(p, "order_id, sku_id, kind, quantity", "stock_ledger", func(rows *sql.Rows) error {
+	if err != nil {
+		return fmt.Errorf("lines: %w", err)
+	}
+	err = c.within(p, "order_id, sku_id, kind, quantity", "stock_ledger", func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
 		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity); err != nil {
@@ -248,7 +199,7 @@ func (c *stockCheck) judgePage(p orderRange) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("ledger: %w", err)
 	}
 	err = c.within(p, "order_id", "receipts", func(rows *sql.Rows) error {
 		var id string
@@ -269,7 +220,7 @@ func (c *stockCheck) judgePage(p orderRange) error {
 	if c.report.Orders += len(p.sorted); c.progress != nil {
 		c.progress(c.report.Orders)
 	}
-	return err
+	return wrap(err, "receipts")
 }
 
 func noOrder(id, sku, what string) StockFinding {

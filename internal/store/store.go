@@ -80,8 +80,7 @@ type Store struct {
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
-	dispatched    *dispatchedRows // outbox rows that a dispatcher has; nil: row locks mark them
-	retryFor      time.Duration   // for tests, in place of the constant retryFor; 0: the constant
+	retryFor      time.Duration // for tests, in place of the constant retryFor; 0: the constant
 }
 
 // Open prepares a Store on MySQL or MariaDB. It does not connect: the first method that
@@ -173,11 +172,7 @@ func New(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
 		m = referenceMapping(d)
 	}
 	q, err := newStatements(m, d)
-	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
-	if d.oneWriter {
-		s.dispatched = newDispatchedRows()
-	}
-	return s, err
+	return &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}, err
 }
 
 // Close closes the connections.
@@ -196,14 +191,10 @@ func (s *Store) DB() *sql.DB {
 	return db
 }
 
-// Ping reports whether the database answers and its session is in UTC. The error wraps
-// orderclose.ErrUnavailable.
+// Ping reports whether the database answers. The error wraps orderclose.ErrUnavailable, and ErrZone if
+// the session of a new connection is not in UTC.
 func (s *Store) Ping(ctx context.Context) error {
-	err := s.DB().PingContext(ctx)
-	if err == nil && s.dialect.checkZone != nil {
-		err = s.dialect.checkZone(ctx, s.DB())
-	}
-	if err != nil {
+	if err := s.DB().PingContext(ctx); err != nil {
 		return fmt.Errorf("ping the database: %w", unavailable(ctx, err))
 	}
 	return nil

@@ -12,10 +12,7 @@ import (
 func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
 	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT finished_at FROM sweeps WHERE name = ?), ?", name, s.dialect.now()).
 		Row().Scan(timeInto(&finished), timeInto(&now))
-	if err != nil {
-		return time.Time{}, time.Time{}, s.failed(ctx, err, "read when %s was last swept", name)
-	}
-	return finished, now, nil
+	return finished, now, s.failed(ctx, err, "read when %s was last swept", name)
 }
 
 // SweepFinished records that the sweep of that name finished now.

@@ -53,9 +53,9 @@ func (m *Mapping) Check() []Problem {
 	c.table("table", m.Orders, m.Shards != nil)
 	c.key("id", m.ID)
 	c.status(m.Status)
-	c.timeColumn("due", &m.Due)
-	c.timeColumn("created", m.Created)
-	c.timeColumn("closed_at", m.ClosedAt)
+	for _, t := range m.TimeColumns() {
+		c.timeColumn(t.Path, t.TimeColumn)
+	}
 	c.optional("due.index", m.DueIndex)
 	c.optional("category", m.Category)
 	c.optional("version", m.Version)
@@ -160,9 +160,6 @@ func (c *checker) status(s Status) {
 }
 
 func (c *checker) timeColumn(path string, m *TimeColumn) {
-	if m == nil {
-		return
-	}
 	c.name(path+".column", m.Column)
 	if !slices.Contains(TimeTypes(), m.Type) {
 		c.report(path+".type", fmt.Sprintf("%q is not a type of a time", string(m.Type)), "write datetime, timestamp, unix_s or unix_ms")

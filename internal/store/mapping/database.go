@@ -43,9 +43,9 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	d.key("id.column", m.ID.Column, m.ID.Type)
 	d.needUniqueIndex("id.index", m.ID)
 	d.status(m.Status)
-	d.timeColumn("due", &m.Due)
-	d.timeColumn("created", m.Created)
-	d.timeColumn("closed_at", m.ClosedAt)
+	for _, t := range m.TimeColumns() {
+		d.timeColumn(t.Path, t.TimeColumn)
+	}
 	d.writableTimes(m)
 	d.writable("status.column", m.Status.Column, m.ID.Column, "")
 	d.optional("category", m.Category)

@@ -184,33 +184,27 @@ func (d *databaseChecker) notNumbered(path, name, is string) {
 // writableTimes checks that only the shop writes the due and creation time, and that the
 // time of the close is empty before the close.
 func (d *databaseChecker) writableTimes(m *Mapping) {
-	for _, t := range []struct {
-		path   string
-		column *TimeColumn
-	}{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}} {
-		if t.column == nil {
-			continue
-		}
-		c, ok := d.table.column(t.column.Column)
-		where := d.where(t.column.Column)
-		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.column.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
+	for _, t := range m.TimeColumns() {
+		c, ok := d.table.column(t.Column)
+		where := d.where(t.Column)
+		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
 		switch {
 		case !ok:
 		case c.OnUpdate:
-			d.reportHarm(t.path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
-				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed"}[t.path],
+			d.reportHarm(t.Path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
+				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed", "paid_at": "when it was paid"}[t.Path],
 				"map the right column, or: "+alter)
 		case d.table.zoneDependence(c) != "":
-			d.reportHarm(t.path+".column", where+" is generated from "+d.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
+			d.reportHarm(t.Path+".column", where+" is generated from "+d.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
 				"generate a DATETIME from DATETIME, and a TIMESTAMP or unix time from TIMESTAMP; or have the shop write the column")
-		case t.path == "due" && c.DefaultNow:
+		case t.Path == "due" && c.DefaultNow:
 			d.reportHarm("due.column", where+" has the present moment as its default", "an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
 				"map the column of the due time, or: "+alter)
-		case t.path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
+		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
 			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
 				"map the column of the moment of the close, remove closed_at, or, if it is that column: "+alter)
-		case t.path == "closed_at":
-			d.writable("closed_at.column", t.column.Column, m.ID.Column, "closed_at")
+		case t.Path == "closed_at":
+			d.writable("closed_at.column", t.Column, m.ID.Column, "closed_at")
 		}
 	}
 }
@@ -279,11 +273,8 @@ func (c Column) same(a, b Value) bool {
 	return strings.EqualFold(x, y)
 }
 
-// timeColumn checks that the type of a column fits its mapping. m may be nil.
+// timeColumn checks that the type of a column fits its mapping.
 func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
-	if m == nil {
-		return
-	}
 	c, ok := d.column(path+".column", m.Column)
 	if !ok {
 		return

@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -31,6 +32,7 @@ type Mapping struct {
 	DueIndex string
 	Created  *TimeColumn // nil: there is no such column
 	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
+	PaidAt   *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
 	Category string      // a column; empty: orders have no category
 	Version  string      // a column that grows by one with each change; empty: there is no such column
 	// Set lists further columns of the order that a close sets. SetPaid lists those that are set with
@@ -147,11 +149,12 @@ func Reference() *Mapping {
 	return (&Mapping{
 		Orders:   "orders",
 		ID:       Key{Column: "id"},
-		Status:   Status{Column: "status", From: IntValue(0), To: IntValue(2), Closed: []Value{IntValue(3)}},
+		Status:   Status{Column: "status", From: IntValue(0), To: IntValue(2), Paid: []Value{IntValue(1), IntValue(4), IntValue(5)}, Closed: []Value{IntValue(3)}},
 		Due:      TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		DueIndex: "orders_overdue",
 		Created:  &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		ClosedAt: &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		PaidAt:   &TimeColumn{Column: "paid_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		Category: "category",
 		Version:  "version",
 		Items:    &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity", Index: primary},
@@ -183,13 +186,14 @@ func (k Key) withDefaults() Key {
 	return k
 }
 
+// KeyedTime is a time column and its key under orders in topics.yaml.
+type KeyedTime struct {
+	Path string
+	*TimeColumn
+}
+
 // TimeColumns returns the time columns of orders that the mapping names.
-func (m *Mapping) TimeColumns() []*TimeColumn {
-	all := []*TimeColumn{&m.Due}
-	for _, t := range []*TimeColumn{m.Created, m.ClosedAt} {
-		if t != nil {
-			all = append(all, t)
-		}
-	}
-	return all
+func (m *Mapping) TimeColumns() []KeyedTime {
+	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}}
+	return slices.DeleteFunc(all, func(t KeyedTime) bool { return t.TimeColumn == nil })
 }

@@ -3,9 +3,9 @@ package mapping
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // IDs is the placeholder of an OnClose statement for the ids of the closed orders.
@@ -124,57 +124,27 @@ func startsWith(tokens []string, words ...string) bool {
 }
 
 // isName reports whether a token can name a table: a word, or anything in backquotes.
-func isName(token string) bool {
-	r := []rune(token)[0]
-	return inWord(r) || r == '`'
-}
+func isName(token string) bool { return begin.MatchString(token) }
 
-func inWord(r rune) bool {
-	return r == '_' || r == '$' || unicode.IsLetter(r) || unicode.IsDigit(r)
-}
+var (
+	begin = regexp.MustCompile("^[\\pL\\pN_$`]")
+	// token matches the placeholder IDs, a text in quotes, a word, the begin of a comment, or a single other
+	// character. In a text, a doubled quote and a character behind a backslash do not end the text.
+	token = regexp.MustCompile(`(?s)\{ids\}|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|` + "`(?:[^`]|``)*`" + `|[\pL\pN_$]+|--|/\*|[^\pZ\s]`)
+)
 
-// scanSQL splits a statement into tokens: words, texts in quotes with their quotes, the placeholder IDs,
-// and single other characters. It refuses a comment, and a second statement.
-func scanSQL(statement string) (tokens []string, err error) {
-	for s := statement; s != ""; {
-		r := []rune(s)[0]
-		end := len(string(r))
-		switch {
-		case unicode.IsSpace(r):
-			s = s[end:]
-			continue
-		case strings.HasPrefix(s, IDs):
-			end = len(IDs)
-		case r == '\'' || r == '"' || r == '`':
-			if end = quoteEnd(s); end < 0 {
-				return nil, fmt.Errorf("the quote %c is not closed", r)
-			}
-		case r == '#' || strings.HasPrefix(s, "--") || strings.HasPrefix(s, "/*"):
+// scanSQL splits a statement into tokens. It refuses a comment, and a second statement.
+func scanSQL(statement string) ([]string, error) {
+	tokens := token.FindAllString(statement, -1)
+	for _, t := range tokens {
+		switch t {
+		case "'", `"`, "`":
+			return nil, fmt.Errorf("the quote %s is not closed", t)
+		case "#", "--", "/*":
 			return nil, errors.New("the statement has a comment")
-		case r == ';':
+		case ";":
 			return nil, errors.New("the statement has a ; outside of quotes")
-		case inWord(r):
-			if end = strings.IndexFunc(s, func(r rune) bool { return !inWord(r) }); end < 0 {
-				end = len(s)
-			}
 		}
-		tokens, s = append(tokens, s[:end]), s[end:]
 	}
 	return tokens, nil
-}
-
-// quoteEnd returns the position behind the quote that closes the one at the start of s, or -1. A doubled
-// quote, and a character behind a backslash, are part of the text.
-func quoteEnd(s string) int {
-	for i := 1; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && s[0] != '`':
-			i++
-		case s[i] == s[0] && i+1 < len(s) && s[i+1] == s[0]:
-			i++
-		case s[i] == s[0]:
-			return i + 1
-		}
-	}
-	return -1
 }

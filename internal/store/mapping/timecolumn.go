@@ -103,11 +103,13 @@ type Codec struct {
 	step   time.Duration
 }
 
-// Codec returns the codec of a column in which Check finds no problem.
-func (m TimeColumn) Codec() (Codec, error) {
-	c := Codec{column: m, loc: time.UTC, step: m.Step()}
-	c.step = cmp.Or(c.step, time.Second)
-	var err error
+// Codec returns the codec of a column in which Check finds no problem. That of a nil column reads NULL.
+func (m *TimeColumn) Codec() (c Codec, err error) {
+	c = Codec{loc: time.UTC, step: time.Second}
+	if m == nil {
+		return c, nil
+	}
+	c.column, c.step = *m, cmp.Or(m.Step(), time.Second)
 	if m.Type == DateTime {
 		c.loc, err = ParseZone(m.Zone)
 	}

@@ -74,7 +74,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "an invalid environment variable stops commands that do not use it",
-		edits: []edit{{"internal/config/environ.go", "		if len(names) == 0 ||", "		if len(names) >= 0 ||"}},
+		edits: []edit{{"internal/config/environ.go", "		return len(names) == 0 ||", "		return len(names) >= 0 ||"}},
 		pkg:   "internal/config", run: "TestFromEnviron_", says: "error ORDERCLOSE_DB_DSN_FILE",
 	},
 	{

@@ -81,8 +81,8 @@ var storeMutants = []mutant{
 	},
 	{
 		name: "the outbox deletes before it publishes",
-		edits: []edit{{"internal/store/outbox.go", "	done := d.publish(ctx, rows)\n	if len(done) == 0 {\n		return nil\n	}\n",
-			"	var done []int64\n	for _, r := range rows {\n		done = append(done, r.ID)\n	}\n	defer d.publish(ctx, rows)\n"}},
+		edits: []edit{{"internal/store/sqlite/dialect.go", "	done := d.Publish(rows)\n	if len(done) == 0 {\n		return len(rows), nil\n	}\n",
+			"	var done []int64\n	for _, row := range rows {\n		done = append(done, row.ID)\n	}\n	defer d.Publish(rows)\n"}},
 		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/Dispatch", says: "what is left",
 	},
 	{

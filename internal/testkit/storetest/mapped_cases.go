@@ -16,7 +16,7 @@ func onlyOurTables(t *testing.T, s *mapped) {
 	s.must(s.Migrate(t.Context()))
 	s.must(s.Migrated(t.Context()))
 	var printed strings.Builder
-	s.must(store.WriteMigrations(&printed, string(s.Dialect()), true))
+	s.must(s.WriteMigrations(&printed))
 	for _, table := range []string{"orders", "order_items", "stock"} {
 		if _, err := s.DB().ExecContext(t.Context(), "SELECT 1 FROM "+table); err == nil {
 			t.Errorf("table %s exists", table)

@@ -1,4 +1,3 @@
--- +goose Up
 -- The tables beside the orders. All times are unix milliseconds. AUTOINCREMENT: a deleted id is never
 -- used again.
 

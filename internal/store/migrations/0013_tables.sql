@@ -1,4 +1,3 @@
--- +goose Up
 -- The tables beside the orders. All times are UTC. Each statement can be repeated, if this step fails in
 -- the middle.
 

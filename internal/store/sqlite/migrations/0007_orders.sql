@@ -1,4 +1,3 @@
--- +goose Up
 -- The orders of a shop without tables of its own. All times are unix milliseconds. Ids compare exactly.
 CREATE TABLE order_items (
   order_id TEXT    NOT NULL,

@@ -1,4 +1,3 @@
--- +goose Up
 -- The orders of a shop without tables of its own. All times are UTC. No column defaults to the server's
 -- clock, which may have another time zone. Ids are up to 64 bytes and compare exactly.
 -- Each statement but the last can be repeated, if this step fails in the middle.

@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"embed"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// dialect returns the dialect of SQLite. clock is the current time. SQLite has no row locks: the
+// transaction must take the write lock when it begins.
+func dialect(clock func() time.Time) store.Dialect {
+	return store.Dialect{
+		Name:       store.SQLite,
+		Migrations: migrations,
+		Clock:      clock,
+		UnixMillis: true,
+		Fault:      fault,
+		// Without statistics, SQLite uses the index on status and due for a list of ids.
+		Unindexed:    "+",
+		ReleaseStock: releaseStock,
+		HasTable:     "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+		Tables:       "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
+		DeleteByID: func(table string) string {
+			return "DELETE FROM " + table + " WHERE id IN (SELECT value FROM json_each(?))"
+		},
+		Dispatch: newDispatchedRows().dispatch,
+	}
+}
+
+func releaseStock(s *mapping.Stock, n int) string {
+	set, where := store.ReleaseStock(s, "")
+	return "WITH v (sku, quantity) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")" +
+		" UPDATE " + mapping.Quote(s.Table) + " AS s SET " + set +
+		" FROM v WHERE s." + mapping.Quote(s.SKU.Column) + " = v.sku AND " + where
+}
+
+// dispatchedRows holds the ids of the outbox rows that dispatchers of this process have.
+type dispatchedRows struct {
+	mutex chan struct{} // guards ids; a channel, so that waiting for it ends with the caller's context
+	ids   map[int64]bool
+}
+
+func newDispatchedRows() *dispatchedRows {
+	return &dispatchedRows{mutex: make(chan struct{}, 1), ids: map[int64]bool{}}
+}
+
+// dispatch implements store.Dialect.Dispatch. A transaction that waits for Kafka would block all others.
+// This process remembers which rows its dispatchers have, and only reading and deleting use the database. A
+// second process with the same database does not know these rows, and may publish them again.
+func (r *dispatchedRows) dispatch(ctx context.Context, d store.Dispatching) (int, error) {
+	var rows []wire.OutboxRow
+	err := r.with(ctx, func(ids map[int64]bool) error {
+		all, err := d.Read(d.Limit + len(ids))
+		for _, row := range all {
+			if len(rows) < d.Limit && !ids[row.ID] {
+				ids[row.ID] = true
+				rows = append(rows, row)
+			}
+		}
+		return err
+	})
+	if err != nil || len(rows) == 0 {
+		return len(rows), err
+	}
+	// Forgotten only after the delete: nobody reads the rows in between.
+	defer r.with(context.WithoutCancel(ctx), func(ids map[int64]bool) error {
+		for _, row := range rows {
+			delete(ids, row.ID)
+		}
+		return nil
+	})
+	done := d.Publish(rows)
+	if len(done) == 0 {
+		return len(rows), nil
+	}
+	return len(rows), d.Delete(done)
+}
+
+// with gives one caller at a time access to the ids.
+func (r *dispatchedRows) with(ctx context.Context, do func(ids map[int64]bool) error) error {
+	select {
+	case r.mutex <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-r.mutex }()
+	return do(r.ids)
+}
