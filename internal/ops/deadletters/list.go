@@ -95,7 +95,7 @@ func (r *reading) find(positions []Position) (all []located) {
 	r.c.mu.RLock()
 	defer r.c.mu.RUnlock()
 	for i, at := range positions {
-		if e := r.c.find(at); e != nil {
+		if e := r.c.index.find(at); e != nil {
 			all = append(all, located{at, *e, i})
 		}
 	}
@@ -142,7 +142,7 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 // If there are too many bytes, it leaves out the last positions.
 func (r *reading) take(w located, record wire.RawRecord) {
 	l := Read(w.Partition, messages([]wire.RawRecord{record})[0])
-	if l.AppendedAt.UnixMilli() != w.at || r.c.hash(l.Key) != w.key || w.i >= r.end {
+	if l.AppendedAt.UnixMilli() != w.at || r.c.index.hash(l.Key) != w.key || w.i >= r.end {
 		return
 	}
 	l.Resolution = resolutions[w.how]

@@ -15,15 +15,15 @@ import (
 func (c *Catalog) OfOrder(partition int, order string) (offsets []int64, next int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	next = c.next[partition]
-	all := c.partitions[partition]
+	next = c.next[partition].Offset
+	all := c.index.partitions[partition]
 	if !c.state.Complete || all != nil && all.left > 0 {
 		return nil, 0, false
 	}
 	if all == nil {
 		return nil, next, true
 	}
-	hash := c.hash(order)
+	hash := c.index.hash(order)
 	for i := range all.n {
 		if e := all.at(i); e.key == hash {
 			if offsets = append(offsets, e.offset); e.resolved != 0 {
@@ -46,7 +46,7 @@ func (c *Catalog) Letter(ctx context.Context, at Position) (*Letter, error) {
 		return &found.Letters[0], nil
 	}
 	c.mu.RLock()
-	next := c.next[at.Partition]
+	next := c.next[at.Partition].Offset
 	c.mu.RUnlock()
 	if at.Offset < next {
 		return nil, nil
@@ -64,13 +64,15 @@ func (c *Catalog) readAhead(ctx context.Context, at Position) (l *Letter, err er
 	if bounds.Err != nil || at.Offset < bounds.Offsets[0] || at.Offset >= bounds.Offsets[1] {
 		return nil, bounds.Err
 	}
-	m, err := readOne(ctx, c.o.Log, c.o.Topic, at)
-	if err != nil || m == nil {
-		return nil, err
-	}
-	if _, resolves := wire.DecodeResolution(m); resolves {
-		return nil, nil
-	}
-	read := Read(at.Partition, *m)
-	return &read, nil
+	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
+	_, err = kafka.Scan(ctx, Little{c.o.Log}, c.o.Topic, span, func(f wire.Fetched) error {
+		for _, m := range messages(f.Records) {
+			if _, resolves := wire.DecodeResolution(&m); m.Offset == at.Offset && !resolves {
+				read := Read(at.Partition, m)
+				l = &read
+			}
+		}
+		return nil
+	})
+	return l, err
 }

@@ -127,10 +127,10 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 		}
 	}
 	for _, at := range o.Filter.Positions {
-		switch how, ok := x.Find(at); {
-		case !ok:
+		switch e := x.find(at); {
+		case e == nil:
 			plan.Missing = append(plan.Missing, at)
-		case how != "":
+		case e.how != pending:
 			plan.Settled = append(plan.Settled, at)
 		}
 	}
