@@ -149,7 +149,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "any address may name the user of the console",
-		edits: []edit{{"internal/console/access/proxy.go", "	if !isProxy(p.settings, peer) {\n", "	if !peer.IsValid() {\n"}},
+		edits: []edit{{"internal/console/access/identity.go", "	if !isProxy(g.o.Settings, peer) {\n", "	if !peer.IsValid() {\n"}},
 		pkg:   "internal/console/access", run: "TestProxy_IsBelieved", says: "from 10.0.0.8:1: answers 200 OK",
 	},
 	{
