@@ -78,7 +78,7 @@ func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *sele
 		return err
 	}
 	defer s.Close()
-	rules := deadletters.RulesFor(s.cfg.Buckets, s.cfg.Topics.Replay, s.cfg.Topics.Events)
+	rules := deadletters.Rules{Buckets: s.cfg.Buckets, Replay: s.cfg.Topics.Replay, Events: s.cfg.Topics.Events}
 	o := deadletters.Options{Filter: f, How: how, Rules: rules}
 	if !yes {
 		plan, err := topic.MakePlan(ctx, o)

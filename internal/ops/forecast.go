@@ -16,14 +16,6 @@ type ForecastLog interface {
 	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
 }
 
-// ForecastOptions for a forecast.
-type ForecastOptions struct {
-	Buckets orderclose.Buckets
-	Group   func(orderclose.Bucket) string // the consumer group of a bucket
-	Now     time.Time                      // the start of the forecast
-	Edges   []time.Duration                // the limits of the steps, ahead of Now, from 0 on, ascending
-}
-
 // Forecast is the number of records that leave each bucket, by time.
 type Forecast struct {
 	At      time.Time        `json:"at"`
@@ -53,28 +45,29 @@ type ForecastStep struct {
 // A record leaves its bucket a bucket's length after its append at the latest. Nearly all
 // records leave just then, since a record is put into the largest bucket that is not longer
 // than its remaining delay. An error becomes the Problem of its bucket and does not hide the
-// others.
-func NewForecast(ctx context.Context, log ForecastLog, o ForecastOptions) Forecast {
-	edges := make([]time.Time, len(o.Edges))
-	for i, ahead := range o.Edges {
-		edges[i] = o.Now.UTC().Add(ahead)
+// others. group returns the consumer group of a bucket. within are the limits of the steps, ahead of
+// now, from 0 on, ascending.
+func NewForecast(ctx context.Context, log ForecastLog, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
+	edges := make([]time.Time, len(within))
+	for i, ahead := range within {
+		edges[i] = now.UTC().Add(ahead)
 	}
-	f := Forecast{At: edges[0], Buckets: make([]BucketForecast, len(o.Buckets))}
-	commits, errs := make([][]kafka.Commit, len(o.Buckets)), make([]error, len(o.Buckets))
-	each(len(o.Buckets), func(i int) {
-		b := o.Buckets[i]
+	f := Forecast{At: edges[0], Buckets: make([]BucketForecast, len(buckets))}
+	commits, errs := make([][]kafka.Commit, len(buckets)), make([]error, len(buckets))
+	each(len(buckets), func(i int) {
+		b := buckets[i]
 		n, err := log.Partitions(ctx, b.Topic)
 		if err == nil {
-			commits[i], err = log.Commits(ctx, o.Group(b), b.Topic, n)
+			commits[i], err = log.Commits(ctx, group(b), b.Topic, n)
 		}
 		errs[i] = err
 	})
 	var queries []kafka.OffsetQuery // of all buckets, so that each leader gets few requests
-	for i, b := range o.Buckets {
+	for i, b := range buckets {
 		queries = append(queries, kafka.OffsetQueries(b.Topic, len(commits[i]), moments(b, edges, edges[0])...)...)
 	}
 	answers := log.Offsets(ctx, queries)
-	for i, b := range o.Buckets {
+	for i, b := range buckets {
 		n := len(commits[i])
 		byPartition, err := countBucket(edges, commits[i], answers[:n])
 		if answers, err = answers[n:], cmp.Or(errs[i], err); err != nil {

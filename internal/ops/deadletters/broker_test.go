@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -29,7 +30,7 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 		}
 	}
 	create("a", "b", "c", "d")
-	c := NewCatalog(CatalogOptions{Log: client, Topic: deadTopic}).fed(t)
+	c := NewCatalog(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
 	if got := c.keys(t, Query{}); got != "d c b a" {
 		t.Errorf("%q", got)
 	}

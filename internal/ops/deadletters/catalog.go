@@ -23,18 +23,13 @@ const (
 	chartHours = 7 * 24
 )
 
-// CatalogOptions are the options of a Catalog. Log and Topic must be set.
-type CatalogOptions struct {
-	Log    FollowedLog
-	Topic  string
-	Logger *slog.Logger // default: discard
-}
-
 // Catalog is an index of all dead letters of the topic, pending or not, in at most 64 bytes of
 // memory for each. Run fills it. Pages are found in memory, and only the dead letters of a page
 // are read from Kafka. The methods are safe for concurrent use.
 type Catalog struct {
-	o          CatalogOptions
+	log        FollowedLog
+	topic      string
+	logger     *slog.Logger
 	maxLetters int
 	deleted    func(partition, pending int) // called if retention deleted pending dead letters; nil: not called
 
@@ -85,12 +80,9 @@ type Hour struct {
 	Pending int       `json:"pending"`
 }
 
-// NewCatalog returns an empty Catalog.
-func NewCatalog(o CatalogOptions) *Catalog {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Catalog{o: o, maxLetters: maxLetters, index: newIndex(), next: map[int]wire.Position{}, spans: map[int]kafka.Span{}}
+// NewCatalog returns an empty Catalog of a topic.
+func NewCatalog(log FollowedLog, topic string, logger *slog.Logger) *Catalog {
+	return &Catalog{log: log, topic: topic, logger: logger, maxLetters: maxLetters, index: newIndex(), next: map[int]wire.Position{}, spans: map[int]kafka.Span{}}
 }
 
 // Run follows the topic from its beginning, without a group, until ctx ends. If the topic is

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ import (
 
 // catalog returns a catalog of the log. Its caller polls.
 func (f *fakeLog) catalog(most int) *Catalog {
-	c := NewCatalog(CatalogOptions{Log: f, Topic: deadTopic})
+	c := NewCatalog(f, deadTopic, slog.New(slog.DiscardHandler))
 	c.maxLetters = cmp.Or(most, c.maxLetters)
 	return c
 }

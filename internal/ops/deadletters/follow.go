@@ -44,7 +44,7 @@ func (c *Catalog) follow(ctx context.Context, interval time.Duration, failure st
 		case err == nil:
 			caughtUp()
 		case !failing:
-			c.o.Logger.Warn(failure, "topic", c.o.Topic, "err", err)
+			c.logger.Warn(failure, "topic", c.topic, "err", err)
 		}
 		if failing = err != nil; !retry.Sleep(ctx, interval) {
 			return
@@ -76,11 +76,11 @@ func (c *Catalog) poll(ctx context.Context) error {
 // read reads each partition to its present end. A partition that fails does not hold up the
 // others. read returns the first error.
 func (c *Catalog) read(ctx context.Context) error {
-	n, err := c.o.Log.Partitions(ctx, c.o.Topic)
+	n, err := c.log.Partitions(ctx, c.topic)
 	if err != nil {
 		return err
 	}
-	switch id, err := c.o.Log.TopicID(ctx, c.o.Topic); {
+	switch id, err := c.log.TopicID(ctx, c.topic); {
 	case errors.Is(err, kafka.ErrNoTopicIDs): // only Read can notice a new topic
 	case err != nil:
 		return err
@@ -95,7 +95,7 @@ func (c *Catalog) read(ctx context.Context) error {
 	}
 	var failed error
 	// Of all partitions first: progress needs the total.
-	for p, bounds := range c.o.Log.Offsets(ctx, kafka.OffsetQueries(c.o.Topic, n, kafka.LogStart, kafka.LogEnd)) {
+	for p, bounds := range c.log.Offsets(ctx, kafka.OffsetQueries(c.topic, n, kafka.LogStart, kafka.LogEnd)) {
 		failed = cmp.Or(failed, c.look(ctx, p, bounds))
 	}
 	for p := range n {
@@ -116,7 +116,7 @@ func (c *Catalog) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) er
 	}
 	c.forget(p, first)
 	if !c.readable { // report missing access now, and not with the first dead letter
-		if _, err := c.o.Log.ReadLittle(ctx, wire.Position{Topic: c.o.Topic, Partition: p, Offset: end}); err != nil {
+		if _, err := c.log.ReadLittle(ctx, wire.Position{Topic: c.topic, Partition: p, Offset: end}); err != nil {
 			return err
 		}
 		c.readable = true
@@ -128,7 +128,7 @@ func (c *Catalog) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) er
 func (c *Catalog) catchUp(ctx context.Context, p int) error {
 	s := c.spans[p]
 	s.First, s.Log = max(s.First, c.next[p].Offset), c.next[p].Log
-	_, err := kafka.Scan(ctx, c.o.Log, c.o.Topic, s, func(read wire.Fetched) error {
+	_, err := kafka.Scan(ctx, c.log, c.topic, s, func(read wire.Fetched) error {
 		c.add(p, messages(read.Records), wire.Position{Offset: min(read.Next, s.End), Log: read.Log})
 		if read.Free != nil {
 			read.Free()
@@ -140,7 +140,7 @@ func (c *Catalog) catchUp(ctx context.Context, p int) error {
 	})
 	if errors.Is(err, kafka.ErrRecreated) {
 		c.restart(p)
-		bounds := c.o.Log.Offsets(ctx, []kafka.OffsetQuery{{Topic: c.o.Topic, Partition: p, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
+		bounds := c.log.Offsets(ctx, []kafka.OffsetQuery{{Topic: c.topic, Partition: p, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
 		if err = c.look(ctx, p, bounds); err == nil {
 			err = c.catchUp(ctx, p)
 		}

@@ -112,7 +112,7 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 	}
 	here, elsewhere := all[:n], all[n:]
 	span := kafka.Span{Partition: p, First: here[0].Offset, End: here[n-1].Offset + 1, Log: r.log}
-	_, err := kafka.Scan(ctx, Little{r.c.o.Log}, r.c.o.Topic, span, func(f wire.Fetched) error {
+	_, err := kafka.Scan(ctx, Little{r.c.log}, r.c.topic, span, func(f wire.Fetched) error {
 		r.log = wire.LogID{Topic: f.Log.Topic, Epoch: -1}
 		for _, record := range f.Records {
 			for ; len(here) > 0 && here[0].Offset <= record.Offset; here = here[1:] {

@@ -56,16 +56,16 @@ func (c *Catalog) Letter(ctx context.Context, at Position) (*Letter, error) {
 
 // readAhead reads the dead letter at a position from Kafka. It returns nil if there is none.
 func (c *Catalog) readAhead(ctx context.Context, at Position) (l *Letter, err error) {
-	n, err := c.o.Log.Partitions(ctx, c.o.Topic)
+	n, err := c.log.Partitions(ctx, c.topic)
 	if err != nil || at.Partition >= n {
 		return nil, err
 	}
-	bounds := c.o.Log.Offsets(ctx, []kafka.OffsetQuery{{Topic: c.o.Topic, Partition: at.Partition, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
+	bounds := c.log.Offsets(ctx, []kafka.OffsetQuery{{Topic: c.topic, Partition: at.Partition, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
 	if bounds.Err != nil || at.Offset < bounds.Offsets[0] || at.Offset >= bounds.Offsets[1] {
 		return nil, bounds.Err
 	}
 	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
-	_, err = kafka.Scan(ctx, Little{c.o.Log}, c.o.Topic, span, func(f wire.Fetched) error {
+	_, err = kafka.Scan(ctx, Little{c.log}, c.topic, span, func(f wire.Fetched) error {
 		for _, m := range messages(f.Records) {
 			if _, resolves := wire.DecodeResolution(&m); m.Offset == at.Offset && !resolves {
 				read := Read(at.Partition, m)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -199,7 +200,7 @@ func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Watch(ctx, WatchOptions{Log: log, Topic: deadTopic, Report: func(s State) { seen = s; calls++ }})
+			Watch(ctx, log, deadTopic, slog.New(slog.DiscardHandler), func(s State) { seen = s; calls++ })
 		}()
 		expect := func(what, pending string, oldest time.Time) {
 			t.Helper()

@@ -24,25 +24,17 @@ type State struct {
 	Oldest  time.Time      `json:"oldest,omitzero"` // when the oldest pending dead letter was appended; zero if there is none
 }
 
-// WatchOptions for a Watch. Log, Topic and Report must be set.
-type WatchOptions struct {
-	Log    FollowedLog
-	Topic  string
-	Report func(State)  // called after each read of the whole topic
-	Logger *slog.Logger // default: discard
-}
-
 // Watch follows the topic from its beginning, without a group, until ctx ends. Each time it
-// has read to the end, it calls Report. If the topic is missing or may not be read, Watch logs
-// that once, keeps trying, and does not call Report meanwhile. Of more than a million dead letters it
+// has read to the end, it calls report. If the topic is missing or may not be read, Watch logs
+// that once, keeps trying, and does not call report meanwhile. Of more than a million dead letters it
 // counts the older ones as pending under Other, until retention deletes them.
-func Watch(ctx context.Context, o WatchOptions) {
-	c := NewCatalog(CatalogOptions{Log: o.Log, Topic: o.Topic, Logger: o.Logger})
+func Watch(ctx context.Context, log FollowedLog, topic string, logger *slog.Logger, report func(State)) {
+	c := NewCatalog(log, topic, logger)
 	c.maxLetters = maxWatched
 	c.deleted = func(partition, pending int) {
-		c.o.Logger.Error("retention deleted pending dead letters", "topic", o.Topic, "partition", partition, "letters", pending)
+		logger.Error("retention deleted pending dead letters", "topic", topic, "partition", partition, "letters", pending)
 	}
-	c.follow(ctx, watchInterval, "counting dead letters failed, orderclose_dead_letters_pending is out of date", func() { o.Report(watched(c.State())) })
+	c.follow(ctx, watchInterval, "counting dead letters failed, orderclose_dead_letters_pending is out of date", func() { report(watched(c.State())) })
 }
 
 // watched returns a state that counts the dead letters that left the catalog as pending: nobody knows
