@@ -21,13 +21,6 @@ type Options struct {
 	Now    func() time.Time    // the clock that due times are compared with; default time.Now
 }
 
-func (o Options) now() time.Time {
-	if o.Now == nil {
-		return time.Now()
-	}
-	return o.Now()
-}
-
 // Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters
 // do not change it.
 type Plan struct {
@@ -79,26 +72,8 @@ func (p *Plan) refuse(l Letter, why string) {
 
 // MakePlan reads the topic and returns what Run would do. It changes nothing.
 func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
-	plan, spans, x, err := t.prepare(ctx, o)
-	if err != nil || o.How == wire.Discarded {
-		return plan, err
-	}
-	now := o.now()
-	plan.To = map[string]int{}
-	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
-		for _, l := range letters {
-			if l.Resolution != "" {
-				continue
-			}
-			if topic, _, refusal := o.Rules.decide(l, now); refusal != "" {
-				plan.refuse(l, refusal)
-			} else {
-				plan.To[topic]++
-			}
-		}
-		return nil
-	})
-	return plan, err
+	r, err := t.run(ctx, o, nil, nil)
+	return r.Plan, err
 }
 
 // prepare takes a snapshot and finds its pending dead letters.
