@@ -12,8 +12,7 @@
 // was acked. If it is killed in between, a later redrive sends the record again, which is
 // harmless.
 //
-//	whole.go    a dead letter with its record, for people
-//	letter.go   decoding a dead letter
+//	letter.go   decoding a dead letter; with its record, for people
 //	decide.go   whether and where to a dead letter can be sent again (pure)
 //	index.go    an index of dead letters: which are pending (pure)
 //	entries.go  what the index keeps of each
@@ -24,6 +23,5 @@
 //	follow.go   following the topic
 //	watch.go    following it for a metric
 //	page.go     pages of the catalog, by filter
-//	order.go    the dead letters of one order in the catalog
-//	list.go     reading the dead letters of a page
+//	list.go     reading the dead letters of a page, and finding those of one order
 package deadletters
