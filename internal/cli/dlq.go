@@ -45,19 +45,17 @@ func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadle
 }
 
 // pendingLine describes the numbers of pending dead letters.
-func pendingLine(counts map[string]int) string {
-	total := 0
+func pendingLine(counts deadletters.Counts) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[cause]; n > 0 {
-			total += n
 			parts = append(parts, fmt.Sprintf("%d %s", n, causeName(cause)))
 		}
 	}
-	if total == 0 {
+	if len(parts) == 0 {
 		return "none pending"
 	}
-	return fmt.Sprintf("%d pending: %s", total, strings.Join(parts, ", "))
+	return fmt.Sprintf("%d pending: %s", counts.Total(), strings.Join(parts, ", "))
 }
 
 func causeName(cause string) string { return cmp.Or(cause, "without a cause") }
@@ -106,7 +104,7 @@ func newDLQList(c *common) *cobra.Command {
 // listed is the output of dlq ls.
 type listed struct {
 	Topic   string               `json:"topic"`
-	Pending map[string]int       `json:"pending"` // of the filter, by cause
+	Pending deadletters.Counts   `json:"pending"` // of the filter, by cause
 	Letters []deadletters.Letter `json:"letters"`
 	More    bool                 `json:"more"` // the limit has cut the list
 }

@@ -38,14 +38,6 @@ func (d lettersData) Link(name, value string) string {
 	return "?" + q.Encode()
 }
 
-// Pending returns how many dead letters are pending.
-func (d lettersData) Pending() (n int) {
-	for _, of := range d.State.Pending {
-		n += of
-	}
-	return n
-}
-
 // FilterNames returns the fields of the filter that a plan takes over. The list has all resolved dead
 // letters too if all is set; a plan is about the pending ones.
 func (d lettersData) FilterNames() (names []string) {

@@ -141,10 +141,7 @@ func (a *audit) readLetters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range index.Pending() {
-		a.sum.DeadLettersAll += n
-	}
-	if a.sum.DeadLettersAll == 0 {
+	if a.sum.DeadLettersAll = index.Pending().Total(); a.sum.DeadLettersAll == 0 {
 		return nil
 	}
 	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {

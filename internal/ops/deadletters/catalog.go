@@ -54,7 +54,7 @@ type CatalogState struct {
 	Letters int `json:"letters"` // in the catalog, pending or not
 	// BySource is the number of pending dead letters by the topic of their record. All topics beyond
 	// 255 count as Other.
-	BySource map[string]int `json:"by_source"`
+	BySource Counts `json:"by_source"`
 	// ByHour has the pending dead letters of the last week by the hour of their append time, oldest
 	// first. The last hour has also those with a later time, because clocks differ.
 	ByHour []Hour `json:"by_hour"`

@@ -124,8 +124,8 @@ func (n *names) id(name string) uint8 {
 }
 
 // counts returns numbers, by id, under their names.
-func (n *names) counts(byID []int) map[string]int {
-	counts := map[string]int{}
+func (n *names) counts(byID []int) Counts {
+	counts := Counts{}
 	for id, name := range n.all {
 		counts[name] = byID[id]
 	}

@@ -92,9 +92,20 @@ func (x *Index) eachPending(f func(e *entry)) {
 	}
 }
 
+// Counts are numbers of dead letters by name, such as their cause.
+type Counts map[string]int
+
+// Total returns the sum.
+func (c Counts) Total() (n int) {
+	for _, of := range c {
+		n += of
+	}
+	return n
+}
+
 // Pending returns the number of pending dead letters by cause. A cause without pending dead
 // letters has the value 0.
-func (x *Index) Pending() map[string]int {
+func (x *Index) Pending() Counts {
 	byCause := make([]int, len(x.causes.all))
 	x.eachPending(func(e *entry) { byCause[e.cause]++ })
 	return x.causes.counts(byCause)

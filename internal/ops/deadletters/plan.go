@@ -3,6 +3,7 @@ package deadletters
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,9 +28,9 @@ type Plan struct {
 	Topic string              `json:"topic"`
 	How   wire.ResolutionKind `json:"how"`
 	// Through is the snapshot: the last offset of each partition.
-	Through []Position     `json:"through"`
-	Pending int            `json:"pending"` // dead letters of the filter
-	ByCause map[string]int `json:"by_cause"`
+	Through []Position `json:"through"`
+	Pending int        `json:"pending"` // dead letters of the filter
+	ByCause Counts     `json:"by_cause"`
 	// To is the number of records to send, by topic; nil for a discard.
 	To map[string]int `json:"to,omitempty"`
 	// Refused is the number of dead letters that cannot be sent; Refusals lists the first.
@@ -94,13 +95,9 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 		}
 		plan.Through = append(plan.Through, Position{s.Partition, last})
 	}
-	plan.ByCause = map[string]int{}
-	for cause, n := range x.Pending() {
-		if n > 0 {
-			plan.ByCause[cause] = n
-			plan.Pending += n
-		}
-	}
+	plan.ByCause = x.Pending()
+	plan.Pending = plan.ByCause.Total()
+	maps.DeleteFunc(plan.ByCause, func(_ string, n int) bool { return n == 0 })
 	for _, at := range o.Filter.Positions {
 		switch e := x.find(at); {
 		case e == nil:

@@ -20,8 +20,8 @@ type State struct {
 	At time.Time `json:"at,omitzero"` // when the topic was read to its end
 	// Pending is the number of pending dead letters by cause, as Index.Pending returns it. All causes
 	// beyond 64 count as Other, and those that are longer than 249 bytes or not valid UTF-8.
-	Pending map[string]int `json:"pending"`
-	Oldest  time.Time      `json:"oldest,omitzero"` // when the oldest pending dead letter was appended; zero if there is none
+	Pending Counts    `json:"pending"`
+	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest pending dead letter was appended; zero if there is none
 }
 
 // Watch follows the topic from its beginning, without a group, until ctx ends. Each time it
