@@ -13,10 +13,7 @@ func (a *App) watchDeadLetters(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil || !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
 		return
 	}
-	deadletters.Watch(ctx, deadletters.WatchOptions{
-		Log:    a.conns.Kafka,
-		Topic:  a.o.Config.Topics.DeadLetter,
-		Report: func(s deadletters.State) { a.metrics.DeadLettersPending(s.Pending, s.Oldest, s.At) },
-		Logger: a.o.Logger,
+	deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, func(s deadletters.State) {
+		a.metrics.DeadLettersPending(s.Pending, s.Oldest, s.At)
 	})
 }

@@ -10,15 +10,15 @@ import (
 // with few waiting records first.
 func (a *App) investigator(source sweepSource) *ops.Investigator {
 	c := a.o.Config.Compensator.Causes
-	o := ops.InvestigatorOptions{Clock: source.Now, MaxRecords: int64(c.Records), MaxTime: c.Time, Logger: a.o.Logger.With("stage", "compensator")}
+	i := &ops.Investigator{Clock: source.Now, MaxRecords: int64(c.Records), MaxTime: c.Time, Logger: a.o.Logger.With("stage", "compensator")}
 	if schedules, ok := source.(ops.Schedules); ok {
-		o.Schedules = schedules
+		i.Schedules = schedules
 	}
 	if a.conns.Kafka == nil {
-		return ops.NewInvestigator(o)
+		return i
 	}
-	o.Log = a.conns.Kafka
-	o.Topics = func(ctx context.Context) ([]ops.HistoryTopic, error) {
+	i.Log = a.conns.Kafka
+	i.Topics = func(ctx context.Context) ([]ops.HistoryTopic, error) {
 		all, err := ops.OrderTopics(ctx, a.conns.Kafka, a.config())
 		var first, buckets []ops.HistoryTopic
 		for _, p := range all {
@@ -31,5 +31,5 @@ func (a *App) investigator(source sweepSource) *ops.Investigator {
 		}
 		return append(first, buckets...), err
 	}
-	return ops.NewInvestigator(o)
+	return i
 }

@@ -78,13 +78,10 @@ without differences if something could not be checked.`,
 			if err := errors.Join(err1, err2, endless); err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			c.attachKafka(s)
-			return c.auditIn(cmd.Context(), s, f, o)
+			return with(c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers))(func(s *session) error {
+				c.attachKafka(s)
+				return c.auditIn(cmd.Context(), s, f, o)
+			})
 		},
 	}
 	f.add(cmd, 1000, "findings")

@@ -29,40 +29,33 @@ topic records that. These commands delete nothing: retention deletes dead letter
 	return dlq
 }
 
-// deadLetters opens the topic. The caller must close the session.
-func (c *common) deadLetters(ctx context.Context) (*session, *deadletters.Topic, error) {
-	s, err := c.openKafka(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	bar := c.progress("read")
-	return s, &deadletters.Topic{
-		Log: s.Kafka, Name: s.cfg.Topics.DeadLetter,
-		Progress: func(done, total int64) {
+// withDeadLetters calls run with the topic of the dead letters.
+func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadletters.Topic) error) error {
+	return with(c.openKafka(ctx))(func(s *session) error {
+		bar := c.progress("read")
+		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter, Progress: func(done, total int64) {
 			if total > 10_000 { // fewer are read at once
 				bar.Show(done, total, "")
 			}
 			if done == total && total > 10_000 {
 				bar.End()
 			}
-		},
-	}, nil
+		}})
+	})
 }
 
 // pendingLine describes the numbers of pending dead letters.
-func pendingLine(counts map[string]int) string {
-	total := 0
+func pendingLine(counts deadletters.Counts) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[cause]; n > 0 {
-			total += n
 			parts = append(parts, fmt.Sprintf("%d %s", n, causeName(cause)))
 		}
 	}
-	if total == 0 {
+	if len(parts) == 0 {
 		return "none pending"
 	}
-	return fmt.Sprintf("%d pending: %s", total, strings.Join(parts, ", "))
+	return fmt.Sprintf("%d pending: %s", counts.Total(), strings.Join(parts, ", "))
 }
 
 func causeName(cause string) string { return cmp.Or(cause, "without a cause") }
@@ -85,24 +78,21 @@ func newDLQList(c *common) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, topic, err := c.deadLetters(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			most := limit
-			if limit > 0 {
-				most++ // to detect whether there are more
-			}
-			letters, index, err := topic.List(cmd.Context(), f, all, most)
-			if err != nil {
-				return err
-			}
-			l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
-			if limit > 0 && len(letters) > limit {
-				l.Letters, l.More = l.Letters[:limit], true
-			}
-			return c.print(l, func(w io.Writer) { printLetters(w, l) })
+			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
+				most := limit
+				if limit > 0 {
+					most++ // to detect whether there are more
+				}
+				letters, index, err := topic.List(cmd.Context(), f, all, most)
+				if err != nil {
+					return err
+				}
+				l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
+				if limit > 0 && len(letters) > limit {
+					l.Letters, l.More = l.Letters[:limit], true
+				}
+				return c.print(l, func(w io.Writer) { printLetters(w, l) })
+			})
 		},
 	}
 	sel.flags(cmd)
@@ -114,7 +104,7 @@ func newDLQList(c *common) *cobra.Command {
 // listed is the output of dlq ls.
 type listed struct {
 	Topic   string               `json:"topic"`
-	Pending map[string]int       `json:"pending"` // of the filter, by cause
+	Pending deadletters.Counts   `json:"pending"` // of the filter, by cause
 	Letters []deadletters.Letter `json:"letters"`
 	More    bool                 `json:"more"` // the limit has cut the list
 }
@@ -147,20 +137,17 @@ func newDLQShow(c *common) *cobra.Command {
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, topic, err := c.deadLetters(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			l, err := topic.Find(cmd.Context(), at)
-			if err != nil {
-				return err
-			}
-			if l == nil {
-				return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
-			}
-			d := l.Whole()
-			return c.print(d, func(w io.Writer) { printLetter(w, d) })
+			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
+				l, err := topic.Find(cmd.Context(), at)
+				if err != nil {
+					return err
+				}
+				if l == nil {
+					return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
+				}
+				d := l.Whole()
+				return c.print(d, func(w io.Writer) { printLetter(w, d) })
+			})
 		},
 	}
 }

@@ -59,7 +59,19 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 		if how == wire.Discarded && !s.restricts(args) {
 			return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
 		}
-		return c.resolve(cmd.Context(), how, &s, args, yes)
+		f, err := s.filter(args)
+		if err != nil {
+			return err
+		}
+		return c.withDeadLetters(cmd.Context(), func(opened *session, topic *deadletters.Topic) error {
+			cfg := opened.cfg
+			rules := deadletters.Rules{Buckets: cfg.Buckets, Replay: cfg.Topics.Replay, Events: cfg.Topics.Events}
+			o := deadletters.Options{Filter: f, How: how, Rules: rules}
+			if yes {
+				return c.resolve(cmd.Context(), topic, o)
+			}
+			return c.planResolve(cmd.Context(), topic, o, func(p deadletters.Plan) string { return commands[how] + s.arguments(args, f, p.Through) + " --yes" })
+		})
 	}
 	s.flags(cmd)
 	cmd.Flags().StringSliceVar(&s.through, "through", nil, "PARTITION/OFFSET of the last dead letter to handle; a plan prints it")
@@ -67,31 +79,21 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 	return cmd
 }
 
-// resolve redrives or discards dead letters, or shows the plan.
-func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *selection, args []string, yes bool) error {
-	f, err := sel.filter(args)
+// planResolve shows the plan, and the command that carries it out.
+func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options, command func(deadletters.Plan) string) error {
+	plan, err := topic.MakePlan(ctx, o)
 	if err != nil {
 		return err
 	}
-	s, topic, err := c.deadLetters(ctx)
-	if err != nil {
-		return err
+	err = resolvedError(plan, 0)
+	if len(plan.Missing) == 0 && plan.Doable() > 0 {
+		err = nil // some can be sent: --yes says which cannot
 	}
-	defer s.Close()
-	rules := deadletters.RulesFor(s.cfg.Buckets, s.cfg.Topics.Replay, s.cfg.Topics.Events)
-	o := deadletters.Options{Filter: f, How: how, Rules: rules}
-	if !yes {
-		plan, err := topic.MakePlan(ctx, o)
-		if err != nil {
-			return err
-		}
-		command := commands[how] + sel.arguments(args, f, plan.Through) + " --yes"
-		err = resolvedError(plan, 0)
-		if len(plan.Missing) == 0 && plan.Doable() > 0 {
-			err = nil // some can be sent: --yes says which cannot
-		}
-		return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command) }), err)
-	}
+	return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command(plan)) }), err)
+}
+
+// resolve redrives or discards dead letters.
+func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options) error {
 	bar := c.progress("handled")
 	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
 	bar.End()

@@ -243,10 +243,8 @@ func (s *session) checkDeadLetters(ctx context.Context, check string) checkup {
 	if err != nil {
 		return finding(check, "counting the dead letters failed: "+err.Error(), "fix the topic, or the access to it; then orderclose dlq ls")
 	}
-	for _, n := range index.Pending() {
-		if n > 0 {
-			return finding(check, pendingLine(index.Pending()), "orderclose dlq ls; the runbook says what to do for each cause")
-		}
+	if pending := index.Pending(); pending.Total() > 0 {
+		return finding(check, pendingLine(pending), "orderclose dlq ls; the runbook says what to do for each cause")
 	}
 	return passed(check, "none pending")
 }

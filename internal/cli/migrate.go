@@ -33,15 +33,12 @@ exit code is 3.`,
 			if print != "" {
 				return c.printMigrations(print, cmd.Flags().Changed("config"))
 			}
-			s, err := c.open(config.EnvDSN)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			if err := c.repeat(cmd.Context(), wait, "ping the database", store.Passes, s.Store.Ping); err != nil {
-				return err
-			}
-			return c.migrate(cmd.Context(), s)
+			return with(c.open(config.EnvDSN))(func(s *session) error {
+				if err := c.repeat(cmd.Context(), wait, "ping the database", store.Passes, s.Store.Ping); err != nil {
+					return err
+				}
+				return c.migrate(cmd.Context(), s)
+			})
 		},
 	}
 	waitFlag(cmd, &wait)

@@ -40,15 +40,12 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openAnySet(config.EnvBrokers, config.EnvDSN)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
-			defer cancel()
-			found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()
-			return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
+			return with(c.openAnySet(config.EnvBrokers, config.EnvDSN))(func(s *session) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+				defer cancel()
+				found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()
+				return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
+			})
 		},
 	}
 	cmd.Flags().Int64Var(&budget, "budget", ops.HistoryRecords, "how many records of each topic to read")

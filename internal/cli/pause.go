@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,22 +116,19 @@ func (c *common) pause(ctx context.Context, f pauseFlags) error {
 	if err := flagErrors(err1, err2, ops.CheckReason(f.reason)); err != nil {
 		return Exit(Usage, err)
 	}
-	s, err := c.openPauses(ctx, f)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := c.checkCategories(ctx, s, f.category); err != nil {
-		return err
-	}
-	err = s.pauses().Pause(ctx, paths, f.category, lasting, f.reason)
-	if errors.Is(err, store.ErrNoCategory) {
-		return Exit(Refused, err)
-	}
-	if err != nil {
-		return err
-	}
-	return c.showPauses(ctx, s)
+	return with(c.openPauses(ctx, f))(func(s *session) error {
+		if err := c.checkCategories(ctx, s, f.category); err != nil {
+			return err
+		}
+		err := s.pauses().Pause(ctx, paths, f.category, lasting, f.reason)
+		if errors.Is(err, store.ErrNoCategory) {
+			err = Exit(Refused, err)
+		}
+		if err != nil {
+			return err
+		}
+		return c.showPauses(ctx, s)
+	})
 }
 
 func (c *common) resume(ctx context.Context, f pauseFlags) error {
@@ -138,19 +136,13 @@ func (c *common) resume(ctx context.Context, f pauseFlags) error {
 	if err := flagErrors(err); err != nil {
 		return Exit(Usage, err)
 	}
-	s, err := c.openPauses(ctx, f)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ended, err := s.pauses().Resume(ctx, paths, f.category)
-	if err != nil {
-		return err
-	}
-	if ended == 0 {
-		return Exit(NotFound, errors.New("nothing was paused"))
-	}
-	return c.showPauses(ctx, s)
+	return with(c.openPauses(ctx, f))(func(s *session) error {
+		ended, err := s.pauses().Resume(ctx, paths, f.category)
+		if err = cmp.Or(err, exitIf(ended == 0, NotFound, "nothing was paused")); err != nil {
+			return err
+		}
+		return c.showPauses(ctx, s)
+	})
 }
 
 // showPauses prints what is paused now.

@@ -56,13 +56,10 @@ cannot be changed here or the plan does not fit, 6 if only a part was changed.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.open(config.EnvDSN)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			plan.Database = s.Store.Database()
-			return c.postpone(cmd.Context(), s, plan, f)
+			return with(c.open(config.EnvDSN))(func(s *session) error {
+				plan.Database = s.Store.Database()
+				return c.postpone(cmd.Context(), s, plan, f)
+			})
 		},
 	}
 	cmd.Flags().StringArrayVar(&f.categories, "category", nil, "only the orders of this category; may be repeated")

@@ -54,12 +54,7 @@ not known, 6 if only a part was sent.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openKafka(cmd.Context(), config.EnvDSN)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			return c.replay(cmd.Context(), s, w, f)
+			return with(c.openKafka(cmd.Context(), config.EnvDSN))(func(s *session) error { return c.replay(cmd.Context(), s, w, f) })
 		},
 	}
 	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window")

@@ -217,6 +217,17 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 	return s, nil
 }
 
+// with returns a function that calls run with a session that was just opened, and closes it.
+func with(s *session, err error) func(run func(*session) error) error {
+	return func(run func(*session) error) error {
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return run(s)
+	}
+}
+
 // openKafka is like open for commands that need Kafka. The variables of also may be set.
 func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
 	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, also...)

@@ -55,12 +55,9 @@ ago: 90m, or now. Exits 3 with differences.`,
 			if err := errors.Join(err1, err2); err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.open(config.EnvBrokers, config.EnvDSN)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			return c.shadowReportIn(cmd.Context(), s, f.limit, ops.ShadowOptions{From: from, To: to, Tolerance: tolerance})
+			return with(c.open(config.EnvBrokers, config.EnvDSN))(func(s *session) error {
+				return c.shadowReportIn(cmd.Context(), s, f.limit, ops.ShadowOptions{From: from, To: to, Tolerance: tolerance})
+			})
 		},
 	}
 	f.add(cmd, 10, "orders of each class")

@@ -143,24 +143,14 @@ func printStatusTopic(w io.Writer, t ops.TopicStatus) {
 		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t-\t\t-\n", t.Topic)
 		return
 	}
-	var first time.Time
-	for _, p := range t.Partitions {
-		if p.Head != nil && (first.IsZero() || p.Head.Leaves.Before(first)) {
-			first = p.Head.Leaves
-		}
-	}
 	owners := "no members"
 	if t.Members > 0 {
 		owners = fmt.Sprintf("%s, %s", plural(t.Members, "member"), t.State)
 	}
-	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, timeOrDash(first), overdue(t.Overdue()), owners)
+	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, leaves(t.Head()), overdue(t.Overdue()), owners)
 }
 
 func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
-	var head time.Time
-	if p.Head != nil {
-		head = p.Head.Leaves
-	}
 	committed, owner := "-", "none"
 	if p.Committed != nil {
 		committed = fmt.Sprint(*p.Committed)
@@ -168,7 +158,7 @@ func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
 	if p.Owner != nil {
 		owner = ops.MemberName(p.Owner)
 	}
-	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, timeOrDash(head), overdue(p.Overdue), committed, owner)
+	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaves(p.Head), overdue(p.Overdue), committed, owner)
 }
 
 // notesOf returns the notes about a partition.
@@ -180,6 +170,14 @@ func notesOf(t ops.TopicStatus, p ops.PartitionStatus) (notes []string) {
 		notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))
 	}
 	return notes
+}
+
+// leaves returns when a record should leave its topic; "-" for none.
+func leaves(h *ops.Head) string {
+	if h == nil {
+		return "-"
+	}
+	return timeOrDash(h.Leaves)
 }
 
 func timeOrDash(t time.Time) string {

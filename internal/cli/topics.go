@@ -62,14 +62,11 @@ func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) 
 // compareTopics compares the topics of the cluster with the configuration.
 func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *config.Config, p ops.TopicsPlan, err error) {
 	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
-		s, err := c.openKafka(ctx)
-		if err != nil {
+		return with(c.openKafka(ctx))(func(s *session) (err error) {
+			cfg = s.cfg
+			p, err = s.pipeline().TopicsPlan(ctx)
 			return err
-		}
-		defer s.Close()
-		cfg = s.cfg
-		p, err = s.pipeline().TopicsPlan(ctx)
-		return err
+		})
 	})
 	return cfg, p, err
 }

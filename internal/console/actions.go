@@ -35,8 +35,9 @@ const maxValues = 1000
 // plannerOf returns the planner of a kind, or an error that names each wrong field.
 func (c *Console) plannerOf(kind string, fields url.Values) (planner, error) {
 	known := map[string]func(url.Values) (planner, error){
-		kindRedrive: c.planRedrive, kindDiscard: c.planDiscard, kindReplay: c.planReplay, kindSweep: c.planSweep,
-		kindPause: c.planPause, kindResume: c.planResume,
+		kindRedrive: func(f url.Values) (planner, error) { return c.planResolution(f, wire.Redriven) },
+		kindDiscard: func(f url.Values) (planner, error) { return c.planResolution(f, wire.Discarded) },
+		kindReplay:  c.planReplay, kindSweep: c.planSweep, kindPause: c.planPause, kindResume: c.planResume,
 	}
 	make, ok := known[kind]
 	if !ok {
@@ -52,13 +53,6 @@ func (c *Console) plannerOf(kind string, fields url.Values) (planner, error) {
 		return nil, fmt.Errorf("cannot be planned: %w", err)
 	}
 	return p, nil
-}
-
-func (c *Console) planRedrive(f url.Values) (planner, error) {
-	return c.planResolution(f, wire.Redriven)
-}
-func (c *Console) planDiscard(f url.Values) (planner, error) {
-	return c.planResolution(f, wire.Discarded)
 }
 
 // planResolution plans to redrive or to discard dead letters. The fields cause, stage, topic, order and
@@ -93,7 +87,7 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 			return prepared{}, err
 		}
 		topic := deadletters.Topic{Log: c.o.Kafka, Name: cfg.Topics.DeadLetter, Progress: report}
-		o := deadletters.Options{Filter: f, How: how, Rules: deadletters.RulesFor(cfg.Buckets, cfg.Topics.Replay, cfg.Topics.Events)}
+		o := deadletters.Options{Filter: f, How: how, Rules: deadletters.Rules{Buckets: cfg.Buckets, Replay: cfg.Topics.Replay, Events: cfg.Topics.Events}}
 		plan, err := topic.MakePlan(ctx, o)
 		if err != nil {
 			return prepared{}, err

@@ -126,7 +126,7 @@ func New(o Options) (*Console, error) {
 	c.makeSources()
 	if o.Kafka != nil {
 		c.control = ops.NewControl(o.Kafka, o.Config().Topics.Control)
-		c.letters = deadletters.NewCatalog(deadletters.CatalogOptions{Log: o.Kafka, Topic: o.Config().Topics.DeadLetter, Logger: o.Logger})
+		c.letters = deadletters.NewCatalog(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
 		c.following.Go(func() { c.letters.Run(c.ctx) })
 	}
 	c.plans = &plans{ctx: c.ctx, now: time.Now, audit: c.audit, byID: map[string]*plan{}}

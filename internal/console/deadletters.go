@@ -11,9 +11,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
-// lettersPerPage is how many dead letters a page lists.
-const lettersPerPage = 50
-
 // letterTimeout bounds reading the dead letters of a page from Kafka.
 const letterTimeout = 5 * time.Second
 
@@ -41,14 +38,6 @@ func (d lettersData) Link(name, value string) string {
 	return "?" + q.Encode()
 }
 
-// Pending returns how many dead letters are pending.
-func (d lettersData) Pending() (n int) {
-	for _, of := range d.State.Pending {
-		n += of
-	}
-	return n
-}
-
 // FilterNames returns the fields of the filter that a plan takes over. The list has all resolved dead
 // letters too if all is set; a plan is about the pending ones.
 func (d lettersData) FilterNames() (names []string) {
@@ -72,7 +61,6 @@ func (d lettersData) Plain() bool {
 
 // letterQuery returns what the fields select.
 func letterQuery(fields url.Values) (q deadletters.Query, err error) {
-	q.Limit = lettersPerPage
 	q.All = fields.Get("all") == "1"
 	q.Cause, q.Stage, q.Source, q.Order = fields.Get("cause"), fields.Get("stage"), fields.Get("topic"), strings.TrimSpace(fields.Get("order"))
 	if q.Since, err = moment("since", fields.Get("since"), true); err != nil {
@@ -97,23 +85,32 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 		fields = r.PostForm
 	}
 	d := lettersData{Filter: fields}
-	status := http.StatusOK
-	if c.letters == nil {
-		d.Problem = ops.ErrNoKafka
-	} else {
+	if c.letters != nil {
 		d.State = c.letters.State()
 		d.Chart = hoursChart(d.State)
-		q, err := letterQuery(fields)
-		if err != nil {
-			status = http.StatusBadRequest
-		} else {
-			ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
-			defer cancel()
-			d.Listing, err = c.letters.List(ctx, q)
-		}
-		d.Problem = err
+	}
+	var status int
+	if d.Listing, status, d.Problem = c.listLetters(r, fields); status != http.StatusBadRequest {
+		status = http.StatusOK // the page shows the problem
 	}
 	c.render(w, r, status, c.newPage(r, "dead-letters", d))
+}
+
+// listLetters returns the dead letters that the fields select, and the status of the answer.
+func (c *Console) listLetters(r *http.Request, fields url.Values) (found deadletters.Listing, status int, err error) {
+	if c.letters == nil {
+		return found, http.StatusServiceUnavailable, ops.ErrNoKafka
+	}
+	q, err := letterQuery(fields)
+	if err != nil {
+		return found, http.StatusBadRequest, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
+	defer cancel()
+	if found, err = c.letters.List(ctx, q); err != nil {
+		return found, http.StatusServiceUnavailable, err
+	}
+	return found, http.StatusOK, nil
 }
 
 // letterData is what the page of one dead letter shows.
@@ -190,23 +187,12 @@ func (c *Console) serveLetterSearchJSON(w http.ResponseWriter, r *http.Request) 
 }
 
 func (c *Console) writeLetters(w http.ResponseWriter, r *http.Request, fields url.Values) {
-	if c.letters == nil {
-		writeError(w, http.StatusServiceUnavailable, ops.ErrNoKafka.Error())
-		return
-	}
-	q, err := letterQuery(fields)
+	found, status, err := c.listLetters(r, fields)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err.Error())
+		writeError(w, status, err.Error())
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
-	defer cancel()
-	found, err := c.letters.List(ctx, q)
-	if err != nil {
-		writeError(w, http.StatusServiceUnavailable, err.Error())
-		return
-	}
-	writeJSON(w, http.StatusOK, lettersAnswer{c.letters.State(), found})
+	writeJSON(w, status, lettersAnswer{c.letters.State(), found})
 }
 
 func (c *Console) serveLetterJSON(w http.ResponseWriter, r *http.Request) {

@@ -37,7 +37,7 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	r.indexed(120)
 	page := r.open("/dead-letters")
 	contains(t, page, `data-cause="failed"`, `<td class="n">60</td>`, `<tr data-at="0/119">`, `<a id="older" rel="next" href="?after=0%2F70">`, `<form id="plan-redrive"`)
-	if n := strings.Count(page, "<tr data-at="); n != lettersPerPage {
+	if n := strings.Count(page, "<tr data-at="); n != 50 {
 		t.Errorf("the page lists %d", n)
 	}
 	page = r.open("/dead-letters?cause=failed&after=0/118")
@@ -67,7 +67,7 @@ func TestDeadLetters_AreListedByCauseTimeAndTopicAndFoundByOrder(t *testing.T) {
 	contains(t, r.open("/"), `data-kind="letters_pending"`)
 
 	var list lettersAnswer
-	if code := r.json(http.MethodGet, "/api/v1/dead-letters?cause=not_found", "", &list); code != http.StatusOK || len(list.Letters) != lettersPerPage || list.State.Pending["not_found"] != 60 || list.Next == nil {
+	if code := r.json(http.MethodGet, "/api/v1/dead-letters?cause=not_found", "", &list); code != http.StatusOK || len(list.Letters) != 50 || list.State.Pending["not_found"] != 60 || list.Next == nil {
 		t.Errorf("%d %+v", code, list)
 	}
 	list = lettersAnswer{}

@@ -96,10 +96,10 @@ func TestTimes_OldValuesHaveAnAge(t *testing.T) {
 		t.Error(got)
 	}
 	later := now.Add(time.Minute)
-	if got := p.In(&later, now); got != "in 1m" {
+	if got := p.In(later, now); got != "in 1m" {
 		t.Error(got)
 	}
-	if got := p.In(&now, later); got != "" {
+	if got := p.In(now, later); got != "" {
 		t.Error(got)
 	}
 	if p.Unset(nil) || !p.Unset(ops.ErrNoKafka) || !p.Unset(ops.ErrNoDatabase) {

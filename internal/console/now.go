@@ -101,14 +101,12 @@ func (c *Console) now(ctx context.Context) nowData {
 	f := ops.Facts{
 		Status: d.Status.Value, StatusErr: d.Status.Err, Pauses: pauses.Value, PausesErr: pauses.Err, Topics: topics.Value,
 		ConfigBroken: broken.Err, Now: time.Now(), Sweeps: d.Sweeps.Value, SweepPeriod: c.o.Config().Compensator.Period, Lateness: d.Lateness.Value,
+		DeadLetters: d.Letters.Pending.Total(),
 	}
 	if c.o.Store != nil {
 		f.DatabaseErr = d.Database.Err
 	} else if errors.Is(pauses.Err, ops.ErrNoDatabase) {
 		f.PausesErr = nil // nobody has asked for them
-	}
-	for _, n := range d.Letters.Pending {
-		f.DeadLetters += n
 	}
 	d.Verdict = ops.Judge(f)
 	if d.Forecast.Known() {

@@ -166,17 +166,6 @@ type absence interface {
 	Away() bool
 }
 
-// HeadOf returns when the next record leaves the topic; nil if none waits.
-func (page) HeadOf(t ops.TopicStatus) *time.Time {
-	var first *time.Time
-	for _, p := range t.Partitions {
-		if p.Head != nil && (first == nil || p.Head.Leaves.Before(*first)) {
-			first = &p.Head.Leaves
-		}
-	}
-	return first
-}
-
 // Input formats a moment for an input of a form, in UTC.
 func (page) Input(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 

@@ -22,7 +22,7 @@ func (p page) TimeAndAge(t time.Time) string {
 }
 
 // In returns how long after another moment a moment is; empty if it is not later.
-func (p page) In(t *time.Time, from time.Time) string {
+func (p page) In(t, from time.Time) string {
 	left := t.Sub(from).Round(time.Second)
 	if left <= 0 {
 		return ""

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,47 +27,29 @@ const (
 
 // dingTalk sends to a custom robot of DingTalk.
 type dingTalk struct {
-	request
-	at    []string
+	at    []string // the people to mention: their mobile numbers, or all
 	limit *rate.Limiter
 	now   func() time.Time
 }
 
-func newDingTalk(r request, at []string, now func() time.Time) *dingTalk {
-	return &dingTalk{request: r, at: at, limit: rate.NewLimiter(rate.Every(robotEvery), robotBurst), now: now}
+func newDingTalk(at []string, now func() time.Time) *dingTalk {
+	return &dingTalk{at: at, limit: rate.NewLimiter(rate.Every(robotEvery), robotBurst), now: now}
 }
 
-// robotMessage is the body of a request to a robot.
-type robotMessage struct {
-	Type     string `json:"msgtype"`
-	Markdown struct {
-		Title string `json:"title"`
-		Text  string `json:"text"`
-	} `json:"markdown"`
-	At struct {
-		Mobiles []string `json:"atMobiles,omitempty"`
-		All     bool     `json:"isAtAll,omitempty"`
-	} `json:"at"`
-}
-
-func (d *dingTalk) send(ctx context.Context, m *Message) error {
-	target, secret, err := d.read()
-	if err != nil {
-		return err
-	}
+func (d *dingTalk) deliver(ctx context.Context, m *Message, target *url.URL) error {
 	if !d.limit.AllowN(d.now(), 1) {
 		return temporary(errors.New("too many messages: a robot of DingTalk accepts 20 a minute"))
 	}
 	timestamp := strconv.FormatInt(d.now().UnixMilli(), 10)
 	q := target.Query()
 	q.Set("timestamp", timestamp)
-	q.Set("sign", sign(secret, timestamp))
+	q.Set("sign", sign(m.Secret, timestamp))
 	target.RawQuery = q.Encode()
-	body, err := toJSON(d.message(m))
+	body, err := toJSON(d.body(m))
 	if err != nil {
 		return fmt.Errorf("encode the message: %w", err)
 	}
-	answer, err := do(ctx, http.MethodPost, target, http.Header{"Content-Type": {"application/json; charset=utf-8"}}, []byte(body), secret)
+	answer, err := do(ctx, http.MethodPost, target, http.Header{"Content-Type": {"application/json; charset=utf-8"}}, []byte(body), m.Secret)
 	if err != nil {
 		return fmt.Errorf("DingTalk: %w", err)
 	}
@@ -75,26 +58,23 @@ func (d *dingTalk) send(ctx context.Context, m *Message) error {
 		Message string `json:"errmsg"`
 	}
 	if err := json.Unmarshal(answer, &result); err != nil || result.Code == nil {
-		return temporary(fmt.Errorf("DingTalk: the answer has no errcode: %s", quote(answer, target, secret)))
+		return temporary(fmt.Errorf("DingTalk: the answer has no errcode: %s", quote(answer, target, m.Secret)))
 	}
-	return robotError(*result.Code, quote([]byte(result.Message), target, secret))
+	return robotError(*result.Code, quote([]byte(result.Message), target, m.Secret))
 }
 
-// message returns the body for a message. The people to mention must be in the text too.
-func (d *dingTalk) message(m *Message) robotMessage {
-	var out robotMessage
-	out.Type, out.Markdown.Title = "markdown", m.Title
-	text := "### " + m.Title + "\n\n" + m.Text
+// body returns the body for a message. The people to mention must be in the text too.
+func (d *dingTalk) body(m *Message) map[string]any {
+	text, at := "### "+m.Title+"\n\n"+m.Text, map[string]any{}
 	if m.Status == firing && len(d.at) > 0 {
-		out.At.All = slices.Contains(d.at, "all")
-		out.At.Mobiles = d.at
-		if out.At.All {
-			out.At.Mobiles = nil
+		if slices.Contains(d.at, "all") {
+			at["isAtAll"] = true
+		} else {
+			at["atMobiles"] = d.at
 		}
 		text += "\n\n@" + strings.Join(d.at, " @")
 	}
-	out.Markdown.Text = text
-	return out
+	return map[string]any{"msgtype": "markdown", "markdown": map[string]string{"title": m.Title, "text": text}, "at": at}
 }
 
 // sign returns the signature of a request to a robot. timestamp is in milliseconds.

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,35 +73,27 @@ func decode(body io.Reader) (*Message, error) {
 	return m, nil
 }
 
-// textOptions say how the text of a message is made.
-type textOptions struct {
-	alert *template.Template
-	limit int // characters
-}
-
-// write sets Title, Text and LeftOut.
-func (m *Message) write(o textOptions) error {
+// write sets Title, Text and LeftOut. alert makes the text of one alert, and limit is that of Text, in
+// characters.
+func (m *Message) write(alert *template.Template, limit int) error {
 	number := 0
 	for _, a := range m.Alerts {
 		if a.Status == m.Status {
 			number++
 		}
 	}
-	name := m.GroupLabels["alertname"]
-	if name == "" {
-		name = m.CommonLabels["alertname"]
-	}
+	name := cmp.Or(m.GroupLabels["alertname"], m.CommonLabels["alertname"])
 	m.Title = strings.TrimSpace(fmt.Sprintf("[%s:%d] %s", strings.ToUpper(m.Status), number, name))
 
 	var texts []string
 	for _, a := range m.Alerts {
 		var b strings.Builder
-		if err := o.alert.Execute(&b, a); err != nil {
+		if err := alert.Execute(&b, a); err != nil {
 			return fmt.Errorf("the template of an alert: %w", err)
 		}
 		texts = append(texts, strings.TrimSpace(b.String()))
 	}
-	m.Text, m.LeftOut = fit(texts, m.Truncated, o.limit)
+	m.Text, m.LeftOut = fit(texts, m.Truncated, limit)
 	return nil
 }
 
@@ -138,11 +131,7 @@ func rest(n int) string {
 
 // parse parses a template, and executes it with a sample to find fields that do not exist.
 func parse(t config.Template, standard string, sample any) (*template.Template, error) {
-	text := t.Text
-	if text == "" {
-		text = standard
-	}
-	parsed, err := template.New("template").Option("missingkey=zero").Funcs(template.FuncMap{"json": toJSON}).Parse(text)
+	parsed, err := template.New("template").Option("missingkey=zero").Funcs(template.FuncMap{"json": toJSON}).Parse(cmp.Or(t.Text, standard))
 	if err == nil {
 		err = parsed.Execute(io.Discard, sample)
 	}

@@ -25,7 +25,9 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"text/template"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,13 +53,6 @@ const (
 	refused = "refused" // a person must fix something
 )
 
-// sender sends a message to one receiver. An error that wraps errTemporary may go away by itself.
-type sender interface {
-	send(ctx context.Context, m *Message) error
-	// check reads the files of the receiver.
-	check() error
-}
-
 // Options configure a Notifier. Config is required.
 type Options struct {
 	Config *config.Notify
@@ -74,8 +69,24 @@ type Notifier struct {
 }
 
 type receiver struct {
-	sender
-	text textOptions
+	request
+	alert *template.Template
+	limit int // of a text, in characters
+	// deliver sends a message. An error that wraps errTemporary may go away by itself.
+	deliver func(ctx context.Context, m *Message, target *url.URL) error
+}
+
+// send writes the text of a message, and sends it.
+func (r *receiver) send(ctx context.Context, m *Message) error {
+	target, secret, err := r.read()
+	if err != nil {
+		return err
+	}
+	m.Secret = secret
+	if err := m.write(r.alert, r.limit); err != nil {
+		return err
+	}
+	return r.deliver(ctx, m, target)
 }
 
 // New returns a Notifier. It returns an error if a template is invalid, or a file of a receiver
@@ -113,16 +124,17 @@ func New(o Options) (*Notifier, error) {
 }
 
 func newReceiver(c config.NotifyReceiver, now func() time.Time) (*receiver, error) {
-	base := request{url: c.URL, urlFile: c.URLFile, secretFile: c.SecretFile}
-	r := &receiver{text: textOptions{limit: c.Limit}}
+	r := &receiver{request: request{url: c.URL, urlFile: c.URLFile, secretFile: c.SecretFile}, limit: c.Limit}
+	standard := plainAlert
 	var err1, err2 error
 	if c.DingTalk != nil {
-		r.text.alert, err1 = parse(c.Alert, markdownAlert, Alert{})
-		r.sender = newDingTalk(base, c.DingTalk.At, now)
+		standard, r.deliver = markdownAlert, newDingTalk(c.DingTalk.At, now).deliver
 	} else {
-		r.text.alert, err1 = parse(c.Alert, plainAlert, Alert{})
-		r.sender, err2 = newProvider(base, c.HTTP)
+		var p *provider
+		p, err2 = newProvider(c.HTTP)
+		r.deliver = p.deliver
 	}
+	r.alert, err1 = parse(c.Alert, standard, Alert{})
 	return r, errors.Join(err1, err2)
 }
 
@@ -173,10 +185,7 @@ func (n *Notifier) serveAlert(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), sendTimeout)
 	defer cancel()
-	if err = m.write(to.text); err == nil {
-		err = to.send(ctx, m)
-	}
-	switch {
+	switch err := to.send(ctx, m); {
 	case errors.Is(err, errTemporary):
 		n.fail(w, name, failed, http.StatusServiceUnavailable, err)
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"text/template"
@@ -14,15 +15,14 @@ import (
 
 // provider sends a request that templates describe.
 type provider struct {
-	request
 	method   string
 	headers  map[string]*template.Template
 	body     *template.Template
 	accepted *regexp.Regexp
 }
 
-func newProvider(r request, c *config.NotifyHTTP) (*provider, error) {
-	p := &provider{request: r, method: c.Method, headers: map[string]*template.Template{}, accepted: c.Accepted}
+func newProvider(c *config.NotifyHTTP) (*provider, error) {
+	p := &provider{method: c.Method, headers: map[string]*template.Template{}, accepted: c.Accepted}
 	sample := Message{Alerts: []Alert{{}}}
 	var errs []error
 	for name, t := range c.Headers {
@@ -35,31 +35,25 @@ func newProvider(r request, c *config.NotifyHTTP) (*provider, error) {
 	return p, errors.Join(append(errs, err)...)
 }
 
-func (p *provider) send(ctx context.Context, m *Message) error {
-	target, secret, err := p.read()
-	if err != nil {
-		return err
-	}
-	with := *m
-	with.Secret = secret
+func (p *provider) deliver(ctx context.Context, m *Message, target *url.URL) error {
 	header := http.Header{}
 	for name, t := range p.headers {
 		var value strings.Builder
-		if err := t.Execute(&value, with); err != nil {
+		if err := t.Execute(&value, *m); err != nil {
 			return fmt.Errorf("the header %s: %w", name, err)
 		}
 		header.Set(name, value.String())
 	}
 	var body strings.Builder
-	if err := p.body.Execute(&body, with); err != nil {
+	if err := p.body.Execute(&body, *m); err != nil {
 		return fmt.Errorf("the body: %w", err)
 	}
-	answer, err := do(ctx, p.method, target, header, []byte(body.String()), secret)
+	answer, err := do(ctx, p.method, target, header, []byte(body.String()), m.Secret)
 	if err != nil {
 		return fmt.Errorf("the provider: %w", err)
 	}
 	if p.accepted != nil && !p.accepted.Match(answer) {
-		return temporary(fmt.Errorf("the provider did not accept it: %s", quote(answer, target, secret)))
+		return temporary(fmt.Errorf("the provider did not accept it: %s", quote(answer, target, m.Secret)))
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -139,10 +141,7 @@ func (a *audit) readLetters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range index.Pending() {
-		a.sum.DeadLettersAll += n
-	}
-	if a.sum.DeadLettersAll == 0 {
+	if a.sum.DeadLettersAll = index.Pending().Total(); a.sum.DeadLettersAll == 0 {
 		return nil
 	}
 	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
@@ -174,4 +173,27 @@ func (s *kafkaState) seen(r store.AuditRow) (seen, known bool) {
 		return false, false
 	}
 	return s.records.has(r.ID), true
+}
+
+// hashes is a set of strings that keeps 8 bytes of each: call add for all, then seal, then
+// has. has is wrong for at least one of n strings that are not in a set of m with a
+// probability of n × m / 2^64: for a million of each, one in 18 million.
+type hashes struct {
+	seed maphash.Seed
+	all  []uint64
+}
+
+func newHashes() *hashes { return &hashes{seed: maphash.MakeSeed()} }
+
+func (h *hashes) add(text string) { h.all = append(h.all, maphash.String(h.seed, text)) }
+
+// seal must be called after the last add and before the first has.
+func (h *hashes) seal() {
+	slices.Sort(h.all)
+	h.all = slices.Compact(h.all)
+}
+
+func (h *hashes) has(text string) bool {
+	_, found := slices.BinarySearch(h.all, maphash.String(h.seed, text))
+	return found
 }

@@ -28,8 +28,12 @@ type Schedules interface {
 	PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error)
 }
 
-// InvestigatorOptions configure an Investigator. Without a Log or Schedules, that source is skipped.
-type InvestigatorOptions struct {
+// Investigator finds out why the pipeline missed the orders that a sweep found. A sweep calls
+// Begin once, and Explain of the returned investigation for each page of missed orders. A
+// sweep does not depend on it: within a limit of records and of time it finds a cause, and
+// beyond that limit the cause is reported as unknown. It implements compensator.Investigator.
+// Without a Log or Schedules, that source is skipped.
+type Investigator struct {
 	Log HistoryLog
 	// Topics returns the topics in which records of orders wait, and the dead-letter
 	// topic. With an error it returns the topics that it knows. Each sweep calls it once,
@@ -44,50 +48,35 @@ type InvestigatorOptions struct {
 	// MaxTime is how long one sweep may investigate, reading the schedule outbox included. With
 	// 0 every cause is reported as unknown.
 	MaxTime time.Duration
-	Logger  *slog.Logger // default: discard
-}
-
-// Investigator finds out why the pipeline missed the orders that a sweep found. A sweep calls
-// Begin once, and Explain of the returned investigation for each page of missed orders. A
-// sweep does not depend on it: within a limit of records and of time it finds a cause, and
-// beyond that limit the cause is reported as unknown. It implements compensator.Investigator.
-// Create it with NewInvestigator.
-type Investigator struct{ o InvestigatorOptions }
-
-// NewInvestigator returns an Investigator.
-func NewInvestigator(o InvestigatorOptions) *Investigator {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Investigator{o}
+	Logger  *slog.Logger
 }
 
 // Begin implements compensator.Investigator. It reads the schedule outbox and the list of
 // topics. A read that fails is no error of Begin: an order without a record is then
 // reported as unknown instead of absent.
 func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
-	n := &investigation{o: i.o, left: i.o.MaxTime, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
+	n := &investigation{Investigator: i, left: i.MaxTime, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
 	n.timed(ctx, func(ctx context.Context) {
 		if n.incomplete = n.readRows(ctx); n.incomplete != "" {
-			i.o.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
+			i.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
 		}
-		if i.o.Log == nil {
+		if i.Log == nil {
 			n.incomplete = cmp.Or(n.incomplete, "no Kafka is configured")
 			return
 		}
-		topics, err := i.o.Topics(ctx)
+		topics, err := i.Topics(ctx)
 		if err != nil {
-			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
+			i.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
 			n.incomplete = cmp.Or(n.incomplete, err.Error())
 		}
-		n.index = newRecordIndex(i.o.Log, topics, i.o.MaxRecords)
+		n.index = newRecordIndex(i.Log, topics, i.MaxRecords)
 	})
 	return n, nil
 }
 
 // investigation implements compensator.Investigation. One goroutine uses it.
 type investigation struct {
-	o          InvestigatorOptions
+	*Investigator
 	index      *recordIndex // nil: no Kafka is configured
 	left       time.Duration
 	seed       maphash.Seed
@@ -105,11 +94,11 @@ func (n *investigation) timed(ctx context.Context, do func(ctx context.Context))
 }
 
 func (n *investigation) readRows(ctx context.Context) (incomplete string) {
-	if n.o.Schedules == nil {
+	if n.Schedules == nil {
 		return ""
 	}
 	for after := int64(0); len(n.rows) < maxRows; {
-		rows, err := n.o.Schedules.PendingSchedules(ctx, after, rowsAtOnce)
+		rows, err := n.Schedules.PendingSchedules(ctx, after, rowsAtOnce)
 		if err != nil {
 			return "the schedule outbox: " + err.Error()
 		}
@@ -128,7 +117,7 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 	found := make([]evidence, len(missed))
 	now := time.Now()
 	n.timed(ctx, func(ctx context.Context) {
-		if t, err := n.o.Clock(ctx); err == nil {
+		if t, err := n.Clock(ctx); err == nil {
 			now = t
 		}
 		if n.index == nil {

@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -59,39 +61,27 @@ var precedence = map[compensator.Cause]int{
 	compensator.DeadLettered: 3, compensator.LaterRelease: 4,
 }
 
-// FixCommand returns the command that fixes a cause for all its orders, or that shows more.
-func FixCommand(c compensator.Cause) string {
-	switch c {
-	case compensator.Unpublished:
-		return "orderclose run outbox"
-	case compensator.RelayBehind:
-		return "orderclose run relay"
-	case compensator.CloserBehind:
-		return "orderclose run closer"
-	case compensator.LaterRelease:
-		return "orderclose send --id ID --due TIME"
-	case compensator.Retrying:
-		return "orderclose order ID"
-	case compensator.DeadLettered:
-		return "orderclose dlq ls"
-	case compensator.Absent:
-		return "orderclose doctor"
-	}
-	return "orderclose order ID --budget 1000000"
+// fixes are the commands that fix a cause for all its orders, or that show more. ID and TIME stand for
+// those of an order.
+var fixes = map[compensator.Cause]string{
+	compensator.Unpublished:  "orderclose run outbox",
+	compensator.RelayBehind:  "orderclose run relay",
+	compensator.CloserBehind: "orderclose run closer",
+	compensator.LaterRelease: "orderclose send --id ID --due TIME", // an application that moves a due time earlier must send one more record
+	compensator.Retrying:     "orderclose order ID",
+	compensator.DeadLettered: "orderclose dlq ls",
+	compensator.Absent:       "orderclose doctor",
+	compensator.Unknown:      "orderclose order ID --budget 1000000",
 }
+
+// FixCommand returns the command that fixes a cause for all its orders, or that shows more.
+func FixCommand(c compensator.Cause) string { return cmp.Or(fixes[c], fixes[compensator.Unknown]) }
 
 // fixOne returns the command for one order.
 func fixOne(m compensator.Miss) string {
 	id := ShellQuote(m.Order.ID)
-	switch m.Cause {
-	case compensator.LaterRelease: // an application that moves a due time earlier must send one more record
-		return "orderclose send --id " + id + " --due " + m.Order.Due.UTC().Format(time.RFC3339Nano)
-	case compensator.Retrying:
-		return "orderclose order " + id
-	case compensator.DeadLettered:
+	if m.Cause == compensator.DeadLettered {
 		return "orderclose dlq redrive --order " + id
-	case compensator.Unknown:
-		return "orderclose order " + id + " --budget 1000000"
 	}
-	return FixCommand(m.Cause)
+	return strings.NewReplacer("ID", id, "TIME", m.Order.Due.UTC().Format(time.RFC3339Nano)).Replace(FixCommand(m.Cause))
 }

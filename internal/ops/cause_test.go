@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -103,13 +104,14 @@ func backlog(n int) (*recordsLog, []orderclose.Order) {
 	return l, orders
 }
 
-func begin(t *testing.T, o InvestigatorOptions) compensator.Investigation {
+func begin(t *testing.T, i Investigator) compensator.Investigation {
 	t.Helper()
-	if o.Topics == nil {
-		o.Topics = func(context.Context) ([]HistoryTopic, error) { return historyTopics, nil }
+	if i.Topics == nil {
+		i.Topics = func(context.Context) ([]HistoryTopic, error) { return historyTopics, nil }
 	}
-	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
-	inv, err := NewInvestigator(o).Begin(t.Context())
+	i.Logger = slog.New(slog.DiscardHandler)
+	i.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
+	inv, err := i.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +131,7 @@ func countCauses(misses []compensator.Miss) map[compensator.Cause]int {
 func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 	for _, backwards := range []bool{false, true} {
 		log, orders := backlog(1000)
-		inv := begin(t, InvestigatorOptions{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
+		inv := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
 		for page := range 10 {
 			if backwards {
 				page = 9 - page
@@ -146,7 +148,7 @@ func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 
 func TestExplain_KeepsToTheLimitOfRecords(t *testing.T) {
 	log, orders := backlog(1000)
-	inv := begin(t, InvestigatorOptions{Log: log, MaxRecords: 300, MaxTime: time.Minute})
+	inv := begin(t, Investigator{Log: log, MaxRecords: 300, MaxTime: time.Minute})
 	n := countCauses(inv.Explain(t.Context(), orders))
 	if n[compensator.RelayBehind] < 280 || n[compensator.RelayBehind] > 300 || n[compensator.Absent] != 0 || n[compensator.RelayBehind]+n[compensator.Unknown] != 1000 {
 		t.Errorf("%v of a budget of 300", n)
@@ -159,16 +161,16 @@ func TestExplain_KeepsToTheLimitOfRecords(t *testing.T) {
 func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 	orders := []orderclose.Order{{ID: "a"}, {ID: "b"}}
 	for what, c := range map[string]struct {
-		o    InvestigatorOptions
+		o    Investigator
 		want string
 	}{
-		"no Kafka":    {InvestigatorOptions{MaxTime: time.Minute}, "no Kafka"},
-		"Kafka fails": {InvestigatorOptions{Log: &recordsLog{err: errors.New("away")}, MaxRecords: 10, MaxTime: time.Minute}, "close: away"},
-		"no time":     {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10}, "time limit was reached"},
-		"the topics": {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Topics: func(context.Context) ([]HistoryTopic, error) {
+		"no Kafka":    {Investigator{MaxTime: time.Minute}, "no Kafka"},
+		"Kafka fails": {Investigator{Log: &recordsLog{err: errors.New("away")}, MaxRecords: 10, MaxTime: time.Minute}, "close: away"},
+		"no time":     {Investigator{Log: &recordsLog{}, MaxRecords: 10}, "time limit was reached"},
+		"the topics": {Investigator{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Topics: func(context.Context) ([]HistoryTopic, error) {
 			return historyTopics, errors.New("nobody tells")
 		}}, "nobody tells"},
-		"the outbox": {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
+		"the outbox": {Investigator{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
 	} {
 		for _, m := range begin(t, c.o).Explain(t.Context(), orders) {
 			if m.Cause != compensator.Unknown || !strings.Contains(m.Where, c.want) {
@@ -189,7 +191,7 @@ func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
 	for i := range rows {
 		rows[i] = wire.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
 	}
-	inv := begin(t, InvestigatorOptions{MaxTime: time.Minute, Schedules: rows})
+	inv := begin(t, Investigator{MaxTime: time.Minute, Schedules: rows})
 	misses := inv.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
 	if misses[0].Where != "outbox_schedules row 12000" || misses[1].Cause != compensator.Unpublished || misses[2].Cause != compensator.Unknown {
 		t.Errorf("%+v", misses)
@@ -199,7 +201,7 @@ func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
 // TestExplain_WithoutTimeLeftReturnsWhatIsKnown holds for the pages after the time limit.
 func TestExplain_WithoutTimeLeftReturnsWhatIsKnown(t *testing.T) {
 	log, orders := backlog(200)
-	inv := begin(t, InvestigatorOptions{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
+	inv := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
 	inv.Explain(t.Context(), orders[:100])
 	inv.(*investigation).left = 0
 	if n := countCauses(inv.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
@@ -220,7 +222,7 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 				log.put("delay_5m", fmt.Sprint("later", i), appended.Add(time.Duration(i)*time.Second), o.Due)
 			}
 			orders := []orderclose.Order{o, {ID: "other", CreatedAt: o.CreatedAt, Due: o.Due}}
-			misses := begin(t, InvestigatorOptions{Log: log, MaxRecords: budget, MaxTime: time.Minute}).Explain(t.Context(), orders)
+			misses := begin(t, Investigator{Log: log, MaxRecords: budget, MaxTime: time.Minute}).Explain(t.Context(), orders)
 			if misses[0].Cause != compensator.RelayBehind || misses[1].Cause == compensator.RelayBehind {
 				t.Errorf("ahead by %v, of a budget of %d: %+v", ahead, budget, misses)
 			}
@@ -228,7 +230,7 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	}
 	log, _ := backlog(1000)
 	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
-	if m := begin(t, InvestigatorOptions{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
+	if m := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
 		t.Errorf("a day ahead: %+v", m)
 	}
 }

@@ -21,19 +21,16 @@
 //
 //	pipeline.go          the questions to one pipeline
 //	overview.go          whether all is well (pure)
-//	phrase.go            sentences that the console translates
-//	topics.go            the required properties of the topics; the names of the groups
-//	ordertopics.go       the topics that an order passes, and those in which records wait
+//	phrase.go            sentences that the console translates; quoting an order's id for a shell
+//	topics.go            the required properties of the topics; those that an order passes, or in which records wait
 //	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)
 //	buckets.go           which buckets may not be removed, or are missing in topics.yaml
-//	shellquote.go        quoting an order's id for a shell
 //	status.go            topics and partitions: bounded requests, a few at once
 //	status_scan.go       searching behind a head that is not due
 //	status_judge.go      what is overdue, and what to do about it (pure)
-//	forecast.go          offsets by append time: bounded requests, a few at once
+//	forecast.go          offsets by append time: bounded requests, a few at once; what reached the close topic
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
 //	lateness.go          which records are sampled, and how late they were
-//	appended.go          how many records reached the close topic, by time
 //	control.go           reading the control topic, and writing pauses to it
 //	pauser.go            pauses of closing, wherever they are kept
 //	history.go           the history of an order, and in one sentence where the order is (pure)
@@ -46,8 +43,7 @@
 //	due.go               reading the orders of a window, for an audit and for a shadow report
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
-//	audit_kafka.go       what Kafka and the outbox contain
-//	audit_hashes.go      a set of ids in 8 bytes each
+//	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id
 //	shadow.go            one report of a shadow run
 //	shadow_judge.go      how one order compares (pure)
 //	shadow_verdicts.go   a verdict of each order in 24 bytes

@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -14,14 +15,6 @@ type ForecastLog interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
 	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
-}
-
-// ForecastOptions for a forecast.
-type ForecastOptions struct {
-	Buckets orderclose.Buckets
-	Group   func(orderclose.Bucket) string // the consumer group of a bucket
-	Now     time.Time                      // the start of the forecast
-	Edges   []time.Duration                // the limits of the steps, ahead of Now, from 0 on, ascending
 }
 
 // Forecast is the number of records that leave each bucket, by time.
@@ -53,28 +46,29 @@ type ForecastStep struct {
 // A record leaves its bucket a bucket's length after its append at the latest. Nearly all
 // records leave just then, since a record is put into the largest bucket that is not longer
 // than its remaining delay. An error becomes the Problem of its bucket and does not hide the
-// others.
-func NewForecast(ctx context.Context, log ForecastLog, o ForecastOptions) Forecast {
-	edges := make([]time.Time, len(o.Edges))
-	for i, ahead := range o.Edges {
-		edges[i] = o.Now.UTC().Add(ahead)
+// others. group returns the consumer group of a bucket. within are the limits of the steps, ahead of
+// now, from 0 on, ascending.
+func NewForecast(ctx context.Context, log ForecastLog, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
+	edges := make([]time.Time, len(within))
+	for i, ahead := range within {
+		edges[i] = now.UTC().Add(ahead)
 	}
-	f := Forecast{At: edges[0], Buckets: make([]BucketForecast, len(o.Buckets))}
-	commits, errs := make([][]kafka.Commit, len(o.Buckets)), make([]error, len(o.Buckets))
-	each(len(o.Buckets), func(i int) {
-		b := o.Buckets[i]
+	f := Forecast{At: edges[0], Buckets: make([]BucketForecast, len(buckets))}
+	commits, errs := make([][]kafka.Commit, len(buckets)), make([]error, len(buckets))
+	each(len(buckets), func(i int) {
+		b := buckets[i]
 		n, err := log.Partitions(ctx, b.Topic)
 		if err == nil {
-			commits[i], err = log.Commits(ctx, o.Group(b), b.Topic, n)
+			commits[i], err = log.Commits(ctx, group(b), b.Topic, n)
 		}
 		errs[i] = err
 	})
 	var queries []kafka.OffsetQuery // of all buckets, so that each leader gets few requests
-	for i, b := range o.Buckets {
+	for i, b := range buckets {
 		queries = append(queries, kafka.OffsetQueries(b.Topic, len(commits[i]), moments(b, edges, edges[0])...)...)
 	}
 	answers := log.Offsets(ctx, queries)
-	for i, b := range o.Buckets {
+	for i, b := range buckets {
 		n := len(commits[i])
 		byPartition, err := countBucket(edges, commits[i], answers[:n])
 		if answers, err = answers[n:], cmp.Or(errs[i], err); err != nil {
@@ -127,4 +121,35 @@ func countBucket(edges []time.Time, commits []kafka.Commit, answers []kafka.Offs
 		byPartition[p] = count(kafka.FirstWaiting(commits[p], first, end), end, offsets)
 	}
 	return byPartition, nil
+}
+
+// Appended is how many records were appended to a topic, by time.
+type Appended struct {
+	Topic string         `json:"topic"`
+	Steps []ForecastStep `json:"steps"` // the oldest first
+}
+
+// Appended returns how many records reached the close topic within the last while, in steps of equal
+// length. It asks for offsets by append time, and reads no record. Records that Kafka has deleted
+// are not counted.
+func (p Pipeline) Appended(ctx context.Context, within time.Duration, steps int) (Appended, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return Appended{}, err
+	}
+	return countAppended(ctx, p.Kafka, p.Config.Topics.Close, time.Now(), within, steps)
+}
+
+func countAppended(ctx context.Context, log ForecastLog, topic string, now time.Time, within time.Duration, steps int) (Appended, error) {
+	step := within / time.Duration(steps)
+	edges := make([]time.Time, steps+1)
+	for i := range edges {
+		edges[i] = now.UTC().Truncate(step).Add(step - within + time.Duration(i)*step)
+	}
+	n, err := log.Partitions(ctx, topic)
+	if err != nil {
+		return Appended{}, err
+	}
+	b := orderclose.Bucket{Topic: topic} // as if each record left when it was appended
+	byPartition, err := countBucket(edges, slices.Repeat([]kafka.Commit{{Offset: -1}}, n), log.Offsets(ctx, kafka.OffsetQueries(topic, n, moments(b, edges, now)...)))
+	return Appended{topic, sum(b, edges, byPartition).Steps}, err
 }

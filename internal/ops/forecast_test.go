@@ -107,10 +107,8 @@ func TestMake_CountsARecordAtItsLatestRelease(t *testing.T) {
 		}
 		slices.SortFunc(log.appended, time.Time.Compare)
 		log.commit = rapid.Int64Range(-1, int64(len(log.appended))).Draw(t, "commit")
-		f := NewForecast(context.Background(), log, ForecastOptions{
-			Buckets: orderclose.Buckets{{Topic: "b", Length: length}}, Group: func(orderclose.Bucket) string { return "g" },
-			Now: noon, Edges: ForecastEdges(time.Duration(rapid.Int64Range(1, 50*3600).Draw(t, "within")) * time.Second),
-		})
+		f := NewForecast(context.Background(), log, orderclose.Buckets{{Topic: "b", Length: length}}, func(orderclose.Bucket) string { return "g" },
+			noon, ForecastEdges(time.Duration(rapid.Int64Range(1, 50*3600).Draw(t, "within"))*time.Second))
 		b := f.Buckets[0]
 		within := func(from, to time.Time) (n int64) {
 			for i, a := range log.appended {
@@ -154,10 +152,8 @@ func (l oneMissing) Partitions(_ context.Context, topic string) (int, error) {
 
 func TestMake_AnErrorOfABucketHidesNoOther(t *testing.T) {
 	log := &offsetsLog{appended: []time.Time{noon.Add(-time.Minute)}, commit: -1}
-	f := NewForecast(t.Context(), oneMissing{log}, ForecastOptions{
-		Buckets: orderclose.Buckets{{Topic: "missing", Length: time.Minute}, {Topic: "b", Length: time.Hour}},
-		Group:   func(orderclose.Bucket) string { return "g" }, Now: noon, Edges: ForecastEdges(time.Hour),
-	})
+	f := NewForecast(t.Context(), oneMissing{log}, orderclose.Buckets{{Topic: "missing", Length: time.Minute}, {Topic: "b", Length: time.Hour}},
+		func(orderclose.Bucket) string { return "g" }, noon, ForecastEdges(time.Hour))
 	if f.Problems() != 1 || f.Buckets[0].Problem != "does not exist" || len(f.Buckets[0].Steps) != len(f.Buckets[1].Steps) || f.Buckets[1].Steps[11].Records != 1 {
 		t.Errorf("%+v", f)
 	}

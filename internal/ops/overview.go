@@ -56,13 +56,10 @@ const (
 
 // ProblemKinds returns all kinds.
 func ProblemKinds() []ProblemKind {
-	return []ProblemKind{
-		KafkaAway, DatabaseAway, RecordsOverdue, TopicUnread, ClosingPaused, PausesUnknown, RecordsEarly, SweepFailed, SweepMissing,
-		SweepFound, RecordsLost, LettersPending, TopicsDiffer, ConfigBroken,
-	}
+	return append(slices.Collect(maps.Keys(runbookSections)), RecordsOverdue)
 }
 
-// runbookSections has, for each kind, the section of the runbook.
+// runbookSections has the section of the runbook for each kind but RecordsOverdue, which has one for each topic.
 var runbookSections = map[ProblemKind]string{
 	KafkaAway: "kafka-is-down", DatabaseAway: "the-database-is-down-or-slow",
 	TopicUnread: "a-partition-cannot-be-read", ClosingPaused: "closing-is-paused", PausesUnknown: "closing-is-paused",

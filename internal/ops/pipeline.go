@@ -55,9 +55,7 @@ func (p Pipeline) Forecast(ctx context.Context, edges []time.Duration) (Forecast
 	if err := p.reachKafka(ctx); err != nil {
 		return Forecast{}, err
 	}
-	return NewForecast(ctx, p.Kafka, ForecastOptions{
-		Buckets: p.Config.Buckets, Group: p.Config.RelayGroup, Now: time.Now().Truncate(time.Millisecond), Edges: edges,
-	}), nil
+	return NewForecast(ctx, p.Kafka, p.Config.Buckets, p.Config.RelayGroup, time.Now().Truncate(time.Millisecond), edges), nil
 }
 
 // The default limits of a search for one order.

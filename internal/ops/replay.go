@@ -20,7 +20,11 @@ const replayChunk = 500
 
 // ReplayLog is what a replay needs of Kafka. Cluster of internal/kafka implements it.
 type ReplayLog interface {
-	ReplayPositions
+	TopicID(ctx context.Context, topic string) ([16]byte, error)
+	// Commits and SetPosition keep the progress: as those of a consumer group without members, which Kafka
+	// deletes when they are older than its retention of offsets, a week by default.
+	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
+	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
 	Partitions(ctx context.Context, topic string) (int, error)
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error

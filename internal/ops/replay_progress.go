@@ -20,17 +20,9 @@ const (
 	keepTimeout = 5 * time.Second
 )
 
-// ReplayPositions keeps the progress of a replay: the commits of a consumer group without members.
-// Kafka deletes them when they are older than its retention of offsets, a week by default.
-type ReplayPositions interface {
-	TopicID(ctx context.Context, topic string) ([16]byte, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
-}
-
 // resume sets Spans to what earlier runs of this replay have left of the window. A user who may not
 // read the commits gets a replay that does not keep its progress.
-func (p *ReplayPlan) resume(ctx context.Context, log ReplayPositions, partitions int) (err error) {
+func (p *ReplayPlan) resume(ctx context.Context, log ReplayLog, partitions int) (err error) {
 	p.Spans = slices.Clone(p.window)
 	if p.Groups == "" {
 		return nil
@@ -59,7 +51,7 @@ func (p *ReplayPlan) resume(ctx context.Context, log ReplayPositions, partitions
 
 // progressGroup returns the name of the group of this replay. Replays of another window, of other
 // orders or categories, and of a topic that was recreated, have other groups.
-func (p *ReplayPlan) progressGroup(ctx context.Context, log ReplayPositions) (string, error) {
+func (p *ReplayPlan) progressGroup(ctx context.Context, log ReplayLog) (string, error) {
 	id, err := log.TopicID(ctx, p.Topic)
 	if err != nil && !errors.Is(err, kafka.ErrNoTopicIDs) {
 		return "", err
@@ -77,7 +69,7 @@ func (p *ReplayPlan) progressGroup(ctx context.Context, log ReplayPositions) (st
 // replayProgress keeps how far a replay has come. An error does not stop the replay: notKept is
 // then the error, until a later commit succeeds.
 type replayProgress struct {
-	log          ReplayPositions
+	log          ReplayLog
 	topic, group string // group is empty if the progress is not kept
 	kept         time.Time
 	notKept      string

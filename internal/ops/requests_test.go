@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 		{"another status", func() int { return ReadStatus(t.Context(), log, targets, time.Now).Problems() },
 			map[string]int{"OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
 		{"a forecast", func() int {
-			return NewForecast(t.Context(), log, ForecastOptions{Buckets: buckets, Group: group, Now: now, Edges: edges}).Problems()
+			return NewForecast(t.Context(), log, buckets, group, now, edges).Problems()
 		}, // the bounds, and the edges of the longest bucket; its last edge is at the end
 			map[string]int{"OffsetFetch": 2, "ListOffsets": 2 + len(edges) - 1}},
 		{"what was appended", func() int {

@@ -77,6 +77,16 @@ func (t TopicStatus) Overdue() (most float64) {
 	return most
 }
 
+// Head returns the record that leaves the topic first; nil if none waits.
+func (t TopicStatus) Head() (first *Head) {
+	for _, p := range t.Partitions {
+		if p.Head != nil && (first == nil || p.Head.Leaves.Before(first.Leaves)) {
+			first = p.Head
+		}
+	}
+	return first
+}
+
 // FarthestDue returns how many seconds after now the latest due time lies that was read in the
 // topic; 0 if no record is due later.
 func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {

@@ -2,19 +2,16 @@
 // outermost handler of the console; Gate.Action wraps each handler that changes data. Handlers
 // learn by From who the user is, and write a line for each action by Audit.
 //
-//	gate.go          Options, New, Wrap: the order of all checks
-//	request.go       what a request is: its path, its body, of a page or of the API
-//	identity.go      who the user is: From, Role
-//	host.go          which Host headers are accepted
-//	peer.go          which addresses may connect: the loopback, proxies, others with TLS
-//	headers.go       headers of every response
-//	webfile.go       the web configuration file: TLS and users; it is read again when it changes
-//	passwords.go     identity by basic auth, with bcrypt
-//	certificates.go  identity by a client certificate
-//	proxy.go         identity by a header that a proxy sets
-//	throttle.go      how fast one address may guess
-//	refusal.go       every reason for which a request is refused
-//	log.go           Audit, and the log of requests
+//	gate.go       Options, New, Wrap: the order of all checks
+//	request.go    what a request is: its path, its body, of a page or of the API
+//	identity.go   who the user is: From, Role; by a client certificate, or a header that a proxy sets
+//	passwords.go  identity by basic auth, with bcrypt
+//	peer.go       which addresses may connect: the loopback, proxies, others with TLS; which Host headers are accepted
+//	headers.go    headers of every response
+//	webfile.go    the web configuration file: TLS and users; it is read again when it changes
+//	throttle.go   how fast one address may guess
+//	refusal.go    every reason for which a request is refused
+//	log.go        Audit, and the log of requests
 //
 // A request passes the checks in this order: method and path, Host, the address of the peer,
 // other sites, identity, for the API the content type, and for an action the role. A check that

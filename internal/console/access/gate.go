@@ -28,23 +28,12 @@ type Options struct {
 
 // Gate checks the requests to a console. Create it with New. It is safe for concurrent use.
 type Gate struct {
-	o      Options
-	hosts  map[string]bool
-	file   *webFile
-	method method
-	origin http.CrossOriginProtection
-}
-
-// method finds the user of a request.
-type method interface {
-	// identify returns the user, or why there is none.
-	identify(r *http.Request, peer netip.Addr) (user, *Refusal)
-}
-
-// user is a user whose identity is known.
-type user struct {
-	name string
-	role Role
+	o     Options
+	hosts map[string]bool
+	file  *webFile
+	// identify returns the user of a request, or why there is none.
+	identify func(r *http.Request, peer netip.Addr) (Identity, *Refusal)
+	origin   http.CrossOriginProtection
 }
 
 // New returns a Gate, or an error if the settings are not safe, or if their file is not valid.
@@ -59,13 +48,13 @@ func New(o Options) (*Gate, error) {
 	}
 	switch file := g.file.get(); {
 	case o.Settings.UserHeader != "":
-		g.method = proxyHeader{o.Settings}
+		g.identify = g.byProxy
 	case len(file.users) > 0:
-		g.method = newPasswords(o.Settings, g.file, o.Logger)
+		g.identify = newPasswords(o.Settings, g.file, o.Logger).identify
 	case file.certificates:
-		g.method = certificates{o.Settings}
+		g.identify = g.byCertificate
 	default:
-		g.method = nobody{}
+		g.identify = nobody
 	}
 	return g, nil
 }
@@ -99,20 +88,20 @@ func (g *Gate) Wrap(next http.Handler) http.Handler {
 // admit checks a request, and passes it on. It returns a Refusal instead if a check fails.
 func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) (*http.Request, *Refusal) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
-		return r, refused(WrongMethod)
+		return r, wrongMethod
 	}
 	if !canonical(r) {
-		return r, refused(WrongPath)
+		return r, wrongPath
 	}
 	if !g.hosts[hostOf(r.Host)] {
-		return r, refused(WrongHost)
+		return r, wrongHost
 	}
 	peer := peerOf(r)
 	if refusal := g.checkPeer(r, peer); refusal != nil {
 		return r, refusal
 	}
 	if g.origin.Check(r) != nil {
-		return r, refused(OtherSite)
+		return r, otherSite
 	}
 	if g.public(g.below(r)) {
 		if refusal := readBody(w, r, maxPublic); refusal != nil {
@@ -121,17 +110,17 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		next.ServeHTTP(w, r)
 		return r, nil
 	}
-	u, refusal := g.method.identify(r, peer)
+	identity, refusal := g.identify(r, peer)
 	if refusal != nil {
 		return r, refusal
 	}
-	identity := g.identityOf(u, peer)
+	identity.Address, identity.MayAct = peer, g.o.Settings.Actions && identity.Role == Operator
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, visit{identity, g.isAPI(r)}))
 	if refusal := readBody(w, r, MaxBody); refusal != nil {
 		return r, refusal
 	}
 	if r.Method == http.MethodPost && g.isAPI(r) && !sendsJSON(r) {
-		return r, refused(NotJSON)
+		return r, notJSON
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxRequest)
 	defer cancel()
@@ -158,11 +147,11 @@ func (g *Gate) checkAction(r *http.Request) *Refusal {
 	i := From(r.Context())
 	switch {
 	case r.Method != http.MethodPost:
-		return refused(WrongMethod)
+		return wrongMethod
 	case !g.o.Settings.Actions:
-		return refused(ActionsOff)
+		return actionsOff
 	case i.Role != Operator:
-		return refused(NotOperator)
+		return notOperator
 	}
 	return nil
 }
@@ -177,6 +166,7 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) 
 	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", "GET, HEAD, POST")
 	}
-	refusal.API = g.isAPI(r)
-	g.o.Refuse(w, r, *refusal)
+	told := *refusal
+	told.API = g.isAPI(r)
+	g.o.Refuse(w, r, told)
 }

@@ -65,9 +65,9 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 			if r.identity.Role != u.role || r.identity.MayAct != (u.role == access.Operator) {
 				t.Errorf("the identity is %+v, want role %s", r.identity, u.role)
 			}
-			wanted := access.NotOperator
+			wanted := "not_operator"
 			if name == "anonymous" {
-				wanted = access.ActionsOff
+				wanted = "actions_off"
 			}
 			for _, action := range []request{
 				{method: "POST", path: "/plans", form: url.Values{}},

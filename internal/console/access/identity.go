@@ -44,30 +44,50 @@ func From(ctx context.Context) Identity {
 	return v.identity
 }
 
-func (g *Gate) identityOf(u user, peer netip.Addr) Identity {
-	return Identity{
-		Name: u.name, Role: u.role, Address: peer,
-		MayAct: g.o.Settings.Actions && u.role == Operator,
-	}
-}
-
 // nobody is the method of a console on the loopback without identity: all users of the machine
 // are viewers.
-type nobody struct{}
-
-func (nobody) identify(_ *http.Request, peer netip.Addr) (user, *Refusal) {
+func nobody(_ *http.Request, peer netip.Addr) (Identity, *Refusal) {
 	if !peer.IsLoopback() { // whatever the listener is: nobody is known there
-		return user{}, refused(NoTLS)
+		return Identity{}, noTLS
 	}
-	return user{role: Viewer}, nil
+	return Identity{Role: Viewer}, nil
 }
 
-// roleOf returns the role of a user by the list of operators.
-func roleOf(s config.Console, name string) Role {
-	if slices.Contains(s.Operators, name) {
-		return Operator
+// byCertificate is the method of users with client certificates. The TLS handshake has verified the certificate;
+// the common name of its subject is the user.
+func (g *Gate) byCertificate(r *http.Request, _ netip.Addr) (Identity, *Refusal) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || !validName(r.TLS.VerifiedChains[0][0].Subject.CommonName) {
+		return Identity{}, noCertificate
 	}
-	return Viewer
+	return identityOf(g.o.Settings, r.TLS.VerifiedChains[0][0].Subject.CommonName), nil
+}
+
+// byProxy is the method of users whom a proxy knows. The proxy replaces the headers that a
+// client sends; a header that is sent twice is not believed.
+func (g *Gate) byProxy(r *http.Request, peer netip.Addr) (Identity, *Refusal) {
+	if !isProxy(g.o.Settings, peer) {
+		return Identity{}, notProxy
+	}
+	names := r.Header.Values(g.o.Settings.UserHeader)
+	if len(names) != 1 || !validName(names[0]) {
+		return Identity{}, noUser
+	}
+	i := identityOf(g.o.Settings, names[0])
+	if g.o.Settings.RoleHeader != "" {
+		i.Role = Viewer
+		if roles := r.Header.Values(g.o.Settings.RoleHeader); len(roles) == 1 && Role(roles[0]) == Operator {
+			i.Role = Operator
+		}
+	}
+	return i, nil
+}
+
+// identityOf returns a user, with the role by the list of operators.
+func identityOf(s config.Console, name string) Identity {
+	if slices.Contains(s.Operators, name) {
+		return Identity{Name: name, Role: Operator}
+	}
+	return Identity{Name: name, Role: Viewer}
 }
 
 // maxName is the longest name of a user, in bytes.

@@ -37,53 +37,49 @@ func newPasswords(s config.Console, file *webFile, logger *slog.Logger) *passwor
 	return p
 }
 
-func (p *passwords) identify(r *http.Request, peer netip.Addr) (user, *Refusal) {
+func (p *passwords) identify(r *http.Request, peer netip.Addr) (Identity, *Refusal) {
 	name, password, ok := r.BasicAuth()
 	if !ok {
-		return user{}, refused(NotSignedIn)
+		return Identity{}, notSignedIn
 	}
 	if !p.throttle.begin(peer) { // also for passwords that are known: each check is a guess
-		return user{}, refused(TooMany)
+		return Identity{}, tooMany
 	}
 	refusal := p.check(name, password)
-	if refusal != WrongLogin {
+	if refusal == wrongLogin { // the name is not logged: it may be a misplaced password
+		p.logger.Warn("console login failed", "address", peer, "reason", "wrong user or password")
+	} else {
 		p.throttle.succeed(peer)
 	}
-	switch refusal {
-	case "":
-		return user{name, roleOf(p.settings, name)}, nil
-	case WrongLogin: // the name is not logged: it may be a misplaced password
-		p.logger.Warn("console login failed", "address", peer, "reason", "wrong user or password")
-	}
-	return user{}, refused(refusal)
+	return identityOf(p.settings, name), refusal
 }
 
-// check returns why the password is not accepted; "": it is. A password that was accepted is not given to
+// check returns why the password is not accepted; nil: it is. A password that was accepted is not given to
 // bcrypt again until the file changes.
-func (p *passwords) check(name, password string) Reason {
+func (p *passwords) check(name, password string) *Refusal {
 	file := p.file.get()
 	mac := hmac.New(sha256.New, p.key[:])
 	fmt.Fprintf(mac, "%d %s%s", len(name), name, password)
 	sum := [sha256.Size]byte(mac.Sum(nil))
 	if known, _ := file.accepted.Load(name); known == sum {
-		return ""
+		return nil
 	}
 	select {
 	case p.slot <- struct{}{}:
 		defer func() { <-p.slot }()
 	case <-time.After(slotTimeout):
-		return Busy
+		return busy
 	}
 	if known, _ := file.accepted.Load(name); known == sum { // meanwhile, by another request of the browser
-		return ""
+		return nil
 	}
 	hash, known := file.users[name]
 	if !known { // takes as long as for a known name, so that names cannot be probed
 		hash = slices.Collect(maps.Values(file.users))[0]
 	}
 	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !known {
-		return WrongLogin
+		return wrongLogin
 	}
 	file.accepted.Store(name, sum)
-	return ""
+	return nil
 }

@@ -66,8 +66,8 @@ func TestPasswords_AcceptTheUsersOfTheFile(t *testing.T) {
 		name, password string
 		want           Reason
 	}{
-		{"ann", "pass:word", ""}, {"李", "密码", ""}, {"ann", "pass:word", ""}, {"ann", "pass", WrongLogin}, {"ann", "", WrongLogin}, {"", "", WrongLogin}, {"Ann", "pass:word", WrongLogin},
-		{"ben", "pass:word", WrongLogin}, {"李", "pass:word", WrongLogin}, {"ann", "密码", WrongLogin}, {"ann\x00pass", ":word", WrongLogin},
+		{"ann", "pass:word", ""}, {"李", "密码", ""}, {"ann", "pass:word", ""}, {"ann", "pass", "wrong_login"}, {"ann", "", "wrong_login"}, {"", "", "wrong_login"}, {"Ann", "pass:word", "wrong_login"},
+		{"ben", "pass:word", "wrong_login"}, {"李", "pass:word", "wrong_login"}, {"ann", "密码", "wrong_login"}, {"ann\x00pass", ":word", "wrong_login"},
 	} {
 		if got := ask(p, row.name, row.password); got != row.want {
 			t.Errorf("%q with %q is refused with %q, want %q", row.name, row.password, got, row.want)
@@ -89,13 +89,13 @@ func TestPasswords_AreCheckedOnceUntilTheFileChanges(t *testing.T) {
 		if got := ask(p, "ann", "hunter2"); got != "" {
 			t.Errorf("the password is checked again: %s", got)
 		}
-		if got := ask(p, "ann", "hunter3"); got != Busy {
+		if got := ask(p, "ann", "hunter3"); got != "busy" {
 			t.Errorf("another password is not checked: %q", got)
 		}
 		free()
 		writeUsers(t, path, "ann: "+bcryptOf(t, "hunter3"))
 		time.Sleep(2 * rereadInterval)
-		if got := ask(p, "ann", "hunter2"); got != WrongLogin {
+		if got := ask(p, "ann", "hunter2"); got != "wrong_login" {
 			t.Errorf("the old password is accepted after a change of the file: %q", got)
 		}
 		if got := ask(p, "ann", "hunter3"); got != "" {
@@ -153,7 +153,7 @@ func TestPasswords_OtherRequestsShareNothing(t *testing.T) {
 		<-p.slot
 		wait.Wait()
 		for name, got := range wrong {
-			if *got != WrongLogin {
+			if *got != "wrong_login" {
 				t.Errorf("%q is refused with %q", name, *got)
 			}
 		}
@@ -169,7 +169,7 @@ func TestPasswords_ChecksAreLimited(t *testing.T) {
 		p, _ := newTestPasswords(t, "ann: "+bcryptOf(t, "hunter2"))
 		p.slot <- struct{}{}
 		began := time.Now()
-		if got := ask(p, "ann", "hunter2"); got != Busy || time.Since(began) != slotTimeout {
+		if got := ask(p, "ann", "hunter2"); got != "busy" || time.Since(began) != slotTimeout {
 			t.Errorf("answers %q after %v", got, time.Since(began))
 		}
 		var wait sync.WaitGroup
@@ -179,7 +179,7 @@ func TestPasswords_ChecksAreLimited(t *testing.T) {
 		wait.Wait()
 		<-p.slot
 		for i := range loginBurst { // a busy console does not count as guesses
-			if got := ask(p, "ann", strings.Repeat("x", i)); got != WrongLogin {
+			if got := ask(p, "ann", strings.Repeat("x", i)); got != "wrong_login" {
 				t.Fatalf("guess %d is refused with %s", i, got)
 			}
 		}
@@ -195,7 +195,7 @@ func TestPasswords_AGuessThatMustWaitIsNotChecked(t *testing.T) {
 		}
 		p.slot <- struct{}{}
 		began := time.Now()
-		if got := ask(p, "ann", "hunter2"); got != TooMany || time.Since(began) != 0 {
+		if got := ask(p, "ann", "hunter2"); got != "too_many_logins" || time.Since(began) != 0 {
 			t.Errorf("answers %q after %v", got, time.Since(began))
 		}
 	})

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -35,9 +36,9 @@ func (g *Gate) checkPeer(r *http.Request, peer netip.Addr) *Refusal {
 	proxy := isProxy(g.o.Settings, peer)
 	switch {
 	case proxy && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "http"):
-		return refused(NoTLS)
+		return noTLS
 	case r.TLS == nil && !proxy && !peer.IsLoopback():
-		return refused(NoTLS)
+		return noTLS
 	}
 	return nil
 }
@@ -45,4 +46,34 @@ func (g *Gate) checkPeer(r *http.Request, peer netip.Addr) *Refusal {
 // encrypted reports whether the browser uses TLS: to this process, or to a listed proxy.
 func (g *Gate) encrypted(r *http.Request) bool {
 	return r.TLS != nil || isProxy(g.o.Settings, peerOf(r))
+}
+
+// acceptedHosts returns the hosts that the Host header may name, in the form of hostOf. A page of
+// another site whose name resolves to this console (DNS rebinding) sends the name of that site.
+func acceptedHosts(s config.Console) map[string]bool {
+	hosts := map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true}
+	listen := hostOf(s.Listen)
+	if ip, err := netip.ParseAddr(listen); listen != "" && (err != nil || !ip.IsUnspecified()) {
+		hosts[listen] = true
+	}
+	for _, host := range s.Hosts {
+		hosts[hostOf(host)] = true
+	}
+	return hosts
+}
+
+// hostOf returns the host of a Host header without its port, in the one form of its name or
+// address. The port is not compared: a tunnel or a proxy may change it.
+func hostOf(header string) string {
+	host, _, err := net.SplitHostPort(header)
+	if err != nil { // there is no port
+		host = header
+		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+			host = host[1 : len(host)-1]
+		}
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
 }

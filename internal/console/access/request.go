@@ -32,10 +32,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) *Refusal {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err != nil {
 		w.Header().Set("Connection", "close") // otherwise the server would wait for the rest before it answers
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			return refused(TooLarge)
+		if _, exceeds := errors.AsType[*http.MaxBytesError](err); exceeds {
+			return tooLarge
 		}
-		return refused(BadForm)
+		return badForm
 	}
 	// Otherwise a handler that takes longer would lose its client.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})

@@ -19,33 +19,25 @@ const (
 // from its begin, so that parallel attempts are limited too. After too many failures no attempt
 // of the address is checked, valid or not. The zero value is ready. It is safe for concurrent use.
 type throttle struct {
-	mu       sync.Mutex
-	failures map[netip.Prefix]failures
+	mu sync.Mutex
+	// failures has, for each address, when its last failure stops to count: one second for each failure.
+	failures map[netip.Prefix]time.Time
 	swept    time.Time // when failures that do not count any more were removed
 }
-
-// failures are those of one address: count decreases by one each second.
-type failures struct {
-	count float64
-	at    time.Time // when count was right
-}
-
-// now returns how many failures still count.
-func (f failures) now() float64 { return max(0, f.count-time.Since(f.at).Seconds()) }
 
 // begin reports whether an attempt may be checked. If it is not wrong, the caller calls succeed.
 func (t *throttle) begin(peer netip.Addr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := t.key(peer)
-	count := t.failures[key].now()
-	if count+1 > loginBurst {
+	left := max(0, time.Until(t.failures[key])) + time.Second
+	if left > loginBurst*time.Second {
 		return false
 	}
 	if t.failures == nil {
-		t.failures = map[netip.Prefix]failures{}
+		t.failures = map[netip.Prefix]time.Time{}
 	}
-	t.failures[key] = failures{count + 1, time.Now()}
+	t.failures[key] = time.Now().Add(left)
 	return true
 }
 
@@ -54,9 +46,8 @@ func (t *throttle) succeed(peer netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := t.key(peer)
-	if count := t.failures[key].now() - 1; count > 0 {
-		t.failures[key] = failures{count, time.Now()}
-	} else {
+	t.failures[key] = t.failures[key].Add(-time.Second)
+	if time.Until(t.failures[key]) <= 0 {
 		delete(t.failures, key)
 	}
 }
@@ -74,7 +65,7 @@ func (t *throttle) key(peer netip.Addr) netip.Prefix {
 	}
 	if len(t.failures) >= maxAddresses && time.Since(t.swept) > time.Second {
 		t.swept = time.Now()
-		maps.DeleteFunc(t.failures, func(_ netip.Prefix, f failures) bool { return f.now() == 0 })
+		maps.DeleteFunc(t.failures, func(_ netip.Prefix, until time.Time) bool { return time.Until(until) <= 0 })
 	}
 	if len(t.failures) >= maxAddresses {
 		return netip.Prefix{}

@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -29,8 +30,8 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 		}
 	}
 	create("a", "b", "c", "d")
-	c := NewCatalog(CatalogOptions{Log: client, Topic: deadTopic}).fed(t)
-	if got := c.keys(t, Query{OldestFirst: true}); got != "a b c d" {
+	c := NewCatalog(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
+	if got := c.keys(t, Query{}); got != "d c b a" {
 		t.Errorf("%q", got)
 	}
 	deleteRecords(t, broker.ListenAddrs(), 1)
@@ -47,7 +48,7 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 		t.Errorf("the topic is missing: %v, %s", err, brief(c.State()))
 	}
 	create("e", "f", "g", "h")
-	if got := c.fed(t).keys(t, Query{OldestFirst: true}); got != "e f g h" || c.State().Letters != 4 {
+	if got := c.fed(t).keys(t, Query{}); got != "h g f e" || c.State().Letters != 4 {
 		t.Errorf("recreated: %q, %s", got, brief(c.State()))
 	}
 }

@@ -2,13 +2,12 @@ package deadletters
 
 import (
 	"context"
-	"hash/maphash"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -18,43 +17,34 @@ const (
 	catalogInterval = 2 * time.Second
 	// publishInterval is the interval between states while the topic is read for the first time.
 	publishInterval = time.Second
-	// defaultMaxLetters is the default of MaxLetters.
-	defaultMaxLetters = 4_000_000
+	// maxLetters bounds the dead letters in memory. Beyond it the oldest ones leave the catalog.
+	maxLetters = 4_000_000
 	// chartHours is the number of hours in CatalogState.ByHour: a week.
 	chartHours = 7 * 24
 )
-
-// CatalogOptions are the options of a Catalog. Log and Topic must be set.
-type CatalogOptions struct {
-	Log   FollowedLog
-	Topic string
-	// MaxLetters bounds the dead letters in memory; default 4,000,000. Beyond it the oldest ones
-	// leave the catalog.
-	MaxLetters int
-	Logger     *slog.Logger // default: discard
-}
 
 // Catalog is an index of all dead letters of the topic, pending or not, in at most 64 bytes of
 // memory for each. Run fills it. Pages are found in memory, and only the dead letters of a page
 // are read from Kafka. The methods are safe for concurrent use.
 type Catalog struct {
-	o    CatalogOptions
-	hash func(key string) uint64 // with a seed of its own, so that nobody can make two keys with one hash
+	log        FollowedLog
+	topic      string
+	logger     *slog.Logger
+	maxLetters int
+	deleted    func(partition, pending int) // called if retention deleted pending dead letters; nil: not called
 
-	mu         sync.RWMutex
-	partitions map[int]*entries
-	next       map[int]int64 // by partition: the offset behind the last record in the index
-	letters    int           // entries of all partitions
-	causes     names
-	stages     names
-	sources    names
-	state      CatalogState
+	mu    sync.RWMutex
+	index *Index
+	next  map[int]wire.Position // by partition: the position of the next read
+	state CatalogState
 
 	// These belong to Run.
-	from      *follower
-	changed   bool      // dead letters were added, resolved or removed since they were counted
-	counted   time.Time // the hour in which they were counted
-	published time.Time // when the state was set
+	id        [16]byte           // of the topic; zero: not known, or the brokers have no topic ids
+	spans     map[int]kafka.Span // by partition: its offsets when they were last requested
+	readable  bool               // a read was allowed
+	changed   bool               // dead letters were added, resolved or removed since they were counted
+	counted   time.Time          // the hour in which they were counted
+	published time.Time          // when the state was set
 }
 
 // CatalogState is the state of the topic as a Catalog knows it. Its maps and slices must not be
@@ -64,7 +54,7 @@ type CatalogState struct {
 	Letters int `json:"letters"` // in the catalog, pending or not
 	// BySource is the number of pending dead letters by the topic of their record. All topics beyond
 	// 255 count as Other.
-	BySource map[string]int `json:"by_source"`
+	BySource Counts `json:"by_source"`
 	// ByHour has the pending dead letters of the last week by the hour of their append time, oldest
 	// first. The last hour has also those with a later time, because clocks differ.
 	ByHour []Hour `json:"by_hour"`
@@ -90,46 +80,15 @@ type Hour struct {
 	Pending int       `json:"pending"`
 }
 
-// NewCatalog returns an empty Catalog.
-func NewCatalog(o CatalogOptions) *Catalog {
-	if o.MaxLetters == 0 {
-		o.MaxLetters = defaultMaxLetters
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	seed := maphash.MakeSeed()
-	c := &Catalog{o: o, partitions: map[int]*entries{}, next: map[int]int64{}}
-	c.hash = func(key string) uint64 { return maphash.String(seed, key) }
-	c.from = newFollower(o.Log, o.Topic, c)
-	return c
+// NewCatalog returns an empty Catalog of a topic.
+func NewCatalog(log FollowedLog, topic string, logger *slog.Logger) *Catalog {
+	return &Catalog{log: log, topic: topic, logger: logger, maxLetters: maxLetters, index: newIndex(), next: map[int]wire.Position{}, spans: map[int]kafka.Span{}}
 }
 
 // Run follows the topic from its beginning, without a group, until ctx ends. If the topic is
 // missing or may not be read, Run logs that once, keeps trying, and State says so. Call Run once.
 func (c *Catalog) Run(ctx context.Context) {
-	c.from.run(ctx, c.o.Logger, catalogInterval, "reading dead letters failed, the catalog of dead letters is out of date", c.poll)
-}
-
-// poll reads the new records and sets the state.
-func (c *Catalog) poll(ctx context.Context) error {
-	began := time.Now()
-	err := c.from.poll(ctx)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	c.publish(func(s *CatalogState) {
-		switch {
-		case err == nil:
-			s.At, s.Complete, s.Problem, s.FailingSince = time.Now(), true, "", time.Time{}
-		case s.Problem == "":
-			s.FailingSince = began
-			fallthrough
-		default:
-			s.Problem = err.Error()
-		}
-	})
-	return err
+	c.follow(ctx, catalogInterval, "reading dead letters failed, the catalog of dead letters is out of date", func() {})
 }
 
 // State returns the state of the topic. It does no work and does not wait for Kafka.
@@ -147,7 +106,7 @@ func (c *Catalog) publish(change func(*CatalogState)) {
 		c.count(&s, hour)
 		c.changed, c.counted = false, hour
 	}
-	s.Read, s.Total = c.from.progress()
+	s.Read, s.Total = c.progress()
 	change(&s)
 	c.published = now
 	c.mu.Lock()
@@ -158,130 +117,77 @@ func (c *Catalog) publish(change func(*CatalogState)) {
 // count counts the dead letters. hour is the present hour. It takes 5 ms for a million. It needs
 // no lock: only Run calls it, and only Run changes the entries.
 func (c *Catalog) count(s *CatalogState, hour time.Time) {
-	s.Pending, s.Oldest, s.Letters = c.from.index.Pending(), time.Time{}, c.letters
 	first := hour.Add(-(chartHours - 1) * time.Hour)
-	s.ByHour, s.Before, s.Left = make([]Hour, chartHours), 0, 0
+	s.Letters, s.Oldest, s.ByHour, s.Before, s.Left = c.index.letters, time.Time{}, make([]Hour, chartHours), 0, 0
 	for i := range s.ByHour {
 		s.ByHour[i].From = first.Add(time.Duration(i) * time.Hour)
 	}
-	oldest, bySource := int64(math.MaxInt64), make([]int, len(c.sources.all))
-	for _, all := range c.partitions {
+	for _, all := range c.index.partitions {
 		s.Left += all.left
-		for i := range all.n {
-			e := all.at(i)
-			if e.how != pending {
-				continue
-			}
-			bySource[e.source]++
-			oldest = min(oldest, e.at)
-			if after := e.at - first.UnixMilli(); after < 0 {
-				s.Before++
-			} else {
-				s.ByHour[min(after/time.Hour.Milliseconds(), chartHours-1)].Pending++
-			}
-		}
 	}
+	oldest, begin := int64(math.MaxInt64), first.UnixMilli()
+	byCause, bySource := make([]int, len(c.index.causes.all)), make([]int, len(c.index.sources.all))
+	c.index.eachPending(func(e *entry) {
+		byCause[e.cause]++
+		bySource[e.source]++
+		oldest = min(oldest, e.at)
+		if after := e.at - begin; after < 0 {
+			s.Before++
+		} else {
+			s.ByHour[min(after/time.Hour.Milliseconds(), chartHours-1)].Pending++
+		}
+	})
 	if oldest != math.MaxInt64 {
 		s.Oldest = time.UnixMilli(oldest).UTC()
 	}
-	s.BySource = map[string]int{}
-	for id, n := range bySource {
-		s.BySource[c.sources.all[id]] = n
-	}
+	s.Pending, s.BySource = c.index.causes.counts(byCause), c.index.sources.counts(bySource)
 }
 
-// add implements subscriber.
-func (c *Catalog) add(partition int, batch []wire.Message) {
-	c.addAll(partition, batch)
-	c.changed = true
-	if time.Since(c.published) >= publishInterval {
-		c.publish(func(*CatalogState) {})
-	}
-}
-
-func (c *Catalog) addAll(partition int, batch []wire.Message) {
+// add adds the next records of a partition, in order. next is the position behind them.
+func (c *Catalog) add(partition int, batch []wire.Message, next wire.Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := c.partitions[partition]
-	if all == nil {
-		all = &entries{}
-		c.partitions[partition] = all
-	}
 	for _, m := range batch {
-		c.next[partition] = m.Offset + 1
 		if resolution, ok := wire.DecodeResolution(&m); ok {
-			c.resolve(resolution, m.Offset)
-			continue
+			c.index.resolve(resolution, m.Offset)
+		} else {
+			c.index.add(Read(partition, m))
 		}
-		l := Read(partition, m)
-		all.add(entry{
-			offset: m.Offset, at: l.AppendedAt.UnixMilli(), key: c.hash(l.Key),
-			cause: c.causes.id(c.from.index.Add(l.At, l.Cause)), stage: c.stages.id(l.Stage), source: c.sources.id(l.Source.Topic),
-		})
-		c.letters++
 	}
 	c.trim()
+	c.next[partition], c.changed = next, true
 }
 
-// resolve marks an entry as resolved by the record at offset, if the index says that the resolution
-// counts.
-func (c *Catalog) resolve(m wire.Resolution, offset int64) {
-	how, ok := c.from.index.Resolve(m)
-	if !ok {
-		return
-	}
-	if e := c.find(Position{m.Partition, m.Offset}); e != nil {
-		e.how, e.resolved = uint8(slices.Index(resolutions, how)), offset
-	}
-}
-
-// find returns the entry of a position, or nil.
-func (c *Catalog) find(at Position) *entry {
-	if all := c.partitions[at.Partition]; all != nil {
-		return all.find(at.Offset)
-	}
-	return nil
-}
-
-// trim removes the oldest entries beyond MaxLetters.
+// trim removes the oldest entries beyond maxLetters.
 func (c *Catalog) trim() {
-	trimmed := map[int]int64{} // by partition: the offset below which entries left
-	for ; c.letters > c.o.MaxLetters; c.letters-- {
-		oldest := -1
-		for p, all := range c.partitions {
-			if all.n > 0 && (oldest < 0 || all.at(0).order < c.partitions[oldest].at(0).order) {
-				oldest = p
+	for ; c.index.letters > c.maxLetters; c.index.letters-- {
+		var oldest *entries
+		for _, all := range c.index.partitions {
+			if all.n > 0 && (oldest == nil || all.at(0).order < oldest.at(0).order) {
+				oldest = all
 			}
 		}
-		trimmed[oldest] = c.partitions[oldest].leave()
-	}
-	for p, below := range trimmed {
-		c.from.index.Forget(p, below)
+		oldest.leave()
 	}
 }
 
-// forget implements subscriber.
-func (c *Catalog) forget(partition int, below int64, _ int) {
-	all := c.partitions[partition]
-	if all == nil {
-		return
-	}
+// forget removes the records below an offset, because retention deleted them.
+func (c *Catalog) forget(partition int, below int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, left := all.n, all.left
-	all.forget(below)
-	c.letters -= n - all.n
-	c.changed = c.changed || all.n != n || all.left != left
+	changed, lost := c.index.forget(partition, below)
+	c.changed = c.changed || changed
+	if lost > 0 && c.deleted != nil {
+		c.deleted(partition, lost)
+	}
 }
 
-// restart implements subscriber.
+// restart removes all records of a partition, so that it is read from its beginning: its offsets belong
+// to other records now.
 func (c *Catalog) restart(partition int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if all := c.partitions[partition]; all != nil {
-		c.letters -= all.n
-		delete(c.partitions, partition)
-	}
+	c.index.forget(partition, math.MaxInt64)
 	delete(c.next, partition)
 	c.state.Complete, c.changed = false, true
 }

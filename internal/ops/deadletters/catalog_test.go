@@ -2,9 +2,11 @@ package deadletters
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,9 +21,13 @@ import (
 )
 
 // catalog returns a catalog of the log. Its caller polls.
-func (f *fakeLog) catalog(maxLetters int) *Catalog {
-	return NewCatalog(CatalogOptions{Log: f, Topic: deadTopic, MaxLetters: maxLetters})
+func (f *fakeLog) catalog(most int) *Catalog {
+	c := NewCatalog(f, deadTopic, slog.New(slog.DiscardHandler))
+	c.maxLetters = cmp.Or(most, c.maxLetters)
+	return c
 }
+
+const maxPage = 1000
 
 // addLetter appends a dead letter that a stage made of a record with this key.
 func (f *fakeLog) addLetter(p int, key, cause, stage, source string, at time.Time) Position {
@@ -126,16 +132,10 @@ func TestCatalog_PagesSelectWhatTheTopicLists(t *testing.T) {
 				optional := func(g *rapid.Generator[string], name string) string {
 					return rapid.OneOf(rapid.Just(""), g).Draw(rt, name)
 				}
-				q := Query{Limit: rapid.IntRange(1, 4).Draw(rt, "limit"), All: rapid.Bool().Draw(rt, "all"), OldestFirst: rapid.Bool().Draw(rt, "oldest first")}
+				q := Query{Limit: rapid.IntRange(1, 4).Draw(rt, "limit"), All: rapid.Bool().Draw(rt, "all")}
 				q.Cause, q.Stage, q.Source, q.Order = optional(cause, "cause"), optional(stage, "stage"), optional(source, "source"), optional(key, "order")
 				q.Since = rapid.OneOf(rapid.Just(time.Time{}), moment).Draw(rt, "since")
-				q.Until = rapid.OneOf(rapid.Just(time.Time{}), moment).Draw(rt, "until")
-				q.Positions = rapid.OneOf(rapid.Just([]Position(nil)), rapid.SliceOfN(position, 1, 3)).Draw(rt, "positions")
-				if rapid.Bool().Draw(rt, "through") {
-					q.Through = map[int]int64{0: position.Draw(rt, "last").Offset}
-				}
-				list := q.Filter
-				list.Since = time.Time{} // OffsetAt of a log whose times fall is not exact
+				list := Filter{Cause: q.Cause, Stage: q.Stage, Source: q.Source, Order: q.Order} // OffsetAt of a log whose times fall is not exact
 				letters, x, err := log.topic().List(t.Context(), list, q.All, 0)
 				if err != nil {
 					rt.Fatal(err)
@@ -148,9 +148,7 @@ func TestCatalog_PagesSelectWhatTheTopicLists(t *testing.T) {
 				}
 				got := c.all(q)
 				inOrder := slices.Clone(got)
-				if !q.OldestFirst {
-					slices.Reverse(inOrder)
-				}
+				slices.Reverse(inOrder)
 				newest := [2]Position{{0, -1}, {1, -1}}
 				for _, at := range inOrder {
 					if newest[at.Partition].Offset >= at.Offset {
@@ -162,7 +160,7 @@ func TestCatalog_PagesSelectWhatTheTopicLists(t *testing.T) {
 				if !slices.Equal(got, want) {
 					rt.Fatalf("%+v: %v, want %v", q, got, want)
 				}
-				if q.Filter.Cause+q.Stage+q.Source+q.Order == "" && q.Since.IsZero() && q.Until.IsZero() && q.Positions == nil && q.Through == nil {
+				if q.Cause+q.Stage+q.Source+q.Order == "" && q.Since.IsZero() {
 					checkState(rt, c.State(), letters, x)
 				}
 			},
@@ -254,7 +252,7 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 	for i := 0; i < n; i += 9_973 {
 		log.little = 0
 		l, err := c.List(t.Context(), Query{All: true, After: &positions[i]})
-		if err != nil || l.Gone > 0 || len(l.Letters) != min(50, n-1-i) || log.little > 60 {
+		if err != nil || l.Gone > 0 || len(l.Letters) != min(defaultPage, n-1-i) || log.little > 60 {
 			t.Fatalf("after %v: %d letters, %d gone, %v; %d records were read", positions[i], len(l.Letters), l.Gone, err, log.little)
 		}
 		for j, letter := range l.Letters {
@@ -264,7 +262,7 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 		}
 	}
 	log.little = 0
-	if got := c.keys(t, Query{Filter: Filter{Order: "order-77777"}}); got != "order-77777" || log.little > 3 {
+	if got := c.keys(t, Query{Order: "order-77777"}); got != "order-77777" || log.little > 3 {
 		t.Errorf("search: %q; %d records were read", got, log.little)
 	}
 	log.little = 0
@@ -272,7 +270,7 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 	if l := must[Listing](t)(c.Letters(t.Context(), far)); len(l.Letters) != 5 || l.Letters[0].Key != "order-80001" || l.Letters[4].Key != "order-42" || log.little != 9 {
 		t.Errorf("far from one another: %d letters; %d records were read in fetches of 3", len(l.Letters), log.little)
 	}
-	if got := c.all(Query{Filter: Filter{Cause: "failed"}, All: true, Limit: maxPage}); len(got) != n/4 {
+	if got := c.all(Query{Cause: "failed", All: true, Limit: maxPage}); len(got) != n/4 {
 		t.Errorf("%d failed", len(got))
 	}
 }
@@ -304,24 +302,22 @@ func TestCatalog_LeavesOutWhatRetentionDeleted(t *testing.T) {
 	}
 	c := log.catalog(0).fed(t)
 	log.retain(0, 4) // and the catalog has not noticed yet
-	l := must[Listing](t)(c.List(t.Context(), Query{OldestFirst: true, Limit: 6}))
-	if len(l.Letters) != 2 || l.Letters[0].Key != "4" || l.Gone != 4 || l.Next == nil {
+	l := must[Listing](t)(c.List(t.Context(), Query{Limit: 8}))
+	if len(l.Letters) != 6 || l.Letters[5].Key != "4" || l.Gone != 2 || l.Next == nil {
 		t.Errorf("%d letters, %d gone, next %v", len(l.Letters), l.Gone, l.Next)
 	}
 	c.fed(t)
 	if s := c.State(); s.Letters != 6 || s.Pending["failed"] != 6 {
 		t.Errorf("%s", brief(s))
 	}
-	for _, q := range []Query{
-		{OldestFirst: true, After: &Position{0, 2}}, // continues where it was
-		{OldestFirst: true, After: &Position{1, 5}}, // nothing of its partition is left
+	for after, want := range map[Position]string{
+		{0, 7}: "6 5 4",
+		{0, 2}: "",            // older than what retention left
+		{1, 5}: "9 8 7 6 5 4", // nothing of its partition is left
 	} {
-		if got := c.keys(t, q); got != "4 5 6 7 8 9" {
-			t.Errorf("after %v: %q", q.After, got)
+		if got := c.keys(t, Query{After: &after}); got != want {
+			t.Errorf("after %v: %q, want %q", after, got, want)
 		}
-	}
-	if got := c.keys(t, Query{After: &Position{0, 2}}); got != "" {
-		t.Errorf("older than what retention left: %q", got)
 	}
 	log.retain(0, 10)
 	c.fed(t)
@@ -366,9 +362,9 @@ func TestCatalog_ASearchShowsNoOtherOrderWithTheSameHash(t *testing.T) {
 	log.addDeadLetter(t, 0, "a", "failed", now)
 	log.addDeadLetter(t, 0, "b", "failed", now)
 	c := log.catalog(0)
-	c.hash = func(string) uint64 { return 7 }
+	c.index.hash = func(string) uint64 { return 7 }
 	c.fed(t)
-	collide := Query{Filter: Filter{Order: "b"}}
+	collide := Query{Order: "b"}
 	if n := len(c.Page(collide).Positions); n != 2 {
 		t.Fatalf("%d positions have the hash", n)
 	}
@@ -391,6 +387,9 @@ func TestCatalog_TheOldestLeaveBeyondTheBound(t *testing.T) {
 	s, positions := c.State(), c.all(Query{All: true})
 	if s.Letters != 100 || s.Left != 50 || s.Pending["failed"] != 100 || len(positions) != 100 || positions[99] != (Position{0, 25}) || !s.Oldest.Equal(now.Add(50*time.Second)) {
 		t.Errorf("%d pages, the last is %v: %s", len(positions), positions[99], brief(s))
+	}
+	if n := fmt.Sprint(watched(s).Pending, s.Pending); n != "map[failed:100 other:50] map[failed:100]" {
+		t.Errorf("a watch reports %s", n)
 	}
 	log.retain(0, 10)
 	log.retain(1, 25)
@@ -435,13 +434,13 @@ func TestCatalog_PassesHostileContentThroughUnchanged(t *testing.T) {
 		t.Errorf("%d letters are counted by cause and by source", total)
 	}
 	for i, key := range hostile {
-		l := must[Listing](t)(c.List(t.Context(), Query{Filter: Filter{Order: key}, Limit: 1, OldestFirst: true}))
-		if len(l.Letters) != 1 || l.Letters[0].Key != key || l.Letters[0].Cause != fmt.Sprint("cause ", i) {
+		l := must[Listing](t)(c.List(t.Context(), Query{Order: key, Limit: maxPage}))
+		if n := len(l.Letters); n != 200 || l.Letters[n-1].Key != key || l.Letters[n-1].Cause != fmt.Sprint("cause ", i) {
 			t.Errorf("%.20q: %d letters", key, len(l.Letters))
 		}
 	}
-	if got := c.keys(t, Query{Filter: Filter{Cause: Other, Stage: Other}, OldestFirst: true, Limit: 2}); got != "key key" {
-		t.Errorf("counted as other: %q", got)
+	if got := c.all(Query{Cause: Other, Stage: Other, Limit: maxPage}); !slices.Equal(got[len(got)-2:], []Position{{0, 1}, {0, 0}}) {
+		t.Errorf("counted as other: %v", got)
 	}
 	l := must[Listing](t)(c.Letters(t.Context(), []Position{{0, 0}, {0, 1}, {0, 2}}))
 	if len(l.Letters) != 3 || l.Letters[0].Cause != long || l.Letters[1].Cause != "\xff\xfe" || l.Letters[2].Cause != "" {
@@ -544,7 +543,7 @@ func TestCatalog_IsReadWhileItRuns(t *testing.T) {
 		for range 3 {
 			running.Go(func() {
 				for ctx.Err() == nil {
-					for _, q := range []Query{{}, {Filter: Filter{Order: "7"}, All: true}, {Filter: Filter{Cause: "failed"}, OldestFirst: true}} {
+					for _, q := range []Query{{}, {Order: "7", All: true}, {Cause: "failed", Limit: 3}} {
 						l, err := c.List(ctx, q)
 						if err != nil && ctx.Err() == nil {
 							t.Error(err)
@@ -587,7 +586,7 @@ func (c *Catalog) fill(n int) {
 		m := wire.DeadLetter(wire.Message{Topic: fmt.Sprint("delay_", i%6), Key: fmt.Append(nil, "order-", i)}, "relay", causes[i%len(causes)], "")
 		m.Offset, m.Appended = int64(i/12), now.Add(time.Duration(i)*time.Millisecond)
 		batch[0] = m
-		c.addAll(i%12, batch)
+		c.add(i%12, batch, wire.Position{Offset: m.Offset + 1})
 	}
 }
 
@@ -621,9 +620,9 @@ func BenchmarkCatalog_AMillion(b *testing.B) {
 	}{
 		{"newest", Query{}},
 		{"page 10,000", Query{After: &Position{5, n / 24}}},
-		{"cause", Query{Filter: Filter{Cause: "no_key"}}},
-		{"order", Query{Filter: Filter{Order: "order-7"}}},
-		{"nothing", Query{Filter: Filter{Cause: "failed", Stage: "relay", Source: "delay_1", Since: now, Until: now.Add(time.Hour)}, All: true}},
+		{"cause", Query{Cause: "no_key"}},
+		{"order", Query{Order: "order-7"}},
+		{"nothing", Query{Cause: "failed", Stage: "relay", Source: "delay_1", Since: now, All: true}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			for b.Loop() {

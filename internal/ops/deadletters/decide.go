@@ -14,28 +14,22 @@ type Rules struct {
 	// Replay is the topic for orders that are due. It is a topic of its own, so that many
 	// redriven orders do not delay orders that become due now.
 	Replay string
-	// Unchanged maps each source whose records are not records of orders to the topic
-	// that their consumer reads. These records are sent unchanged.
-	Unchanged map[string]string
+	// Events is the topic of events. Dead letters of events are sent there unchanged.
+	Events string
 }
 
 // OutboxOfEvents is the source topic of dead letters that the dispatcher makes of events that could not
 // be published: the table of their rows.
 const OutboxOfEvents = "outbox_events"
 
-// RulesFor returns the rules for these buckets, replay topic and topic of events.
-func RulesFor(buckets orderclose.Buckets, replay, events string) Rules {
-	return Rules{Buckets: buckets, Replay: replay, Unchanged: map[string]string{events: events, OutboxOfEvents: events}}
-}
-
 // decide returns the topic and the record to send for a dead letter at this moment. If the
 // dead letter cannot be sent, refusal says why.
 func (r Rules) decide(l Letter, now time.Time) (topic string, m wire.Message, refusal string) {
-	if topic := r.Unchanged[l.Source.Topic]; topic != "" {
+	if l.Source.Topic == r.Events || l.Source.Topic == OutboxOfEvents {
 		if cut := l.cut(); cut != "" {
 			return "", m, cut + ": the rest is not the original record"
 		}
-		return topic, l.Record, ""
+		return r.Events, l.Record, ""
 	}
 	record, err := l.Record.Decode()
 	if err != nil {

@@ -1,7 +1,6 @@
 package deadletters
 
 import (
-	"math"
 	"slices"
 	"sort"
 
@@ -98,11 +97,12 @@ func (s *entries) leave() int64 {
 	return s.leftBelow
 }
 
-// names numbers strings, so that each entry needs one byte for them. Beyond 255 strings,
-// further ones are Other.
+// names numbers strings, so that each entry needs one byte for them. Beyond most strings, which is at
+// most 255, further ones are Other.
 type names struct {
-	ids map[string]uint8
-	all []string
+	most int
+	ids  map[string]uint8
+	all  []string
 }
 
 // id returns the number of a name.
@@ -112,7 +112,7 @@ func (n *names) id(name string) uint8 {
 	switch {
 	case ok:
 		return id
-	case len(n.all) >= math.MaxUint8 && name != Other:
+	case len(n.all) >= n.most && name != Other:
 		return n.id(Other)
 	case n.ids == nil:
 		n.ids = map[string]uint8{}
@@ -121,4 +121,13 @@ func (n *names) id(name string) uint8 {
 	n.ids[name] = id
 	n.all = append(n.all, name)
 	return id
+}
+
+// counts returns numbers, by id, under their names.
+func (n *names) counts(byID []int) Counts {
+	counts := Counts{}
+	for id, name := range n.all {
+		counts[name] = byID[id]
+	}
+	return counts
 }

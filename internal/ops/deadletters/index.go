@@ -1,7 +1,9 @@
 package deadletters
 
 import (
+	"hash/maphash"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/orderclose/orderclose/internal/wire"
@@ -28,118 +30,101 @@ func countable(name string) string {
 	return name
 }
 
-// Index holds which dead letters are pending, by cause, and how the others were resolved.
-// Its caller passes it the records of the topic, in order for each partition. Its memory
-// depends on the range of offsets and not on the number of dead letters: a million offsets
-// take 130 KB for each cause.
+// Index holds dead letters, pending or not, in at most 64 bytes of memory for each. Its caller passes
+// it the records of the topic, in order for each partition.
 type Index struct {
-	pending map[string]map[int]*offsets              // by cause and partition
-	settled map[wire.ResolutionKind]map[int]*offsets // by resolution and partition
+	hash                    func(key string) uint64 // with a seed of its own, so that nobody can make two keys with one hash
+	partitions              map[int]*entries
+	letters                 int // entries of all partitions
+	causes, stages, sources names
 }
 
-// NewIndex returns an empty Index.
-func NewIndex() *Index {
-	return &Index{pending: map[string]map[int]*offsets{}, settled: map[wire.ResolutionKind]map[int]*offsets{}}
-}
-
-// Add adds a dead letter, and returns the cause under which it is counted.
-func (x *Index) Add(at Position, cause string) string {
-	cause = countable(cause)
-	if x.pending[cause] == nil && len(x.pending) >= maxCauses {
-		cause = Other
+func newIndex() *Index {
+	seed := maphash.MakeSeed()
+	return &Index{
+		hash:       func(key string) uint64 { return maphash.String(seed, key) },
+		partitions: map[int]*entries{},
+		causes:     names{most: maxCauses}, stages: names{most: math.MaxUint8}, sources: names{most: math.MaxUint8},
 	}
-	setOf(x.pending, cause, at.Partition).add(at.Offset)
-	return cause
 }
 
-// Resolve adds a resolution, and returns how the dead letter is resolved now. It changes nothing
-// and returns false if the dead letter is not in the index, because retention has deleted it, or
-// if it was resolved before.
-func (x *Index) Resolve(m wire.Resolution) (how wire.ResolutionKind, ok bool) {
-	for _, partitions := range x.pending {
-		if set := partitions[m.Partition]; set != nil && set.remove(m.Offset) {
-			if m.How != wire.Discarded {
-				m.How = wire.Redriven // an unknown resolution counts as redriven
+// add adds a dead letter behind all others of its partition.
+func (x *Index) add(l Letter) {
+	all := x.partitions[l.At.Partition]
+	if all == nil {
+		all = &entries{}
+		x.partitions[l.At.Partition] = all
+	}
+	all.add(entry{
+		offset: l.At.Offset, at: l.AppendedAt.UnixMilli(), key: x.hash(l.Key),
+		cause: x.causes.id(l.Cause), stage: x.stages.id(l.Stage), source: x.sources.id(l.Source.Topic),
+	})
+	x.letters++
+}
+
+// resolve marks an entry as resolved by the record at offset. It changes nothing if the dead letter is
+// not in the index, or was resolved before.
+func (x *Index) resolve(m wire.Resolution, offset int64) {
+	if m.How != wire.Discarded {
+		m.How = wire.Redriven // an unknown resolution counts as redriven
+	}
+	if e := x.find(Position{m.Partition, m.Offset}); e != nil && e.how == pending {
+		e.how, e.resolved = uint8(slices.Index(resolutions, m.How)), offset
+	}
+}
+
+// find returns the entry of a position, or nil.
+func (x *Index) find(at Position) *entry {
+	if all := x.partitions[at.Partition]; all != nil {
+		return all.find(at.Offset)
+	}
+	return nil
+}
+
+// eachPending calls f with the entries that are pending.
+func (x *Index) eachPending(f func(e *entry)) {
+	for _, all := range x.partitions {
+		for i := range all.n {
+			if e := all.at(i); e.how == pending {
+				f(e)
 			}
-			setOf(x.settled, m.How, m.Partition).add(m.Offset)
-			return m.How, true
 		}
 	}
-	return "", false
 }
 
-func setOf[K comparable](all map[K]map[int]*offsets, key K, partition int) *offsets {
-	if all[key] == nil {
-		all[key] = map[int]*offsets{}
-	}
-	if all[key][partition] == nil {
-		all[key][partition] = &offsets{}
-	}
-	return all[key][partition]
-}
+// Counts are numbers of dead letters by name, such as their cause.
+type Counts map[string]int
 
-// Find reports whether the index has a dead letter, and how it was resolved: "" while it is
-// pending.
-func (x *Index) Find(at Position) (how wire.ResolutionKind, ok bool) {
-	for how, partitions := range x.settled {
-		if set := partitions[at.Partition]; set != nil && set.has(at.Offset) {
-			return how, true
-		}
+// Total returns the sum.
+func (c Counts) Total() (n int) {
+	for _, of := range c {
+		n += of
 	}
-	for _, partitions := range x.pending {
-		if set := partitions[at.Partition]; set != nil && set.has(at.Offset) {
-			return "", true
-		}
-	}
-	return "", false
+	return n
 }
 
 // Pending returns the number of pending dead letters by cause. A cause without pending dead
 // letters has the value 0.
-func (x *Index) Pending() map[string]int {
-	counts := make(map[string]int, len(x.pending))
-	for cause, partitions := range x.pending {
-		counts[cause] = 0
-		for _, set := range partitions {
-			counts[cause] += set.n
-		}
-	}
-	return counts
+func (x *Index) Pending() Counts {
+	byCause := make([]int, len(x.causes.all))
+	x.eachPending(func(e *entry) { byCause[e.cause]++ })
+	return x.causes.counts(byCause)
 }
 
-// Oldest returns the pending dead letter with the smallest offset of a partition.
-func (x *Index) Oldest(partition int) (at Position, ok bool) {
-	at = Position{partition, math.MaxInt64}
-	for _, partitions := range x.pending {
-		if set := partitions[partition]; set != nil && set.n > 0 {
-			at.Offset, ok = min(at.Offset, set.smallest()), true
+// forget removes everything below the offset, because the log begins there now. It reports whether
+// that changed anything, and how many pending dead letters it removed.
+func (x *Index) forget(partition int, below int64) (changed bool, lost int) {
+	all := x.partitions[partition]
+	if all == nil {
+		return false, 0
+	}
+	n, left := all.search(below), all.left
+	for i := range n {
+		if all.at(i).how == pending {
+			lost++
 		}
 	}
-	return at, ok
-}
-
-// Forget removes everything below the offset, because the log begins there now. It returns
-// how many pending dead letters it removed.
-func (x *Index) Forget(partition int, below int64) (pending int) {
-	for _, partitions := range x.settled {
-		if set := partitions[partition]; set != nil {
-			set.removeBelow(below)
-		}
-	}
-	for _, partitions := range x.pending {
-		if set := partitions[partition]; set != nil {
-			pending += set.removeBelow(below)
-		}
-	}
-	return pending
-}
-
-// add adds a record of the topic: a dead letter or a resolution.
-func (x *Index) add(partition int, m wire.Message) {
-	if resolution, ok := wire.DecodeResolution(&m); ok {
-		x.Resolve(resolution)
-		return
-	}
-	cause, _ := m.Header(wire.HeaderCause)
-	x.Add(Position{partition, m.Offset}, cause)
+	all.forget(below)
+	x.letters -= n
+	return n > 0 || all.left != left, lost
 }

@@ -95,7 +95,7 @@ func (r *reading) find(positions []Position) (all []located) {
 	r.c.mu.RLock()
 	defer r.c.mu.RUnlock()
 	for i, at := range positions {
-		if e := r.c.find(at); e != nil {
+		if e := r.c.index.find(at); e != nil {
 			all = append(all, located{at, *e, i})
 		}
 	}
@@ -112,7 +112,7 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 	}
 	here, elsewhere := all[:n], all[n:]
 	span := kafka.Span{Partition: p, First: here[0].Offset, End: here[n-1].Offset + 1, Log: r.log}
-	_, err := kafka.Scan(ctx, Little{r.c.o.Log}, r.c.o.Topic, span, func(f wire.Fetched) error {
+	_, err := kafka.Scan(ctx, Little{r.c.log}, r.c.topic, span, func(f wire.Fetched) error {
 		r.log = wire.LogID{Topic: f.Log.Topic, Epoch: -1}
 		for _, record := range f.Records {
 			for ; len(here) > 0 && here[0].Offset <= record.Offset; here = here[1:] {
@@ -142,7 +142,7 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 // If there are too many bytes, it leaves out the last positions.
 func (r *reading) take(w located, record wire.RawRecord) {
 	l := Read(w.Partition, messages([]wire.RawRecord{record})[0])
-	if l.AppendedAt.UnixMilli() != w.at || r.c.hash(l.Key) != w.key || w.i >= r.end {
+	if l.AppendedAt.UnixMilli() != w.at || r.c.index.hash(l.Key) != w.key || w.i >= r.end {
 		return
 	}
 	l.Resolution = resolutions[w.how]
@@ -152,4 +152,73 @@ func (r *reading) take(w located, record wire.RawRecord) {
 		r.bytes -= r.letters[r.end].bytes
 		delete(r.letters, r.end)
 	}
+}
+
+// OfOrder returns where the dead letters of an order, and their resolutions, are in a partition: the
+// offsets that are in the catalog, in order, and next, the first offset that is not in it yet. Some
+// offsets may belong to another order with the same hash. ok is false if the catalog does not have all
+// dead letters below next. OfOrder reads no record.
+func (c *Catalog) OfOrder(partition int, order string) (offsets []int64, next int64, ok bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	next = c.next[partition].Offset
+	all := c.index.partitions[partition]
+	if !c.state.Complete || all != nil && all.left > 0 {
+		return nil, 0, false
+	}
+	if all == nil {
+		return nil, next, true
+	}
+	hash := c.index.hash(order)
+	for i := range all.n {
+		if e := all.at(i); e.key == hash {
+			if offsets = append(offsets, e.offset); e.resolved != 0 {
+				offsets = append(offsets, e.resolved)
+			}
+		}
+	}
+	slices.Sort(offsets)
+	return offsets, next, true
+}
+
+// Letter returns the dead letter at a position, or nil if there is none. If the catalog has not
+// read the position yet, Letter reads it from Kafka; then the dead letter counts as pending.
+func (c *Catalog) Letter(ctx context.Context, at Position) (*Letter, error) {
+	found, err := c.Letters(ctx, []Position{at})
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Letters) > 0 {
+		return &found.Letters[0], nil
+	}
+	c.mu.RLock()
+	next := c.next[at.Partition].Offset
+	c.mu.RUnlock()
+	if at.Offset < next {
+		return nil, nil
+	}
+	return c.readAhead(ctx, at)
+}
+
+// readAhead reads the dead letter at a position from Kafka. It returns nil if there is none.
+func (c *Catalog) readAhead(ctx context.Context, at Position) (l *Letter, err error) {
+	n, err := c.log.Partitions(ctx, c.topic)
+	if err != nil || at.Partition >= n {
+		return nil, err
+	}
+	bounds := c.log.Offsets(ctx, []kafka.OffsetQuery{{Topic: c.topic, Partition: at.Partition, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
+	if bounds.Err != nil || at.Offset < bounds.Offsets[0] || at.Offset >= bounds.Offsets[1] {
+		return nil, bounds.Err
+	}
+	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
+	_, err = kafka.Scan(ctx, Little{c.log}, c.topic, span, func(f wire.Fetched) error {
+		for _, m := range messages(f.Records) {
+			if _, resolves := wire.DecodeResolution(&m); m.Offset == at.Offset && !resolves {
+				read := Read(at.Partition, m)
+				l = &read
+			}
+		}
+		return nil
+	})
+	return l, err
 }

@@ -3,6 +3,7 @@ package deadletters
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,22 +22,15 @@ type Options struct {
 	Now    func() time.Time    // the clock that due times are compared with; default time.Now
 }
 
-func (o Options) now() time.Time {
-	if o.Now == nil {
-		return time.Now()
-	}
-	return o.Now()
-}
-
 // Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters
 // do not change it.
 type Plan struct {
 	Topic string              `json:"topic"`
 	How   wire.ResolutionKind `json:"how"`
 	// Through is the snapshot: the last offset of each partition.
-	Through []Position     `json:"through"`
-	Pending int            `json:"pending"` // dead letters of the filter
-	ByCause map[string]int `json:"by_cause"`
+	Through []Position `json:"through"`
+	Pending int        `json:"pending"` // dead letters of the filter
+	ByCause Counts     `json:"by_cause"`
 	// To is the number of records to send, by topic; nil for a discard.
 	To map[string]int `json:"to,omitempty"`
 	// Refused is the number of dead letters that cannot be sent; Refusals lists the first.
@@ -79,26 +73,8 @@ func (p *Plan) refuse(l Letter, why string) {
 
 // MakePlan reads the topic and returns what Run would do. It changes nothing.
 func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
-	plan, spans, x, err := t.prepare(ctx, o)
-	if err != nil || o.How == wire.Discarded {
-		return plan, err
-	}
-	now := o.now()
-	plan.To = map[string]int{}
-	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
-		for _, l := range letters {
-			if l.Resolution != "" {
-				continue
-			}
-			if topic, _, refusal := o.Rules.decide(l, now); refusal != "" {
-				plan.refuse(l, refusal)
-			} else {
-				plan.To[topic]++
-			}
-		}
-		return nil
-	})
-	return plan, err
+	r, err := t.run(ctx, o, nil, nil)
+	return r.Plan, err
 }
 
 // prepare takes a snapshot and finds its pending dead letters.
@@ -119,18 +95,14 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 		}
 		plan.Through = append(plan.Through, Position{s.Partition, last})
 	}
-	plan.ByCause = map[string]int{}
-	for cause, n := range x.Pending() {
-		if n > 0 {
-			plan.ByCause[cause] = n
-			plan.Pending += n
-		}
-	}
+	plan.ByCause = x.Pending()
+	plan.Pending = plan.ByCause.Total()
+	maps.DeleteFunc(plan.ByCause, func(_ string, n int) bool { return n == 0 })
 	for _, at := range o.Filter.Positions {
-		switch how, ok := x.Find(at); {
-		case !ok:
+		switch e := x.find(at); {
+		case e == nil:
 			plan.Missing = append(plan.Missing, at)
-		case how != "":
+		case e.how != pending:
 			plan.Settled = append(plan.Settled, at)
 		}
 	}

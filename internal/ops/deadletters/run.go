@@ -46,9 +46,14 @@ type Result struct {
 // with the number of finished dead letters and their total. If Run fails, the result still
 // counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
+	return t.run(ctx, o, t.Log.Idempotent(nil, nil), progress)
+}
+
+// run redrives or discards dead letters, or with a nil send only plans to.
+func (t *Topic) run(ctx context.Context, o Options, send wire.AppendFunc, progress func(done, total int64)) (Result, error) {
 	plan, spans, x, err := t.prepare(ctx, o)
-	run := &run{Topic: t, o: o, result: Result{Plan: plan}, send: t.Log.Idempotent(nil, nil)}
-	if err != nil {
+	run := &run{Topic: t, o: o, result: Result{Plan: plan}, send: send}
+	if err != nil || send == nil && o.How == wire.Discarded {
 		return run.result, err
 	}
 	if o.How == wire.Redriven {
@@ -69,7 +74,7 @@ type run struct {
 	*Topic
 	o      Options
 	result Result
-	send   wire.AppendFunc
+	send   wire.AppendFunc // nil: nothing is sent
 }
 
 // destination is the destination of records that are appended together.
@@ -81,7 +86,10 @@ type destination struct {
 // batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of
 // those that were acked.
 func (r *run) batch(ctx context.Context, letters []Letter) error {
-	now := r.o.now()
+	now := time.Now()
+	if r.o.Now != nil {
+		now = r.o.Now()
+	}
 	var settled []Letter
 	moves := map[destination][]move{}
 	for _, l := range letters {
@@ -93,6 +101,10 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 			topic, m, refusal := r.o.Rules.decide(l, now)
 			if refusal != "" {
 				r.result.refuse(l, refusal)
+				continue
+			}
+			if r.send == nil {
+				r.result.To[topic]++
 				continue
 			}
 			n, err := r.Log.Partitions(ctx, topic)

@@ -33,7 +33,6 @@ type Filter struct {
 	Source string    // the topic of the record
 	Order  string    // the order's id
 	Since  time.Time // appended then or later
-	Until  time.Time // appended before
 	// Positions, if not empty, are the only dead letters.
 	Positions []Position
 	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
@@ -49,7 +48,7 @@ func (f Filter) match(l Letter) bool {
 	}
 	return (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
 		(f.Source == "" || f.Source == l.Source.Topic) && (f.Order == "" || f.Order == l.Key) &&
-		(f.Since.IsZero() || !l.AppendedAt.Before(f.Since)) && (f.Until.IsZero() || l.AppendedAt.Before(f.Until))
+		!l.AppendedAt.Before(f.Since)
 }
 
 // snapshot returns, by partition, the offsets of the dead letters of the filter and of the
@@ -95,16 +94,16 @@ func (t *Topic) Index(ctx context.Context, f Filter) (spans []kafka.Span, x *Ind
 	if spans, err = t.snapshot(ctx, f); err != nil {
 		return nil, nil, err
 	}
-	x = NewIndex()
+	x = newIndex()
 	total, done := kafka.TotalLen(spans), int64(0)
 	for _, s := range spans {
 		before := done
 		err := t.read(ctx, s, func(batch []wire.RawRecord) error {
 			for _, m := range messages(batch) {
 				if resolution, ok := wire.DecodeResolution(&m); ok {
-					x.Resolve(resolution)
+					x.resolve(resolution, m.Offset)
 				} else if l := Read(s.Partition, m); f.match(l) {
-					x.Add(l.At, l.Cause)
+					x.add(l)
 				}
 			}
 			if t.Progress != nil {
@@ -131,9 +130,9 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 		err := t.read(ctx, s, func(batch []wire.RawRecord) error {
 			var letters []Letter
 			for _, m := range messages(batch) {
-				if how, ok := x.Find(Position{s.Partition, m.Offset}); ok {
+				if e := x.find(Position{s.Partition, m.Offset}); e != nil {
 					l := Read(s.Partition, m)
-					l.Resolution = how
+					l.Resolution = resolutions[e.how]
 					letters = append(letters, l)
 				}
 			}

@@ -124,12 +124,12 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a recreated dead-letter topic with as many records is not noticed",
-		edits: []edit{{"internal/ops/deadletters/follow.go", "		if f.id != ([16]byte{}) {", "		if f.id == id {"}},
+		edits: []edit{{"internal/ops/deadletters/follow.go", "		if c.id != ([16]byte{}) {", "		if c.id == id {"}},
 		pkg:   "internal/ops/deadletters", run: "TestCatalog_StartsAgain", says: "Pending:map[failed:1]",
 	},
 	{
 		name:  "another record at the offset is shown as the dead letter",
-		edits: []edit{{"internal/ops/deadletters/list.go", "	if l.AppendedAt.UnixMilli() != w.at || r.c.hash(l.Key) != w.key || w.i >= r.end {", "	if w.i >= r.end {"}},
+		edits: []edit{{"internal/ops/deadletters/list.go", "	if l.AppendedAt.UnixMilli() != w.at || r.c.index.hash(l.Key) != w.key || w.i >= r.end {", "	if w.i >= r.end {"}},
 		pkg:   "internal/ops/deadletters", run: "TestCatalog_ARecordThatIsNot", says: "Letters:[{At:0/0",
 	},
 	{
@@ -149,7 +149,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "any address may name the user of the console",
-		edits: []edit{{"internal/console/access/proxy.go", "	if !isProxy(p.settings, peer) {\n", "	if !peer.IsValid() {\n"}},
+		edits: []edit{{"internal/console/access/identity.go", "	if !isProxy(g.o.Settings, peer) {\n", "	if !peer.IsValid() {\n"}},
 		pkg:   "internal/console/access", run: "TestProxy_IsBelieved", says: "from 10.0.0.8:1: answers 200 OK",
 	},
 	{
