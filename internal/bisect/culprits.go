@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -22,6 +23,16 @@ const (
 	maxAlone = 3
 	// maxBatch is the limit for one call if the store sets none.
 	maxBatch = 1 << 20
+)
+
+// Time limits of a call, if Culprits.Limited is set.
+const (
+	// CallTimeout limits one call: eight times the read timeout of one database statement.
+	CallTimeout = 2 * time.Minute
+	// shortTimeout is the limit after a call without an answer, until a batch has got all its verdicts,
+	// and for orders that had no verdict when they were asked for alone. So the order on which a store
+	// waits is found within minutes.
+	shortTimeout = 10 * time.Second
 )
 
 // Values of Culprits.Proof.
@@ -51,11 +62,15 @@ type Culprits struct {
 	// (Suspects) before the next one is blamed on the order. It is 0 for the sweep, where a
 	// failure is only a line in the report.
 	Proof int
+	// Limited gives the context of each call a time limit. Without it the store limits its calls.
+	Limited bool
 	// Logger gets an error when the store panics or breaks its contract. Default: discarded.
 	Logger *slog.Logger
 
+	certain  bool // an unavailable store is down, whatever the orders
 	suspects Suspects
 	silent   atomic.Bool // no order got a verdict in the last batch that failed
+	hung     atomic.Bool // a call had no answer in time, and no batch has got all its verdicts since
 }
 
 // Close closes the requests through the store, in one batch if that succeeds. If a batch fails, it
@@ -83,6 +98,7 @@ func (c *Culprits) Close(ctx context.Context, s Store, path orderclose.Path, req
 	missing := slices.IndexFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict == "" })
 	switch {
 	case missing < 0:
+		c.hung.Store(false)
 		return r.outcomes, nil
 	case ctx.Err() != nil:
 	case r.answers == 0:
@@ -94,9 +110,6 @@ func (c *Culprits) Close(ctx context.Context, s Store, path orderclose.Path, req
 	return r.outcomes, fmt.Errorf("close %d orders: order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
 }
 
-// Suspected reports whether an order had no verdict when it was asked for alone. It is asked for alone again.
-func (c *Culprits) Suspected(order string) bool { return c.suspects.Has(order) }
-
 // round is one call of Culprits.Close.
 type round struct {
 	*Culprits
@@ -107,6 +120,7 @@ type round struct {
 	outcomes  []orderclose.Outcome // one for each request; without a verdict until there is one
 	orders    [][]int              // indexes of the requests of each order, which are asked for together
 	wasSilent bool                 // Culprits.silent when the round began
+	short     bool                 // calls get shortTimeout: Culprits.hung was set, or a call of the round had no answer in time
 
 	answers    int           // calls that showed that the store works
 	failures   []loneFailure // orders that failed alone, where it is unclear who is at fault
@@ -124,7 +138,7 @@ type loneFailure struct {
 }
 
 func newRound(ctx context.Context, c *Culprits, s Store, path orderclose.Path, requests []orderclose.CloseRequest) *round {
-	r := &round{Culprits: c, ctx: ctx, store: s, path: path, requests: requests, wasSilent: c.silent.Load(),
+	r := &round{Culprits: c, ctx: ctx, store: s, path: path, requests: requests, wasSilent: c.silent.Load(), short: c.hung.Load(),
 		outcomes: make([]orderclose.Outcome, len(requests))}
 	at := make(map[string]int, len(requests))
 	for i, q := range requests {
