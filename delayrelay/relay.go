@@ -116,7 +116,7 @@ func New(o Options) (*Relay, error) {
 	r.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
-		Metrics: m.Metrics, Unrecorded: m.Unrecorded, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: m.Metrics, Unrecorded: func(runs int) { m.unrecorded.Add(float64(runs)) }, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	r.current.Store(&o)
 	r.SetBuckets(o.Buckets, o.Buckets)

@@ -132,7 +132,8 @@ func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 		b, err := d.o.Store.Backlog(asking, box)
 		cancel()
 		if err == nil {
-			d.metrics.Backlog(box, b)
+			d.metrics.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
+			d.metrics.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
 		}
 		if !retry.Sleep(ctx, backlogInterval) {
 			return

@@ -16,7 +16,7 @@ func (a *App) watchDeadLetters(ctx context.Context, roles []Role) {
 	deadletters.Watch(ctx, deadletters.WatchOptions{
 		Log:    a.conns.Kafka,
 		Topic:  a.o.Config.Topics.DeadLetter,
-		Report: func(s deadletters.State) { a.metrics.DeadLettersPending(s.Pending, s.Oldest, s.At) },
+		Report: a.metrics.DeadLettersPending,
 		Logger: a.o.Logger,
 	})
 }
