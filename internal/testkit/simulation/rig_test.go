@@ -24,6 +24,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -41,6 +42,7 @@ type rig struct {
 	world  *pipelinetest.Servers
 	shop   *scenario.Shop
 	kafka  *kafka.Cluster
+	db     *store.Store // the database's
 	coal   *kafka.Coalescer
 	logger *slog.Logger
 	stops  map[pipeline.Role]func()
@@ -126,9 +128,11 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 		t.Fatal(err)
 	}
 	r.commits = recordCommits(r.world)
-	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
+	c, err := r.world.Connect("checkout")
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.kafka, r.db = clients.Of(c).Kafka, clients.Of(c).Store
 	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
@@ -140,7 +144,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.world.Store), Producer: p}
+	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.db), Producer: p}
 	if err := r.shop.Stock(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +232,8 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
 	_, dispatching := r.stops[pipeline.Outbox]
 	for range 50 { // until the events of recent closes are published
-		events, err := r.world.Store.Backlog(r.t.Context(), wire.EventOutbox)
-		schedules, err2 := r.world.Store.Backlog(r.t.Context(), wire.ScheduleOutbox)
+		events, err := r.db.Backlog(r.t.Context(), wire.EventOutbox)
+		schedules, err2 := r.db.Backlog(r.t.Context(), wire.ScheduleOutbox)
 		if !dispatching || err == nil && err2 == nil && events.Rows+schedules.Rows == 0 {
 			break
 		}
@@ -243,7 +247,7 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	for _, b := range slices.Concat(r.cfg.Buckets, r.unlisted) {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
 		checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
