@@ -41,8 +41,9 @@ type rig struct {
 	cfg    *config.Config
 	world  *pipelinetest.Servers
 	shop   *scenario.Shop
+	own    clients.Clients // of the rig: kafka and db
 	kafka  *kafka.Cluster
-	db     *store.Store // the database's
+	db     *store.Store
 	coal   *kafka.Coalescer
 	logger *slog.Logger
 	stops  map[pipeline.Role]func()
@@ -132,7 +133,8 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.kafka, r.db = clients.Of(c).Kafka, clients.Of(c).Store
+	r.own = clients.Of(c)
+	r.kafka, r.db = r.own.Kafka, r.own.Store
 	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
@@ -156,7 +158,7 @@ func (r *rig) close() {
 		r.stop(role)
 	}
 	r.coal.Close()
-	r.kafka.Close()
+	r.own.Close()
 	r.world.Close()
 }
 
