@@ -128,25 +128,22 @@ func New(o Options) (*Relay, error) {
 // groups. It returns an error only if a group could not be consumed.
 func (r *Relay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	consumers := map[string]*consumer{} // by topic
+	defer func() {
+		cancel()
+		for _, c := range consumers {
+			<-c.ended
+		}
+	}()
 	failed := make(chan error, 1)
-	var err error
-	for err == nil {
+	for {
 		select {
 		case <-ctx.Done():
-			for _, c := range consumers {
-				<-c.ended
-			}
 			return nil
 		case serve := <-r.newBuckets:
 			r.consume(ctx, consumers, serve, failed)
-		case err = <-failed:
+		case err := <-failed:
+			return err
 		}
 	}
-	cancel()
-	for _, c := range consumers {
-		<-c.ended
-	}
-	return err
 }
