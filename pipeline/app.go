@@ -239,7 +239,7 @@ type part struct {
 // runPart waits for what the part needs, and runs it.
 func (a *App) runPart(ctx context.Context, p part) error {
 	for _, n := range p.needs {
-		switch err := a.await(ctx, n, &a.ready.waiting, "waiting for a dependency"); {
+		switch err := a.await(ctx, n, &a.ready.waiting, "waiting for a dependency", 0); {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
