@@ -12,21 +12,18 @@ import (
 
 // startAttempts starts attempts up to the limit.
 func (h *handler) startAttempts() {
-	now := h.o.Now()
-	h.waiting = slices.DeleteFunc(h.waiting, func(e *entry) bool {
-		if h.inFlight >= h.o.Parallel || now.Before(h.pausedUntil) || now.Before(e.until) {
-			return false
-		}
+	for len(h.queue) > 0 && h.inFlight < h.o.Parallel && !h.o.Now().Before(h.pausedUntil) {
+		e := h.queue[0]
+		h.queue = h.queue[1:]
 		if e.first.IsZero() {
-			e.first = now
+			e.first = h.o.Now()
 		}
 		h.inFlight++
 		h.loop.Go(func(ctx context.Context) { h.attempt(ctx, e) }, func() {
 			h.inFlight--
 			h.applyAttempt(e)
 		})
-		return true
-	})
+	}
 }
 
 // attempt calls the Releaser for each unsettled release. It owns the entry while it
@@ -86,11 +83,12 @@ func (h *handler) applyAttempt(e *entry) {
 		h.loop.DeadLetter(e.message, d.cause, d.detail)
 		h.countOpen(e, -1)
 	case d.pauseAll:
-		h.waiting = slices.Insert(h.waiting, 0, e)
+		h.queue = slices.Insert(h.queue, 0, e)
 		h.pausedUntil = h.o.Now().Add(d.wait)
 	default:
 		h.loop.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err, retry.Stack(e.err))
 		e.until = h.o.Now().Add(d.wait)
+		h.retryBy(e.until)
 		h.waiting = append(h.waiting, e)
 	}
 }

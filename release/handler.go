@@ -2,6 +2,7 @@ package release
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -21,7 +22,9 @@ const (
 type handler struct {
 	*Worker
 	loop        *partition.Loop
-	waiting     []*entry  // unsettled events without an attempt in flight, those that are retried last
+	queue       []*entry  // to be tried now, in log order
+	waiting     []*entry  // to be retried later
+	nextRetry   time.Time // time of the next retry
 	pausedUntil time.Time // until then no event is tried: the service is unavailable
 	inFlight    int       // attempts in flight
 	open        int       // number of unsettled events
@@ -36,7 +39,7 @@ type entry struct {
 	open    []orderclose.Release // releases that are not settled
 	refused int
 	first   time.Time // time of the first attempt
-	until   time.Time // not before this time it is tried; zero: now
+	until   time.Time // time of the next attempt, if the entry waits for a retry
 
 	failures int // attempts that failed by the release's own fault
 	// Results of the last attempt:
@@ -51,6 +54,7 @@ func (w *Worker) newHandler(l *partition.Loop) partition.Handler {
 
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
+	h.queueDue()
 	h.startAttempts()
 }
 
@@ -79,7 +83,7 @@ func (h *handler) Handle(f wire.Fetched) {
 			h.loop.DeadLetterUnreadable(r, err)
 		default:
 			e.open = e.event.Release
-			h.waiting = append(h.waiting, e)
+			h.queue = append(h.queue, e)
 			h.countOpen(e, 1)
 		}
 	}
@@ -89,7 +93,7 @@ func (h *handler) Handle(f wire.Fetched) {
 // sweep finds it. For the same reason the worker sets no look-back: a log that lost its end is
 // read again as far as it goes. Duplicates are harmless: a release has an idempotency key.
 func (h *handler) Reset() {
-	h.waiting = nil
+	h.queue, h.waiting = nil, nil
 	h.metrics.waiting.Sub(float64(h.open))
 	h.open, h.bytes = 0, 0
 }
@@ -104,14 +108,38 @@ func (h *handler) countOpen(e *entry, n int) {
 	h.metrics.waiting.Add(float64(n))
 }
 
+// queueDue queues the entries whose retry is due.
+func (h *handler) queueDue() {
+	now := h.o.Now()
+	if len(h.waiting) == 0 || now.Before(h.nextRetry) {
+		return
+	}
+	h.nextRetry = time.Time{}
+	h.waiting = slices.DeleteFunc(h.waiting, func(e *entry) bool {
+		due := !now.Before(e.until)
+		if due {
+			h.queue = append(h.queue, e)
+		} else {
+			h.retryBy(e.until)
+		}
+		return due
+	})
+}
+
+func (h *handler) retryBy(t time.Time) {
+	if h.nextRetry.IsZero() || t.Before(h.nextRetry) {
+		h.nextRetry = t
+	}
+}
+
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
-	if h.inFlight >= h.o.Parallel {
-		return d // the end of an attempt wakes the loop
-	}
 	now := h.o.Now()
-	for _, e := range h.waiting {
-		d = min(d, max(e.until.Sub(now), h.pausedUntil.Sub(now), 0))
+	if len(h.waiting) > 0 {
+		d = min(d, h.nextRetry.Sub(now))
+	}
+	if len(h.queue) > 0 && now.Before(h.pausedUntil) {
+		d = min(d, h.pausedUntil.Sub(now))
 	}
 	return d
 }
