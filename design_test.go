@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDesign_NamesEachConstantAsTheCodeHasIt compares the constants of two tables of docs/design.md
+// TestDesign_NamesEachConstantAsTheCodeHasIt compares the constants of some tables of docs/design.md
 // with the code: each stands in the file that the same line names after it, with the same value.
 func TestDesign_NamesEachConstantAsTheCodeHasIt(t *testing.T) {
 	page, err := os.ReadFile("docs/design.md")

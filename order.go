@@ -22,22 +22,23 @@ const DefaultMaxDelay = 30 * 24 * time.Hour
 // databases and brokers differ by less than a minute.
 const MaxDelaySlack = time.Minute
 
-// Order is what checkout passes to schedule the close of an order.
+// Order is what checkout passes to schedule the close of an order. In JSON it has the field names of
+// records.
 type Order struct {
 	// ID identifies the order and is the key of its records: 1 to MaxIDBytes bytes of
 	// UTF-8, without control characters and without space at either end.
-	ID string
+	ID string `json:"order_id"`
 	// Category is the category that decided the delay. It only travels with the record,
 	// for metrics and readers.
-	Category string
+	Category string `json:"category,omitempty"`
 	// CreatedAt is when the order was created.
-	CreatedAt time.Time
+	CreatedAt time.Time `json:"created_at,omitzero"`
 	// Due is when the order is to be closed if it is still unpaid. It is computed
 	// once, written with the order, and never recomputed.
-	Due time.Time
+	Due time.Time `json:"due_at"`
 	// Attributes are free-form data that travel with the record; this program does
 	// not interpret them. Numbers of a decoded record have the type json.Number.
-	Attributes map[string]any
+	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
 // Reasons to reject an order; compare with errors.Is. The error of Validate names the

@@ -1,9 +1,13 @@
 package orderclose_test
 
 import (
+	"go/importer"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -229,4 +233,100 @@ func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 			t.Errorf("the package comment of %s lists\n%v, its folder has\n%v", folder, listed, files[folder])
 		}
 	}
+}
+
+// What is exported can be used outside of this module: it mentions no type of an internal package, unless
+// a public package has an alias for that type.
+func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
+	var public []*types.Package
+	compiled := map[string]string{} // the files with the types of packages
+	for line := range strings.Lines(goList(t, "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer")) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		compiled[path] = file
+	}
+	importing := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(compiled[path]) })
+	aliases := map[string]bool{}
+	for path := range compiled {
+		if !under(path, module) || isInternal(path) {
+			continue
+		}
+		p, err := importing.Import(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public = append(public, p)
+		for _, name := range p.Scope().Names() {
+			if o := p.Scope().Lookup(name); o.Exported() && o.Type() != types.Unalias(o.Type()) {
+				aliases[types.Unalias(o.Type()).String()] = true
+			}
+		}
+	}
+	if len(public) < 10 {
+		t.Errorf("%d packages are public", len(public))
+	}
+	for _, p := range public {
+		for _, name := range p.Scope().Names() {
+			if o := p.Scope().Lookup(name); o.Exported() {
+				for _, n := range unnameable(o, aliases) {
+					t.Errorf("%s.%s mentions %s, which programs outside of this module cannot name", p.Path(), name, n)
+				}
+			}
+		}
+	}
+}
+
+func isInternal(path string) bool { return slices.Contains(strings.Split(path, "/"), "internal") }
+
+// unnameable returns the internal types without an alias that a declaration mentions where programs see it.
+func unnameable(o types.Object, aliases map[string]bool) (found []string) {
+	var look func(t types.Type)
+	members := func(t types.Type) {
+		switch t := t.(type) {
+		case *types.Struct:
+			for f := range t.Fields() {
+				if f.Exported() {
+					look(f.Type())
+				}
+			}
+		case *types.Interface:
+			for m := range t.Methods() {
+				look(m.Type())
+			}
+		default:
+			look(t)
+		}
+	}
+	look = func(t types.Type) {
+		switch t := t.(type) {
+		case *types.Named:
+			if p := t.Obj().Pkg(); p != nil && under(p.Path(), module) && isInternal(p.Path()) && !aliases[t.String()] {
+				found = append(found, t.String())
+			}
+		case *types.Signature:
+			for _, of := range []*types.Tuple{t.Params(), t.Results()} {
+				for v := range of.Variables() {
+					look(v.Type())
+				}
+			}
+		case *types.Map:
+			look(t.Key())
+			look(t.Elem())
+		case interface{ Elem() types.Type }: // pointer, slice, array, channel
+			look(t.Elem())
+		case *types.Struct, *types.Interface:
+			members(t)
+		}
+	}
+	declared, isType := o.Type().(*types.Named)
+	if _, is := o.(*types.TypeName); !is || !isType {
+		look(o.Type())
+		return found
+	}
+	members(declared.Underlying())
+	for m := range declared.Methods() {
+		if m.Exported() {
+			look(m.Type())
+		}
+	}
+	return found
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 )
 
@@ -27,9 +28,9 @@ const (
 // orders in all of them. Its caller runs the groups that add, slow, leave and ended return. A batcher
 // is safe for concurrent use.
 type batcher struct {
-	workers   int             // maximum of groups that run, the slow ones included
-	maxOrders int             // in a group
-	onLimit   func(limit int) // is called with each new limit, under mu
+	workers   int           // maximum of groups that run, the slow ones included
+	maxOrders int           // in a group
+	onLimit   func(float64) // gets each new limit, under mu
 
 	mu             sync.Mutex
 	limiter        limiter
@@ -61,8 +62,8 @@ type group struct {
 }
 
 // newBatcher returns a batcher.
-func newBatcher(l limiter, workers, maxOrders int, onLimit func(limit int)) *batcher {
-	onLimit(l.limit)
+func newBatcher(l limiter, workers, maxOrders int, onLimit func(float64)) *batcher {
+	onLimit(float64(l.limit))
 	return &batcher{workers: workers, maxOrders: maxOrders, onLimit: onLimit, limiter: l}
 }
 
@@ -114,11 +115,11 @@ func (b *batcher) ended(g *group) []*group {
 	return b.next()
 }
 
-// hangs reports whether the store has given no answer to the group of a job for storeTimeout.
+// hangs reports whether a call of the store for the group of a job has exceeded its time limit.
 func (b *batcher) hangs(j *job) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return j.group != nil && j.group.pulse.Silent() > storeTimeout
+	return j.group != nil && j.group.pulse.Silent() > bisect.CallTimeout
 }
 
 // observe passes a call of the store that succeeded to the limiter.
@@ -135,10 +136,8 @@ func (b *batcher) failed() { b.limit(func() { b.limiter.failed(time.Now()) }) }
 func (b *batcher) limit(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.limiter.limit
-	if change(); b.limiter.limit != before {
-		b.onLimit(b.limiter.limit)
-	}
+	change()
+	b.onLimit(float64(b.limiter.limit))
 }
 
 // queue returns the jobs of a lane that wait.

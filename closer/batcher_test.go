@@ -31,7 +31,7 @@ func newTestBatcher(t *testing.T, workers int) *testBatcher {
 		t.Fatal(err)
 	}
 	b := &testBatcher{t: t, release: make(chan error)}
-	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(int) {})
+	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(float64) {})
 	b.transactions = &transactions{
 		batcher: b.batcher, store: b, metrics: m, onHang: func() {},
 		pauses: &pauseLog{logger: slog.New(slog.DiscardHandler), at: map[string]time.Time{}},

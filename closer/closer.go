@@ -76,8 +76,8 @@ type Store interface {
 	//
 	// The context of a call ends after 2 minutes. The call must then return within 10 s
 	// (Options.OnHang), and its error counts as ErrUnavailable. The closer then searches the order on
-	// which the store waits: in this search, and in later calls for this order, the context ends after
-	// 10 s. A panic is an error of an order of the batch.
+	// which the store waits: until a batch has all its verdicts, at most for 5 minutes, and in later calls
+	// for this order, the context ends after 10 s. A panic is an error of an order of the batch.
 	//
 	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
 	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is
@@ -199,9 +199,9 @@ func New(o Options) (*Closer, error) {
 	}
 	c.SetBuckets(o.Buckets)
 	c.transactions = &transactions{
-		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit),
+		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
 		store:   o.Store, metrics: m, pauses: c.pauses,
-		culprits: bisect.Culprits{Proof: bisect.ProofPipeline, Logger: o.Logger},
+		culprits: bisect.Culprits{Proof: bisect.ProofPipeline, Limited: true, Logger: o.Logger},
 		onHang: func() {
 			if c.runs.Load() > 0 {
 				o.OnHang("a call of the store has not returned 10 s after its context ended")

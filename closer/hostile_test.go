@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -147,9 +148,9 @@ func TestCloser_ACallWithoutAnEndIsTheFaultOfItsOrder(t *testing.T) {
 			t.Errorf("%d of the 100 other orders were closed, done below %d, %d hangs, retried %v", n, log.doneBelow(), hangs, retried)
 		}
 		for i := range 100 {
-			at, limit := time.Duration(i)*10*time.Second, 3*shortTimeout
-			if at < storeTimeout+time.Minute {
-				limit = storeTimeout + time.Minute // the first call, and the search
+			at, limit := time.Duration(i)*10*time.Second, 30*time.Second
+			if at < bisect.CallTimeout+time.Minute {
+				limit = bisect.CallTimeout + time.Minute // the first call, and the search
 			}
 			if late := store.at(fmt.Sprint("good-", i)).Sub(begin.Add(at)); late > limit {
 				t.Errorf("order %d was closed %v late", i, late)
@@ -176,8 +177,8 @@ func TestCloser_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
 			}
 		})
 		time.Sleep(10 * time.Minute)
-		if after := time.Duration(first.Load()); after == 0 || after > storeTimeout+time.Minute {
-			t.Errorf("the first call of OnHang for a call of the store came after %v, want it within %v", after, storeTimeout+time.Minute)
+		if after := time.Duration(first.Load()); after == 0 || after > bisect.CallTimeout+time.Minute {
+			t.Errorf("the first call of OnHang for a call of the store came after %v, want it within %v", after, bisect.CallTimeout+time.Minute)
 		}
 		stop()
 		n := hangs.Load()

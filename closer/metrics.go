@@ -2,7 +2,6 @@ package closer
 
 import (
 	"log/slog"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,7 +17,7 @@ type closerMetrics struct {
 	metrics.Closes
 	batch            prometheus.Histogram
 	concurrencyLimit prometheus.Gauge
-	retries          *prometheus.CounterVec
+	retries          *prometheus.CounterVec // contended and no_verdict: memory had no room for them
 	pendingBegan     prometheus.Counter
 	pendingEnded     prometheus.Counter
 	dueDiffers       *prometheus.CounterVec
@@ -58,28 +57,5 @@ func withoutPanics(category func(string) string, logger *slog.Logger) func(strin
 			label = metrics.OtherCategories
 		}
 		return label
-	}
-}
-
-// DueDiffers counts an order whose row is due later or earlier than its record.
-func (m *closerMetrics) DueDiffers(row string) { m.dueDiffers.WithLabelValues(row).Inc() }
-
-// Batch observes how long closing one batch took.
-func (m *closerMetrics) Batch(took time.Duration) { m.batch.Observe(took.Seconds()) }
-
-// ConcurrencyLimit sets how many orders may be in transactions at once.
-func (m *closerMetrics) ConcurrencyLimit(orders int) { m.concurrencyLimit.Set(float64(orders)) }
-
-// Retried counts one order that is retried later: not_found, failed, payment_pending, or, if
-// memory had no room for it, contended or no_verdict.
-func (m *closerMetrics) Retried(cause string) { m.retries.WithLabelValues(cause).Inc() }
-
-// PaymentPending counts an order that starts (true) or stops (false) waiting for the payment
-// provider.
-func (m *closerMetrics) PaymentPending(waits bool) {
-	if waits {
-		m.pendingBegan.Inc()
-	} else {
-		m.pendingEnded.Inc()
 	}
 }

@@ -31,7 +31,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	h.countPending(e.record, d)
 	if d.retry {
 		h.loop.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
-		h.metrics.Retried(d.cause)
+		h.metrics.retries.WithLabelValues(d.cause).Inc()
 	}
 	defer h.followPause(e, o.Verdict, e.paused, now)
 	e.paused = d.cause == causePaused
@@ -65,7 +65,7 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 		return
 	}
 	if shift := zoneShift(order.Due, o.Due); shift != 0 {
-		h.metrics.DueDiffers(map[bool]string{true: "later", false: "earlier"}[shift > 0])
+		h.metrics.dueDiffers.WithLabelValues(map[bool]string{true: "later", false: "earlier"}[shift > 0]).Inc()
 		h.loop.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
 			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)
 	}
@@ -73,8 +73,10 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 
 // countPending counts an order that starts or stops waiting for the payment provider.
 func (h *handler) countPending(before wire.Record, d decision) {
-	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
-	if was != is {
-		h.metrics.PaymentPending(is)
+	switch was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero(); {
+	case is && !was:
+		h.metrics.pendingBegan.Inc()
+	case was && !is:
+		h.metrics.pendingEnded.Inc()
 	}
 }

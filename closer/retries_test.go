@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -151,9 +152,9 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 		log, store, metrics := &orderLog{}, &hangingStore{}, testkit.NewMetrics()
 		log.add(t, "a")
 		defer runCloserWith(t, log, store, 10, metrics)()
-		time.Sleep(storeTimeout)
+		time.Sleep(bisect.CallTimeout)
 		if n := metrics.Value("partition_stuck_total"); n != 0 {
-			t.Errorf("%v times stuck after %v", n, storeTimeout)
+			t.Errorf("%v times stuck after %v", n, bisect.CallTimeout)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

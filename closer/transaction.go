@@ -3,7 +3,6 @@ package closer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,19 +10,10 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
-const (
-	// storeTimeout limits one call of the store: eight times the read timeout of one database
-	// statement. A call that ignores the end of its context counts as hanging.
-	storeTimeout = 2 * time.Minute
-	// After a call without an answer the closer searches the order on which the store waits.
-	// shortTimeout limits the calls of this search, and later calls for an order that it found.
-	shortTimeout = 10 * time.Second
-	// beatEvery is how often a loop that waits for the store calls Beat on its pulse.
-	beatEvery = 5 * time.Second
-)
+// beatEvery is how often a loop that waits for the store calls Beat on its pulse.
+const beatEvery = 5 * time.Second
 
 // transactions runs the groups of the batcher through the store, finds the orders on which the store
 // fails, counts the outcomes, and passes them to the loops that wait.
@@ -38,8 +28,8 @@ type transactions struct {
 
 // close closes the first of the requests, as many as the limiter allows when their group
 // starts. If ctx ends, close returns at once, and the orders may or may not be closed.
-// close calls beat every few seconds, but stops when a call of the store takes longer
-// than storeTimeout. With an error, some orders or all have no verdict, and outcomes may be empty.
+// close calls beat every few seconds, but stops when a call of the store ignores the end of its
+// context. With an error, some orders or all have no verdict, and outcomes may be empty.
 func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool, beat func()) ([]orderclose.Outcome, error) {
 	j := &job{replay: replay, requests: requests, done: make(chan struct{})}
 	t.start(t.batcher.add(j))
@@ -75,7 +65,7 @@ func (t *transactions) run(g *group) {
 	late := time.AfterFunc(t.batcher.limiter.target, func() { t.start(t.batcher.slow(g)) })
 	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns
 	began := time.Now()
-	outcomes, err := t.culprits.Close(g.ctx, &measuredStore{bisect.Wrapped{Store: t.store}, t, g, false}, orderclose.PathPipeline, requests)
+	outcomes, err := t.culprits.Close(g.ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
 	returned()
 	late.Stop()
 	t.report(requests, outcomes, err, began)
@@ -91,7 +81,7 @@ func (t *transactions) run(g *group) {
 func (t *transactions) report(requests []orderclose.CloseRequest, outcomes []orderclose.Outcome, err error, began time.Time) {
 	switch {
 	case err == nil:
-		t.metrics.Batch(time.Since(began))
+		t.metrics.batch.Observe(time.Since(began).Seconds())
 		t.pauses.ended(allOrders, began)
 	case errors.Is(err, orderclose.ErrPaused):
 		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
@@ -110,37 +100,25 @@ func (t *transactions) report(requests []orderclose.CloseRequest, outcomes []ord
 	}
 }
 
-// measuredStore is the Store of one group. It limits the time of its calls, and their durations feed the
-// limiter.
+// measuredStore is the Store of one group. The durations of its calls feed the limiter.
 type measuredStore struct {
 	bisect.Wrapped
-	transactions *transactions
-	group        *group
-	hung         bool // a call had no answer within storeTimeout
+	batcher *batcher
+	group   *group
 }
 
 // CloseOrders implements Store. The limiter ignores a batch that failed, in which an order was
 // contended, or for which the store broke its contract: its duration says nothing about the load
 // of the store.
-func (s *measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	defer s.group.pulse.Beat() // after a panic, too
-	limit := storeTimeout
-	if s.hung || s.transactions.culprits.Suspected(requests[0].OrderID) {
-		limit = shortTimeout
-	}
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	outcomes, err := s.Store.CloseOrders(limited, path, requests)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
-		s.hung = true
-	}
+	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
-		s.transactions.batcher.observe(len(requests), began)
+		s.batcher.observe(len(requests), began)
 	}
 	return outcomes, err
 }

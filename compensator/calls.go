@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -14,19 +13,13 @@ import (
 )
 
 const (
-	// callTimeout is how long one call of a Store, SweepLog or Lock may take: eight times the read
-	// timeout of one database statement.
-	callTimeout = 2 * time.Minute
-	// shortTimeout is the limit of a call of CloseOrders after one without an answer, until all orders
-	// of a page have a verdict. So a sweep finds an order on which the store hangs within minutes. If
-	// the store answers nothing, the sweep ends within minutes, and releases its lock.
-	shortTimeout = 10 * time.Second
+	// callTimeout is how long one call of a Store, SweepLog or Lock may take. While orders are searched on
+	// which the store hangs, calls of CloseOrders have less time (internal/bisect).
+	callTimeout = bisect.CallTimeout
 	// stopTimeout is how long a call may ignore the end of its context before the process is
 	// better restarted.
 	stopTimeout = 10 * time.Second
 )
-
-var errNoAnswer = errors.New("no answer")
 
 // calls is the Store, DueStore and SweepLog that a Compensator uses: those of the user. It limits the time of
 // each call, turns panics into errors, and checks the pages. It is safe for concurrent use.
@@ -36,14 +29,13 @@ type calls struct {
 	log    SweepLog
 	onHang func(why string)
 	logger *slog.Logger
-	hung   atomic.Bool // a call of CloseOrders had no answer, and no page has all its verdicts since
 }
 
-// call returns the result of f. If f does not answer within the limit, the error wraps errNoAnswer and
+// call returns the result of f. If f does not answer within callTimeout, the error wraps
 // orderclose.ErrUnavailable. If f ignores the end of its context too, call calls onHang; the error
 // then also wraps orderclose.ErrNoOrderAtFault. what names the call.
-func call[T any](ctx context.Context, c *calls, what string, limit time.Duration, f func(ctx context.Context) (T, error)) (result T, err error) {
-	limited, cancel := context.WithTimeout(ctx, limit)
+func call[T any](ctx context.Context, c *calls, what string, f func(ctx context.Context) (T, error)) (result T, err error) {
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	type answer struct {
 		result T
@@ -60,12 +52,12 @@ func call[T any](ctx context.Context, c *calls, what string, limit time.Duration
 	select {
 	case a := <-answers:
 		if a.err != nil && limited.Err() != nil && ctx.Err() == nil {
-			a.err = fmt.Errorf("%w: %s: %w within %v: %w", orderclose.ErrUnavailable, what, errNoAnswer, limit, a.err)
+			a.err = fmt.Errorf("%w: %s: no answer within %v: %w", orderclose.ErrUnavailable, what, callTimeout, a.err)
 		}
 		return a.result, a.err
 	case <-hang.C:
 		c.onHang(what + " hangs and ignores the end of its context")
-		return result, fmt.Errorf("%w: %w: %s: %w, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, what, errNoAnswer)
+		return result, fmt.Errorf("%w: %w: %s: no answer, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, what)
 	}
 }
 
@@ -92,12 +84,12 @@ func (c *calls) watched(what string, f func() error) error {
 
 // Now implements Store.
 func (c *calls) Now(ctx context.Context) (time.Time, error) {
-	return call(ctx, c, "the store's method Now", callTimeout, c.store.Now)
+	return call(ctx, c, "the store's method Now", c.store.Now)
 }
 
 // Overdue implements Store.
 func (c *calls) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	page, err := call(ctx, c, "the store's method Overdue", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
+	page, err := call(ctx, c, "the store's method Overdue", func(ctx context.Context) ([]orderclose.Order, error) {
 		return c.store.Overdue(ctx, cutoff, after, limit)
 	})
 	if err == nil {
@@ -108,7 +100,7 @@ func (c *calls) Overdue(ctx context.Context, cutoff time.Time, after orderclose.
 
 // DueBetween implements DueStore.
 func (c *calls) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	page, err := call(ctx, c, "the store's method DueBetween", callTimeout, func(ctx context.Context) ([]orderclose.Order, error) {
+	page, err := call(ctx, c, "the store's method DueBetween", func(ctx context.Context) ([]orderclose.Order, error) {
 		return c.due.DueBetween(ctx, from, to, after, limit)
 	})
 	if err == nil {
@@ -124,22 +116,14 @@ func (c *calls) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 			return nil, errNoID // the other orders of the page are closed without it
 		}
 	}
-	limit := callTimeout
-	if c.hung.Load() {
-		limit = shortTimeout
-	}
-	outcomes, err := call(ctx, c, closeOrders, limit, func(ctx context.Context) ([]orderclose.Outcome, error) {
+	return call(ctx, c, closeOrders, func(ctx context.Context) ([]orderclose.Outcome, error) {
 		return c.store.CloseOrders(ctx, path, requests)
 	})
-	if errors.Is(err, errNoAnswer) {
-		c.hung.Store(true)
-	}
-	return outcomes, err
 }
 
 // Probe implements bisect.Prober.
 func (c *calls) Probe(ctx context.Context) error {
-	_, err := call(ctx, c, "the store's method Probe", callTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := call(ctx, c, "the store's method Probe", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, bisect.Probe(ctx, c.store)
 	})
 	return err
@@ -150,7 +134,7 @@ func (c *calls) MaxBatch() int { return bisect.MaxBatch(c.store) }
 
 // LastSweep implements SweepLog.
 func (c *calls) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
-	times, err := call(ctx, c, "the log's method LastSweep", callTimeout, func(ctx context.Context) (times [2]time.Time, err error) {
+	times, err := call(ctx, c, "the log's method LastSweep", func(ctx context.Context) (times [2]time.Time, err error) {
 		times[0], times[1], err = c.log.LastSweep(ctx, name)
 		return times, err
 	})
@@ -159,7 +143,7 @@ func (c *calls) LastSweep(ctx context.Context, name string) (finished, now time.
 
 // SweepFinished implements SweepLog.
 func (c *calls) SweepFinished(ctx context.Context, name string) error {
-	_, err := call(ctx, c, "the log's method SweepFinished", callTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := call(ctx, c, "the log's method SweepFinished", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.log.SweepFinished(ctx, name)
 	})
 	return err

@@ -2,8 +2,6 @@ package compensator
 
 import (
 	"context"
-	"encoding/json"
-	"time"
 
 	"github.com/orderclose/orderclose"
 )
@@ -32,36 +30,10 @@ func Causes() []Cause {
 
 // Miss is an order that a sweep closed, and why the pipeline had missed it.
 type Miss struct {
-	Order orderclose.Order
-	Cause Cause
-	Where string // topic/partition@offset of the evidence, or why the cause is unknown
-	Fix   string // command that fixes the cause, or shows more
-}
-
-// missJSON is the JSON form of a Miss in a report. The order has the field names of
-// records.
-type missJSON struct {
-	OrderID   string    `json:"order_id"`
-	Category  string    `json:"category,omitempty"`
-	CreatedAt time.Time `json:"created_at,omitzero"`
-	Due       time.Time `json:"due_at"`
-	Cause     Cause     `json:"cause"`
-	Where     string    `json:"where,omitempty"`
-	Fix       string    `json:"fix"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (m Miss) MarshalJSON() ([]byte, error) {
-	o := m.Order
-	return json.Marshal(missJSON{o.ID, o.Category, o.CreatedAt, o.Due, m.Cause, m.Where, m.Fix})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (m *Miss) UnmarshalJSON(b []byte) error {
-	var j missJSON
-	err := json.Unmarshal(b, &j)
-	*m = Miss{orderclose.Order{ID: j.OrderID, Category: j.Category, CreatedAt: j.CreatedAt, Due: j.Due}, j.Cause, j.Where, j.Fix}
-	return err
+	orderclose.Order
+	Cause Cause  `json:"cause"`
+	Where string `json:"where,omitempty"` // topic/partition@offset of the evidence, or why the cause is unknown
+	Fix   string `json:"fix"`             // command that fixes the cause, or shows more
 }
 
 // Investigator finds out why the pipeline missed orders.

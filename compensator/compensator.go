@@ -58,6 +58,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -228,7 +229,7 @@ func New(o Options) (*Compensator, error) {
 	return &Compensator{
 		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
-		culprits: &bisect.Culprits{Logger: o.Logger},
+		culprits: &bisect.Culprits{Limited: true, Logger: o.Logger},
 		recorder: recorder{history: o.History, logger: o.Logger},
 	}, nil
 }
@@ -257,23 +258,21 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 	if err != nil {
 		if ctx.Err() == nil {
 			c.o.Logger.Error("last sweep unknown, will retry", "in", c.schedule.pollInterval(), "err", err)
-			c.metrics.SweepFailed()
+			c.metrics.failed.Inc()
 		}
 		return c.schedule.pollInterval()
 	}
-	c.metrics.LastSweep(finished)
+	c.metrics.lastSweep.Set(metrics.Timestamp(finished))
 	if !c.schedule.due(finished, now) {
 		return c.schedule.wait(now)
 	}
 	began := time.Now()
 	r, err := c.workOnce(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 	if err == nil {
-		c.metrics.LastSweep(r.StartedAt.Add(r.Took()))
+		c.metrics.lastSweep.Set(metrics.Timestamp(r.StartedAt.Add(r.Took())))
 	}
 	now = now.Add(time.Since(began))
-	for range c.schedule.passed(now.Add(-r.Took()), now) {
-		c.metrics.SweepSkipped(skippedRunning)
-	}
+	c.metrics.skipped.WithLabelValues(skippedRunning).Add(float64(c.schedule.passed(now.Add(-r.Took()), now)))
 	c.record(ctx, wire.SweepPeriod, r, err)
 	return c.schedule.wait(now)
 }
@@ -299,7 +298,7 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 // if it returns false.
 func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	if !c.busy.TryLock() {
-		c.metrics.SweepSkipped(skippedRunning)
+		c.metrics.skipped.WithLabelValues(skippedRunning).Inc()
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
 	defer c.busy.Unlock()
@@ -314,8 +313,8 @@ func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(con
 		}
 		r.Lock = lockState
 		began := time.Now()
-		c.metrics.Sweeping(began)
-		defer c.metrics.Sweeping(time.Time{})
+		c.metrics.runningSince.Set(metrics.Timestamp(began))
+		defer c.metrics.runningSince.Set(0)
 		err := work(ctx, &r)
 		r.TookMillis = time.Since(began).Milliseconds()
 		return err
@@ -336,19 +335,19 @@ func (c *Compensator) report(r Report, err error) {
 		c.o.Logger.Info("sweep stopped", "report", r)
 	case errors.Is(err, ErrHeld):
 		c.o.Logger.Info("not sweeping, another process holds the lock")
-		c.metrics.SweepSkipped(skippedHeld)
+		c.metrics.skipped.WithLabelValues(skippedHeld).Inc()
 	case errors.Is(err, orderclose.ErrPaused):
 		c.o.Logger.Info("not sweeping", "reason", err, "report", r)
-		c.metrics.SweepSkipped(skippedPaused)
+		c.metrics.skipped.WithLabelValues(skippedPaused).Inc()
 	case errors.Is(err, errAlreadyDone):
 		c.o.Logger.Debug("not sweeping", "reason", err)
 	case err != nil:
 		c.o.Logger.Error("sweep failed", "err", err, "report", r)
-		c.metrics.SweepFailed()
+		c.metrics.failed.Inc()
 	default:
 		c.o.Logger.Info("swept", "report", r)
 		if !r.DryRun {
-			c.metrics.Swept(r.Took())
+			c.metrics.seconds.Observe(r.Took().Seconds())
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 type Control struct {
 	Kafka     Kafka
 	Store     DueStore
-	Producers send.KeyedProducers
+	Producers Producers
 	Group     string                    // consumer group that holds the position in Topic
 	Topic     string                    // the control topic, with one partition
 	Buckets   func() orderclose.Buckets // the buckets in use now
@@ -30,12 +30,19 @@ type Control struct {
 	Lock Lock
 }
 
+// Types of a Kafka, and what a Control needs to append records: Log of pipeline.Connections.
+type (
+	Position  = wire.Position
+	Fetched   = wire.Fetched
+	Producers = send.KeyedProducers
+)
+
 // Kafka is the part of Kafka that a Compensator uses to read the control topic: Log of
 // pipeline.Connections. A Compensator is not a member of its group, because a membership costs
 // heartbeats. Any process may act on a loss; the lock selects one.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	Read(ctx context.Context, at Position) (Fetched, error)
 	// Position returns the committed offset of the group, negative if there is none.
 	Position(ctx context.Context, group, topic string, partition int) (int64, error)
 	// SetPosition commits an offset for a group without members.

@@ -38,7 +38,7 @@ func newListener(c *Compensator) *listener {
 		rescheduler: rescheduler{
 			store: c.calls, sender: newSender(k.Producers, c.o.Logger), buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
-			logger: c.o.Logger, count: c.metrics.Rescheduled,
+			logger: c.o.Logger, count: c.metrics.rescheduled.Add,
 		},
 	}
 }

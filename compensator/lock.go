@@ -175,8 +175,8 @@ func (c *Compensator) checkLock(ctx context.Context) {
 	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
 		if err := l.Available(ctx); ctx.Err() == nil {
 			stuck := errors.Is(err, ErrLockStuck)
-			c.metrics.LockAvailable(err == nil || stuck)
-			c.metrics.LockStuck(stuck)
+			c.metrics.lockAvailable.Set(zeroOrOne(err == nil || stuck))
+			c.metrics.lockStuck.Set(zeroOrOne(stuck))
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, staggered bool, w
 	if ctx.Err() != nil {
 		return err
 	}
-	c.metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
+	c.metrics.lockAvailable.Set(zeroOrOne(!errors.Is(err, ErrLockUnavailable)))
 	instead := "unavailable"
 	switch {
 	case errors.Is(err, ErrLockUnavailable):

@@ -50,18 +50,6 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 	return m, f.Err()
 }
 
-// Sweeping sets since when this process has been sweeping; zero means that it is not.
-func (m *sweepMetrics) Sweeping(since time.Time) { m.runningSince.Set(metrics.Timestamp(since)) }
-
-// Swept observes how long a finished sweep took.
-func (m *sweepMetrics) Swept(took time.Duration) { m.seconds.Observe(took.Seconds()) }
-
-// LastSweep sets when any process last finished a sweep, by the database's clock.
-func (m *sweepMetrics) LastSweep(finished time.Time) { m.lastSweep.Set(metrics.Timestamp(finished)) }
-
-// SweepFailed counts a sweep that did not finish.
-func (m *sweepMetrics) SweepFailed() { m.failed.Inc() }
-
 // Reasons why a due sweep was not begun.
 const (
 	skippedHeld    = "held"    // another process held the lock
@@ -69,22 +57,10 @@ const (
 	skippedPaused  = "paused"  // an operator has paused sweeps
 )
 
-// SweepSkipped counts a sweep that was due and not begun.
-func (m *sweepMetrics) SweepSkipped(reason string) { m.skipped.WithLabelValues(reason).Inc() }
-
-// LockAvailable sets whether the lock server answers.
-func (m *sweepMetrics) LockAvailable(ok bool) { m.lockAvailable.Set(zeroOrOne(ok)) }
-
-// LockStuck sets whether the lock is stuck: no process holds it, and it cannot be taken.
-func (m *sweepMetrics) LockStuck(stuck bool) { m.lockStuck.Set(zeroOrOne(stuck)) }
-
 // Missed counts orders that a sweep found, by the cause.
 func (m *sweepMetrics) Missed(cause Cause, orders int) {
 	m.found.WithLabelValues(string(cause)).Add(float64(orders))
 }
-
-// Rescheduled counts orders that were scheduled again after a loss of records.
-func (m *sweepMetrics) Rescheduled(orders int) { m.rescheduled.Add(float64(orders)) }
 
 func zeroOrOne(is bool) float64 {
 	if is {

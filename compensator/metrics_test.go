@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -20,12 +21,12 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if n := r.Series("compensator_skipped_total"); n != 3 {
 		t.Errorf("%d reasons have a series at 0, want 3", n)
 	}
-	m.Swept(500 * time.Millisecond)
+	m.seconds.Observe(.5)
 	m.Missed(Unpublished, 7)
-	m.LastSweep(now.Add(500 * time.Millisecond))
-	m.Sweeping(now)
-	m.Rescheduled(4)
-	m.LockStuck(true)
+	m.lastSweep.Set(metrics.Timestamp(now.Add(500 * time.Millisecond)))
+	m.runningSince.Set(metrics.Timestamp(now))
+	m.rescheduled.Add(4)
+	m.lockStuck.Set(zeroOrOne(true))
 	if n := r.Value("compensator_found_total", "cause", "unpublished"); n != 7 {
 		t.Errorf("%v orders were found unpublished, want 7", n)
 	}

@@ -48,7 +48,7 @@ type rescheduler struct {
 	grace      time.Duration // orders that are overdue for longer are left to the sweep
 	pageSize   int
 	logger     *slog.Logger
-	count      func(orders int) // counts the orders that were scheduled
+	count      func(orders float64) // counts the orders that were scheduled
 
 	progress progress
 }
@@ -102,7 +102,7 @@ func (s *rescheduler) run(ctx context.Context, clock databaseClock, refresh func
 		s.progress.after = last
 		appended += len(page) - n
 		refused += n
-		s.count(len(page) - n)
+		s.count(float64(len(page) - n))
 	}
 	return nil
 }

@@ -300,7 +300,7 @@ func TestRescheduler_LeavesARefusedOrderToTheSweep(t *testing.T) {
 			}), slog.New(slog.DiscardHandler)),
 			buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_12h", Length: 12 * time.Hour}} },
 			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 20, logger: slog.New(slog.DiscardHandler),
-			count: func(orders int) { scheduled += orders },
+			count: func(orders float64) { scheduled += int(orders) },
 		}
 		err := s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })
 		if err != nil || scheduled != 49 {
@@ -322,7 +322,7 @@ func TestRescheduler_ContinuesAfterAnErrorAndBeginsAgainAfterALoss(t *testing.T)
 			}), slog.New(slog.DiscardHandler)),
 			buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_12h", Length: 12 * time.Hour}} },
 			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 10, logger: slog.New(slog.DiscardHandler),
-			count: func(orders int) { scheduled += orders },
+			count: func(orders float64) { scheduled += int(orders) },
 		}
 		run := func() error {
 			return s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{dueWithin: 240 * time.Hour} })

@@ -1,6 +1,7 @@
 package compensator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,10 +52,10 @@ type sweepRun struct {
 	began         time.Time
 	logged        time.Time          // last log line about progress
 	silent        int                // pages in a row without any verdict
-	unresolved    []orderclose.Order // orders without a verdict
-	lastErr       error              // why the last of them has no verdict
-	contended     []orderclose.Order // locked orders, which are asked for again
+	unresolved    []orderclose.Order // orders without a verdict, and locked ones: they are asked for again
+	locked        int                // how many of them were locked
 	lastCall      bool               // they are being asked for again
+	lastErr       error              // why the last order without a verdict has none
 	failed        map[string]bool    // orders that failed in this sweep
 	cycle         cycleCheck         // of the current pass
 }
@@ -66,7 +67,6 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		return fmt.Errorf("read the database clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
-	c.calls.hung.Store(false)
 	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
 	if c.o.Investigator != nil && !r.DryRun {
 		err := c.calls.catch("Investigator.Begin", func() (err error) { s.investigation, err = c.o.Investigator.Begin(ctx); return err })
@@ -97,9 +97,6 @@ func (s *sweepRun) sweepAll(ctx context.Context) error {
 	if !s.r.DryRun {
 		s.from = orderclose.Order{}
 	}
-	if err := s.retryContended(ctx); err != nil {
-		return err
-	}
 	return s.retryUnresolved(ctx)
 }
 
@@ -127,9 +124,9 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 		if errors.Is(s.lastErr, orderclose.ErrPaused) {
 			return s.lastErr
 		}
-		if s.silent >= maxSilentPages || len(s.unresolved) > maxUnresolvedPages*s.o.PageSize {
+		if s.silent >= maxSilentPages || len(s.unresolved)-s.locked > maxUnresolvedPages*s.o.PageSize {
 			s.from = last // the next sweep continues here
-			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved), last.ID, s.lastErr)
+			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved)-s.locked, last.ID, s.lastErr)
 		}
 		if s.silent > 0 {
 			retry.Sleep(ctx, silentPause)
@@ -140,26 +137,14 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 	}
 }
 
-// retryContended asks once more for the orders that another transaction had locked, such as a payment
-// that was rolled back meanwhile.
-func (s *sweepRun) retryContended(ctx context.Context) error {
-	contended := s.contended
-	s.contended, s.lastCall = nil, true
-	if len(contended) > 0 {
-		retry.Sleep(ctx, contendedPause)
-	}
-	for page := range slices.Chunk(contended, s.o.PageSize) {
-		if err := s.close(ctx, [][]orderclose.Order{page}); err != nil {
-			return fmt.Errorf("close orders that were locked: %w", err)
-		}
-	}
-	return nil
-}
-
-// retryUnresolved retries the orders without a verdict, after all other orders were tried.
-// It ends when several retries in a row bring no verdict. An order that also failed in the last
+// retryUnresolved retries the orders without a verdict, after all other orders were tried. It ends when
+// several retries in a row bring no verdict. Orders that another transaction had locked, such as a
+// payment that was rolled back meanwhile, are asked for once more. An order that also failed in the last
 // finished sweep counts as failed. Any other order without a verdict fails the sweep.
 func (s *sweepRun) retryUnresolved(ctx context.Context) error {
+	if s.lastCall = true; s.locked > 0 {
+		retry.Sleep(ctx, contendedPause)
+	}
 	for tries := 0; len(s.unresolved) > 0 && tries < maxSilentRetries; {
 		if tries > 0 {
 			retry.Sleep(ctx, silentPause)
@@ -221,11 +206,7 @@ func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error 
 	}
 	transactions.Wait()
 	for i, page := range pages {
-		if failures[i] != nil {
-			s.lastErr = failures[i]
-		} else {
-			s.calls.hung.Store(false)
-		}
+		s.lastErr = cmp.Or(failures[i], s.lastErr)
 		if s.silent++; !errors.Is(failures[i], bisect.ErrNoVerdicts) {
 			s.silent = 0
 		}
@@ -250,12 +231,12 @@ func (s *sweepRun) closePage(ctx context.Context, page []orderclose.Order) ([]or
 func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes []orderclose.Outcome) {
 	decided, missed := 0, make([]orderclose.Order, 0, len(page))
 	for i, o := range outcomes {
-		if o.Verdict == "" {
-			s.unresolved = append(s.unresolved, page[i])
-			continue
+		locked := o.Verdict == orderclose.Contended && !s.lastCall && s.locked < maxRemembered
+		if locked {
+			s.locked++
 		}
-		if o.Verdict == orderclose.Contended && !s.lastCall && len(s.contended) < maxRemembered {
-			s.contended = append(s.contended, page[i])
+		if locked || o.Verdict == "" {
+			s.unresolved = append(s.unresolved, page[i])
 			continue
 		}
 		decided++

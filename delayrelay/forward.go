@@ -106,7 +106,7 @@ func (h *handler) countForwarded(sent send.Result) {
 		for _, r := range acked.Records {
 			h.lateness = append(h.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
 			if !acked.At.IsZero() && acked.At.Add(h.clock.ahead).UnixMilli() < r.DueAt {
-				h.metrics.Early()
+				h.metrics.early.Inc()
 			}
 		}
 		h.metrics.Forwarded(h.loop.Claim.Topic, h.lateness)

@@ -124,15 +124,15 @@ func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release i
 		return 0, false
 	}
 	if urgent && !h.readsAtOnce() {
-		h.metrics.Mispicked(h.loop.Claim.Topic)
+		h.metrics.mispicked.WithLabelValues(h.loop.Claim.Topic).Inc()
 	}
 	return release, true
 }
 
 // scheduleFetches decides when to read on, and when to look ahead, after a fetch.
 func (h *handler) scheduleFetches(f wire.Fetched) {
-	if f.DriftedAppend > 0 && !f.Ahead {
-		h.metrics.Drifted(h.loop.Claim.Topic, f.DriftedAppend)
+	if !f.Ahead {
+		h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
 	}
 	now := h.o.Now()
 	if f.AtEnd {
@@ -222,7 +222,7 @@ func (h *handler) dropLatest() {
 	for _, w := range latest {
 		h.drop(&w.record, w.release, h.urgent(&w.record, now))
 	}
-	h.metrics.WindowDropped(h.loop.Claim.Topic, len(latest))
+	h.metrics.windowDropped.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(latest)))
 }
 
 // drop notes that a record is not in the window, and must be read again.

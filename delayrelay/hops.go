@@ -22,7 +22,7 @@ func (h *handler) hop(topic string, records []wire.RawRecord) {
 // again.
 func (h *handler) handleHops(sent send.Result) {
 	for _, acked := range sent.Acked {
-		h.metrics.Hopped(h.loop.Claim.Topic, sent.Topic, len(acked.Records))
+		h.metrics.hops.WithLabelValues(h.loop.Claim.Topic, sent.Topic).Add(float64(len(acked.Records)))
 		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
 			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
 		}

@@ -71,12 +71,6 @@ func (m *relayMetrics) Revoked(topic string, partition int) {
 	m.windowBytes.DeleteLabelValues(topic, p)
 }
 
-// WindowDropped counts records that were dropped from a full look-ahead. They are read again
-// later.
-func (m *relayMetrics) WindowDropped(topic string, records int) {
-	m.windowDropped.WithLabelValues(topic).Add(float64(records))
-}
-
 // Forwarded counts records appended to the close topic or the replay topic, with the lateness
 // of each. topic is the delay topic that they left.
 func (m *relayMetrics) Forwarded(topic string, lateness []time.Duration) {
@@ -84,27 +78,6 @@ func (m *relayMetrics) Forwarded(topic string, lateness []time.Duration) {
 	for _, d := range lateness {
 		m.lateness.Observe(d.Seconds())
 	}
-}
-
-// Early counts records that a broker appended before they were due, by the broker's clock.
-func (m *relayMetrics) Early() { m.early.Inc() }
-
-// Hopped counts records that moved from one delay topic to another.
-func (m *relayMetrics) Hopped(from, to string, records int) {
-	m.hops.WithLabelValues(from, to).Add(float64(records))
-}
-
-// Mispicked counts records that were put into the wrong bucket and may therefore be read too
-// late.
-func (m *relayMetrics) Mispicked(topic string) { m.mispicked.WithLabelValues(topic).Inc() }
-
-// Unrecorded counts runs of acked records that did not fit into the metadata of a commit. The
-// next owner of the partition may repeat them.
-func (m *relayMetrics) Unrecorded(runs int) { m.unrecorded.Add(float64(runs)) }
-
-// Drifted counts batches with a producer's timestamp instead of the broker's.
-func (m *relayMetrics) Drifted(topic string, batches int) {
-	m.drifted.WithLabelValues(topic).Add(float64(batches))
 }
 
 // report updates the metrics of the partition.

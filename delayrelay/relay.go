@@ -116,7 +116,7 @@ func New(o Options) (*Relay, error) {
 	r.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
-		Metrics: m.Metrics, Unrecorded: m.Unrecorded, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: m.Metrics, Unrecorded: func(runs int) { m.unrecorded.Add(float64(runs)) }, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	r.current.Store(&o)
 	r.SetBuckets(o.Buckets, o.Buckets)
@@ -128,25 +128,22 @@ func New(o Options) (*Relay, error) {
 // groups. It returns an error only if a group could not be consumed.
 func (r *Relay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	consumers := map[string]*consumer{} // by topic
+	defer func() {
+		cancel()
+		for _, c := range consumers {
+			<-c.ended
+		}
+	}()
 	failed := make(chan error, 1)
-	var err error
-	for err == nil {
+	for {
 		select {
 		case <-ctx.Done():
-			for _, c := range consumers {
-				<-c.ended
-			}
 			return nil
 		case serve := <-r.newBuckets:
 			r.consume(ctx, consumers, serve, failed)
-		case err = <-failed:
+		case err := <-failed:
+			return err
 		}
 	}
-	cancel()
-	for _, c := range consumers {
-		<-c.ended
-	}
-	return err
 }

@@ -58,22 +58,32 @@ const (
 // costs a statement by primary key.
 const backlogInterval = 10 * time.Second
 
+// Types of a Store: the name of an outbox, a row of it, and how many rows wait.
+type (
+	Table   = wire.Outbox
+	Row     = wire.OutboxRow
+	Backlog = wire.OutboxBacklog
+)
+
+// Log is the part of Kafka that a Dispatcher uses: Log of pipeline.Connections.
+type Log = send.KeyedProducers
+
 // Store holds the rows: OutboxStore of pipeline.Connections.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
 	// passes them to publish, and deletes the rows whose ids publish returns. It
 	// skips rows that another dispatcher has locked. It returns the number of rows
 	// that it read.
-	Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (int, error)
+	Dispatch(ctx context.Context, box Table, after int64, limit int, publish func(ctx context.Context, rows []Row) (done []int64)) (int, error)
 	// Backlog returns how many rows wait, and for how long.
-	Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error)
+	Backlog(ctx context.Context, box Table) (Backlog, error)
 }
 
 // Options configure a Dispatcher. Store, Kafka, Kinds and DeadLetterTopic are required.
 type Options struct {
 	Store           Store
-	Kafka           send.KeyedProducers // Log of pipeline.Connections
-	Kinds           []Kind              // at most one for each outbox
+	Kafka           Log
+	Kinds           []Kind // at most one for each outbox
 	DeadLetterTopic string
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
@@ -132,7 +142,8 @@ func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 		b, err := d.o.Store.Backlog(asking, box)
 		cancel()
 		if err == nil {
-			d.metrics.Backlog(box, b)
+			d.metrics.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
+			d.metrics.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
 		}
 		if !retry.Sleep(ctx, backlogInterval) {
 			return

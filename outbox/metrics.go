@@ -24,18 +24,7 @@ func newMetrics(r prometheus.Registerer) (*dispatcherMetrics, error) {
 		dispatched: f.CounterVec("outbox_dispatched_total", "Rows that were published and deleted.", "outbox"),
 	}
 	for _, box := range []wire.Outbox{wire.ScheduleOutbox, wire.EventOutbox} {
-		m.Dispatched(box, 0) // a series must exist at 0, or its first increase is not seen
+		m.dispatched.WithLabelValues(string(box)) // a series must exist at 0, or its first increase is not seen
 	}
 	return m, f.Err()
-}
-
-// Dispatched adds rows that were published and deleted.
-func (m *dispatcherMetrics) Dispatched(box wire.Outbox, rows int) {
-	m.dispatched.WithLabelValues(string(box)).Add(float64(rows))
-}
-
-// Backlog sets the current backlog.
-func (m *dispatcherMetrics) Backlog(box wire.Outbox, b wire.OutboxBacklog) {
-	m.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
-	m.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
 }

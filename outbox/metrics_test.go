@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"testing"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -21,8 +20,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if n := r.Series("outbox_oldest_unpublished_seconds"); n != 0 {
 		t.Errorf("%d outboxes have an oldest row before they were read", n)
 	}
-	m.Backlog(wire.EventOutbox, wire.OutboxBacklog{Oldest: 1500 * time.Millisecond, Rows: 7})
-	m.Dispatched(wire.EventOutbox, 3)
+	m.oldest.WithLabelValues(string(wire.EventOutbox)).Set(1.5)
+	m.rows.WithLabelValues(string(wire.EventOutbox)).Set(7)
+	m.dispatched.WithLabelValues(string(wire.EventOutbox)).Add(3)
 	for name, want := range map[string]float64{"outbox_oldest_unpublished_seconds": 1.5, "outbox_rows": 7, "outbox_dispatched_total": 3} {
 		if got := r.Value(name, "outbox", "events"); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)

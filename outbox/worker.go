@@ -162,6 +162,6 @@ func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, 
 		return b, n, err
 	}
 	clear(w.undeleted)
-	w.metrics.Dispatched(w.outbox, len(b.done)-len(b.deadCauses))
+	w.metrics.dispatched.WithLabelValues(string(w.outbox)).Add(float64(len(b.done) - len(b.deadCauses)))
 	return b, n, nil
 }

@@ -239,7 +239,7 @@ type part struct {
 // runPart waits for what the part needs, and runs it.
 func (a *App) runPart(ctx context.Context, p part) error {
 	for _, n := range p.needs {
-		switch err := a.await(ctx, n); {
+		switch err := a.await(ctx, n, &a.ready.waiting, "waiting for a dependency", 0); {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
@@ -306,11 +306,8 @@ func (a *App) buildRelay() (part, error) {
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Registerer:      a.o.Registerer,
 	})
-	if err != nil {
-		return part{}, err
-	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
-	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
+	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, err
 }
 
 // clockWarnOffset is the offset between the clocks above which the log has a warning. The
@@ -329,7 +326,7 @@ func (a *App) keepClock(ctx context.Context, roles []Role) {
 }
 
 func (a *App) onClockOffset(offset time.Duration) {
-	a.metrics.ClockOffset("kafka", offset)
+	a.metrics.clockOffset.WithLabelValues("kafka").Set(offset.Seconds())
 	if offset.Abs() > clockWarnOffset {
 		a.o.Logger.Warn("the brokers' clock and the clock of this machine differ: fix the time synchronisation", "ahead", offset)
 	}
@@ -364,9 +361,6 @@ func (a *App) buildCloser() (part, error) {
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Registerer:      a.o.Registerer,
 	})
-	if err != nil {
-		return part{}, err
-	}
 	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
-	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
+	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, err
 }

@@ -81,32 +81,33 @@ func (a *App) waitsForBuckets(r Role) bool {
 }
 
 // await repeats the check of n until it succeeds, and returns nil; it returns an error when ctx
-// ends, and at once if the check can never succeed. Meanwhile /-/ready shows the error, and the log
-// repeats it every 30 s.
+// ends, and at once if the check can never succeed. Meanwhile missing, which /-/ready shows, has the
+// error, and the log repeats it every 30 s, with warning as the message. pause is the shortest time
+// between two checks.
 //
 // Only the settings of the program's own pool stay wrong for as long as the process lives. A refused
 // password, a missing privilege, an old schema or an unknown host may be right a moment later.
-func (a *App) await(ctx context.Context, n need) error {
+func (a *App) await(ctx context.Context, n need, missing *reasons, warning string, pause time.Duration) error {
 	pauses := retry.NewBackOff()
 	var lastWarning time.Time
 	for {
 		err := a.ask(ctx, n)
 		if err == nil {
-			a.ready.waiting.remove(n.name)
+			missing.remove(n.name)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		a.ready.waiting.add(n.name, err.Error())
+		missing.add(n.name, err.Error())
 		if errors.Is(err, store.ErrPool) {
 			return err
 		}
 		if time.Since(lastWarning) >= warnInterval {
 			lastWarning = time.Now()
-			a.o.Logger.Warn("waiting for a dependency", "name", n.name, "err", err)
+			a.o.Logger.Warn(warning, "name", n.name, "err", err)
 		}
-		if !retry.Sleep(ctx, pauses.NextBackOff()) {
+		if !retry.Sleep(ctx, max(pauses.NextBackOff(), pause)) {
 			return ctx.Err()
 		}
 	}

@@ -13,7 +13,5 @@ func (a *App) watchDeadLetters(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil || !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
 		return
 	}
-	deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, func(s deadletters.State) {
-		a.metrics.DeadLettersPending(s.Pending, s.Oldest, s.At)
-	})
+	deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
 }

@@ -54,7 +54,7 @@ func (a *App) logUnseen(unseen []error) {
 // reportFindings reports the findings that are not in known and those that are gone. It
 // returns the current findings.
 func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Finding) map[string]kafka.Finding {
-	a.metrics.TopicDrift(len(findings))
+	a.metrics.drift.Set(float64(len(findings)))
 	now := map[string]kafka.Finding{}
 	var missing []string
 	for _, f := range findings {

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -35,7 +35,8 @@ type appMetrics struct {
 	paused               *prometheus.GaugeVec
 	pausesIgnored        prometheus.Gauge
 	clockOffset          *prometheus.GaugeVec
-	deadLetters          *deadLetters
+	deadLetters          *prometheus.GaugeVec
+	deadOldest, deadRead *prometheus.GaugeVec // without labels: a value that is not known has no series
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -59,7 +60,9 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path"),
 		pausesIgnored:   f.Gauge("compensator_pauses_ignored", "1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered for compensator.pauses.wait; 0 otherwise."),
 		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
-		deadLetters:     metrics.Register(f, newDeadLetters()),
+		deadLetters:     f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
+		deadOldest:      f.GaugeVec("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
+		deadRead:        f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown} {
 		m.PaymentAnswers(a, 0) // a series must exist at 0, or its first increase is not seen
@@ -107,14 +110,6 @@ func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 	m.payments.WithLabelValues(string(a)).Add(float64(orders))
 }
 
-// PausesIgnored sets whether sweeps go on without known pauses.
-func (m *appMetrics) PausesIgnored(are bool) {
-	m.pausesIgnored.Set(0)
-	if are {
-		m.pausesIgnored.Set(1)
-	}
-}
-
 // ConfigReloaded implements config.ReloadMetrics.
 func (m *appMetrics) ConfigReloaded(ok bool) {
 	if !ok {
@@ -141,12 +136,6 @@ func (m *appMetrics) Waiting(r ops.Status) {
 	m.waitingUnseen.Set(float64(r.Problems()))
 }
 
-// DatabaseWriteFailing sets for how long the writes of a close have failed; 0: they succeed.
-func (m *appMetrics) DatabaseWriteFailing(d time.Duration) { m.writesFailing.Set(d.Seconds()) }
-
-// TopicDrift sets the number of differences between the topics and the configuration.
-func (m *appMetrics) TopicDrift(findings int) { m.drift.Set(float64(findings)) }
-
 // Paused sets which paths are paused.
 func (m *appMetrics) Paused(on []wire.Pause) {
 	for _, path := range orderclose.Paths() {
@@ -158,55 +147,17 @@ func (m *appMetrics) Paused(on []wire.Pause) {
 	}
 }
 
-// ClockOffset sets by how much another clock is ahead of the clock of this machine.
-func (m *appMetrics) ClockOffset(against string, offset time.Duration) {
-	m.clockOffset.WithLabelValues(against).Set(offset.Seconds())
-}
-
 // DeadLettersPending sets the pending dead letters by cause, when the oldest of them was
 // appended (zero: there is none), and the time of this state.
-func (m *appMetrics) DeadLettersPending(counts map[string]int, oldest, at time.Time) {
-	d := m.deadLetters
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.counts, d.first, d.at = counts, oldest, at
-}
-
-// deadLetters collects the metrics of pending dead letters, as of the last read of the topic.
-// Before the first read it has no metrics.
-type deadLetters struct {
-	pending, oldest, read *prometheus.Desc
-
-	mu        sync.Mutex
-	counts    map[string]int
-	first, at time.Time
-}
-
-func newDeadLetters() *deadLetters {
-	return &deadLetters{
-		pending: metrics.Desc("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
-		oldest:  metrics.Desc("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
-		read:    metrics.Desc("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
+func (m *appMetrics) DeadLettersPending(s deadletters.State) {
+	m.deadLetters.Reset()
+	for cause, n := range s.Pending {
+		m.deadLetters.WithLabelValues(cause).Set(float64(n))
 	}
-}
-
-// Describe implements prometheus.Collector.
-func (d *deadLetters) Describe(ch chan<- *prometheus.Desc) {
-	ch <- d.pending
-	ch <- d.oldest
-	ch <- d.read
-}
-
-// Collect implements prometheus.Collector.
-func (d *deadLetters) Collect(ch chan<- prometheus.Metric) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for cause, n := range d.counts {
-		ch <- prometheus.MustNewConstMetric(d.pending, prometheus.GaugeValue, float64(n), cause)
+	if s.Oldest.IsZero() {
+		m.deadOldest.Reset()
+	} else {
+		m.deadOldest.WithLabelValues().Set(metrics.Timestamp(s.Oldest))
 	}
-	for desc, t := range map[*prometheus.Desc]time.Time{d.oldest: d.first, d.read: d.at} {
-		if !t.IsZero() {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, metrics.Timestamp(t))
-		}
-	}
+	m.deadRead.WithLabelValues().Set(metrics.Timestamp(s.At))
 }

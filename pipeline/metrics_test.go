@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -36,7 +37,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{Topic: "delay_5m", Waiting: 7, Partitions: []ops.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: &due}}},
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
-	m.DeadLettersPending(map[string]int{"bad_due": 2}, now, now)
+	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
 	for _, c := range []struct {
 		name, label, value string
 		want               float64

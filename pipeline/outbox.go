@@ -25,10 +25,7 @@ func (a *App) buildOutbox() (part, error) {
 		Logger:          a.o.Logger.With("stage", outbox.Stage),
 		Registerer:      a.o.Registerer,
 	})
-	if err != nil {
-		return part{}, err
-	}
-	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, nil
+	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, err
 }
 
 // scheduling returns the settings for publishing schedules now.
@@ -67,8 +64,5 @@ func (a *App) buildRelease() (part, error) {
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Registerer:      a.o.Registerer,
 	})
-	if err != nil {
-		return part{}, err
-	}
-	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, nil
+	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, err
 }

@@ -99,7 +99,7 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 		case known && until.After(s.now()):
 			return pausedError(wire.Pause{Until: until, Reason: "a pause that was read before Kafka failed"})
 		case known:
-			s.ignored(false)
+			s.ignored(0)
 			return nil
 		case failed != nil:
 			err = fmt.Errorf("the copy of them cannot be read: %w", failed)
@@ -119,7 +119,7 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 		return unavailable(fmt.Errorf("sweeps go on without them in %v (compensator.pauses.wait): %w", left.Round(time.Second), err))
 	}
 	s.logger.Error("sweeping without knowing whether an operator has paused it", "waited", s.wait, "err", err)
-	s.ignored(true)
+	s.ignored(1)
 	return nil
 }
 

@@ -23,7 +23,7 @@ import (
 func restarted(log ops.ControlLog, keeper pauseKeeper, wait time.Duration) (s *pausedStore, ignores *bool) {
 	ignores = new(bool)
 	return &pausedStore{
-		Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, logger: slog.New(slog.DiscardHandler), ignored: func(is bool) { *ignores = is },
+		Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, logger: slog.New(slog.DiscardHandler), ignored: func(is float64) { *ignores = is == 1 },
 		name: "order-close", wait: wait, keeper: keeper, control: ops.NewControl(log, "control"), mu: make(turn, 1),
 	}, ignores
 }

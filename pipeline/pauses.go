@@ -30,7 +30,7 @@ type pausedStore struct {
 	bisect.Wrapped
 	now     func() time.Time
 	logger  *slog.Logger
-	ignored func(bool)    // tells the metric whether sweeps ignore pauses
+	ignored func(float64) // sets the metric: 1 while sweeps go on without known pauses
 	name    string        // of the sweeps
 	wait    time.Duration // how long a sweep waits for unknown pauses; config.Never: as long as they are unknown
 	keeper  pauseKeeper   // nil: pauses are not kept
@@ -90,7 +90,7 @@ func (s *pausedStore) read(ctx context.Context) ([]wire.Pause, error) {
 		switch {
 		case err == nil:
 			s.on, s.known, s.fresh = state.Pauses, true, time.Now().Add(pauseInterval)
-			s.ignored(false)
+			s.ignored(0)
 		case !s.known:
 			return nil, err
 		default:
@@ -126,7 +126,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 		return method
 	}
 	method.store = &pausedStore{
-		Wrapped: bisect.Wrapped{Store: method.store}, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.PausesIgnored,
+		Wrapped: bisect.Wrapped{Store: method.store}, now: a.clock.Now, logger: a.o.Logger, ignored: a.metrics.pausesIgnored.Set,
 		mu: make(turn, 1), name: a.o.Config.Topics.Close, wait: a.o.Config.Compensator.Pauses.Wait,
 		control: ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control), keeper: a.pauseKeeper(),
 	}

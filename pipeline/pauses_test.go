@@ -49,7 +49,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &pauseTopic{fails: true}
 		control := ops.NewControl(log, "control")
-		s := &pausedStore{Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, control: control, mu: make(turn, 1), ignored: func(bool) {}}
+		s := &pausedStore{Wrapped: bisect.Wrapped{Store: alwaysStore{}}, now: time.Now, control: control, mu: make(turn, 1), ignored: func(float64) {}}
 		paused := func(path orderclose.Path) (paused bool) {
 			t.Helper()
 			_, err := s.CloseOrders(t.Context(), path, nil)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -100,11 +101,12 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 // published returns the values of the topic of events.
 func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) (values []string) {
 	t.Helper()
-	log, err := servers.Kafka("reader")
+	c, err := servers.Connect("reader")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	defer c.Close()
+	log := clients.Of(c).Kafka
 	end := log.Offsets(t.Context(), []kafka.OffsetQuery{{Topic: cfg.Topics.Events, At: []kafka.Moment{kafka.LogEnd}}})[0]
 	if end.Err != nil {
 		t.Fatal(end.Err)

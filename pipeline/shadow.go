@@ -32,10 +32,7 @@ func (a *App) buildShadow() (part, error) {
 		Logger:     a.o.Logger.With("stage", shadow.Stage),
 		Registerer: a.o.Registerer,
 	})
-	if err != nil {
-		return part{}, err
-	}
-	return part{Shadow, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needShadowTopic(), a.needReadable()}, s.Run}, nil
+	return part{Shadow, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needShadowTopic(), a.needReadable()}, s.Run}, err
 }
 
 // needShadowTopic creates the topic of a shadow run if it does not exist. The topic is not among

@@ -25,7 +25,7 @@ func (a *App) watchWrites(ctx context.Context, roles []Role) {
 	w := writeProbe{
 		try: a.conns.Store.Writable, every: writeProbeInterval, logger: a.o.Logger,
 		report: func(failing time.Duration, err error) {
-			a.metrics.DatabaseWriteFailing(failing)
+			a.metrics.writesFailing.Set(failing.Seconds())
 			if err == nil {
 				a.ready.waiting.remove("database writes")
 				return

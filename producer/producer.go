@@ -31,6 +31,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -233,8 +235,36 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 		ctx, cancel = context.WithTimeout(ctx, p.o.Timeout)
 		defer cancel()
 	}
-	topic := func(due time.Time) string { return rules.topic(due, p.o) }
-	return wire.Publisher{Appender: p.o.Appender, Topic: topic}.Publish(ctx, order)
+	m, err := wire.Record{Order: order, Release: order.Due}.Encode()
+	if err != nil {
+		return err
+	}
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval, pauses.MaxInterval = 20*time.Millisecond, time.Second
+	pauses.Reset()
+	for {
+		err := p.append(ctx, rules.topic(order.Due, p.o), m)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrRefused):
+			return fmt.Errorf("schedule order %q: %w", order.ID, err)
+		case !retry.Sleep(ctx, pauses.NextBackOff()):
+			return fmt.Errorf("schedule order %q: %w; last attempt: %w", order.ID, context.Cause(ctx), err)
+		}
+	}
+}
+
+// attemptTimeout is how long one attempt may stay unanswered before the topic is
+// picked again, since another bucket may suit by then. The attempt may still succeed
+// later; the duplicate is harmless.
+const attemptTimeout = 5 * time.Second
+
+// append makes one attempt to append the record.
+func (p *Producer) append(ctx context.Context, topic string, m Message) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return p.o.Appender.Append(ctx, topic, m)
 }
 
 // Topic returns the topic for a record with this due time now.

@@ -127,6 +127,9 @@ func TestSchedule_EndsWithItsContextAndReturnsTheLastError(t *testing.T) {
 		if took := time.Since(begin); took > DefaultTimeout {
 			t.Errorf("gave up after %v", took)
 		}
+		if len(a.topics) < 30 {
+			t.Errorf("%d attempts in half a minute, want one a second at least", len(a.topics))
+		}
 	})
 }
 

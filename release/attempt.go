@@ -78,9 +78,7 @@ func (h *handler) applyAttempt(e *entry) {
 		h.loop.Done(e.message.Generation, e.message.Offset)
 		h.countOpen(e, -1)
 	case d.cause != "":
-		for range e.open {
-			h.metrics.GivenUp()
-		}
+		h.metrics.calls.WithLabelValues(string(resultGivenUp)).Add(float64(len(e.open))) // the failed calls are counted already
 		h.suspects.Blamed(e.id)
 		h.loop.DeadLetter(e.message, d.cause, d.detail)
 		h.countOpen(e, -1)

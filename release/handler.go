@@ -94,18 +94,18 @@ func (h *handler) Handle(f wire.Fetched) {
 // read again as far as it goes. Duplicates are harmless: a release has an idempotency key.
 func (h *handler) Reset() {
 	h.queue, h.waiting = nil, nil
-	h.metrics.Waiting(-h.open)
+	h.metrics.waiting.Sub(float64(h.open))
 	h.open, h.bytes = 0, 0
 }
 
 // End implements partition.Handler.
-func (h *handler) End() { h.metrics.Waiting(-h.open) }
+func (h *handler) End() { h.metrics.waiting.Sub(float64(h.open)) }
 
 // countOpen adds n, 1 or -1, to the number of events in memory.
 func (h *handler) countOpen(e *entry, n int) {
 	h.open += n
 	h.bytes += n * e.message.Size()
-	h.metrics.Waiting(n)
+	h.metrics.waiting.Add(float64(n))
 }
 
 // queueDue queues the entries whose retry is due.

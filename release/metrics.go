@@ -40,14 +40,8 @@ func (m *workerMetrics) Called(r result, took time.Duration) {
 	m.seconds.Observe(took.Seconds())
 }
 
-// GivenUp counts a release that is given up with its event. The failed calls are counted before.
-func (m *workerMetrics) GivenUp() { m.calls.WithLabelValues(string(resultGivenUp)).Inc() }
-
 // CallsFailing sets since when all calls of the stock service have failed. The zero time means
 // that the last call succeeded or was refused.
 func (m *workerMetrics) CallsFailing(since time.Time) {
 	m.failing.WithLabelValues(Endpoint).Set(metrics.Timestamp(since))
 }
-
-// Waiting adds to the number of events that were read and are not settled.
-func (m *workerMetrics) Waiting(more int) { m.waiting.Add(float64(more)) }

@@ -17,7 +17,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		t.Errorf("%d results and %d services have a series at 0, want 5 and 1", calls, failing)
 	}
 	m.Called(resultAlready, time.Millisecond)
-	m.Waiting(2)
+	m.waiting.Add(2)
 	m.CallsFailing(time.UnixMilli(1_700_000_000_000))
 	if n := r.Value("stock_release_total", "result", "already"); n != 1 {
 		t.Errorf("%v calls", n)

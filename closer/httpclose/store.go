@@ -67,9 +67,6 @@ func New(o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	if o.Metrics == nil {
-		o.Metrics = httpcall.NoMetrics{}
-	}
 	client, err := httpcall.NewClient(httpcall.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport, Now: o.Now})
 	if err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -45,18 +46,7 @@ type pausing interface {
 // Metrics receives the counts of calls and answers. Package pipeline implements it for
 // Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Breaker sets the state of the provider's circuit breaker: closed, half_open or
-	// open.
-	Breaker(endpoint, state string)
-	// Called records the duration of a call. result is ok, failed or timeout. It is
-	// refused, with a duration of 0, if the call was not made: the breaker was open, or
-	// the service asked for a pause by Retry-After.
-	Called(endpoint, result string, took time.Duration)
-	// CallLimit sets the timeout of the next call.
-	CallLimit(endpoint string, limit time.Duration)
-	// CallsFailing sets since when all calls have failed, whatever the failures were.
-	// The zero time means that the last call succeeded.
-	CallsFailing(endpoint string, since time.Time)
+	httpclose.Metrics
 	// PaymentAnswers counts orders by the provider's answer.
 	PaymentAnswers(a Answer, orders int)
 }

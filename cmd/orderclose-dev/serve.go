@@ -224,7 +224,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
 		return err
 	}
-	if err := createTables(ctx, servers.Store); err != nil {
+	if err := createTables(ctx, c.Store); err != nil {
 		return err
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)

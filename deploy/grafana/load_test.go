@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -151,14 +152,15 @@ func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := servers.Kafka("shop")
+	connections, err := servers.Connect("shop")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(servers.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(client)}
+	c := clients.Of(connections)
+	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(c.Kafka)}
 	t.Cleanup(func() {
 		s.records.Close()
-		client.Close()
+		c.Close()
 	})
 	if err := s.Stock(t.Context(), 10); err != nil {
 		t.Fatal(err)

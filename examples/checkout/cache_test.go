@@ -105,7 +105,7 @@ func TestCache_AnEarlierCloseReachesTheCachesByItsEvent(t *testing.T) {
 		r.read(r.newShop(cached)) // another process reads the events
 		r.create("a")
 		r.get("a")
-		_, err := r.world.Store.DB().Exec("UPDATE orders SET status = 2, version = 2, closed_at = expire_at")
+		_, err := r.world.DB().Exec("UPDATE orders SET status = 2, version = 2, closed_at = expire_at")
 		r.must(err)
 		r.publish(1, "a", closedEvent(r, "a"))
 		time.Sleep(time.Second)

@@ -43,7 +43,7 @@ func TestCoupons_AreGivenBackOnceInTheClose(t *testing.T) {
 		// The coupon is used again. A repeated close of the first order takes nothing back.
 		r.want(201, "POST", "/orders", withCoupon("again", "c1"))
 		for _, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep, orderclose.PathTouch} {
-			_, err := r.world.Store.CloseOrders(r.t.Context(), path, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "paid"}, {OrderID: "cancelled"}})
+			_, err := r.clients.Store.CloseOrders(r.t.Context(), path, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "paid"}, {OrderID: "cancelled"}})
 			r.must(err)
 		}
 		r.same("after repeated closes", r.coupons(), []string{"c1 again 1", "c2 paid 0", "c3 - 1"})

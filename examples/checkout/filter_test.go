@@ -20,7 +20,7 @@ import (
 func (r *rig) filter(client redis.UniversalClient) *idfilter.Filter {
 	r.t.Helper()
 	f, err := idfilter.New(idfilter.Options{
-		Redis: client, DB: r.world.Store.DB(), Orders: r.orders(), Dialect: producer.SQLite, Prefix: "checkout:", Capacity: 20_000,
+		Redis: client, DB: r.world.DB(), Orders: r.orders(), Dialect: producer.SQLite, Prefix: "checkout:", Capacity: 20_000,
 	})
 	r.must(err)
 	return f
@@ -181,7 +181,7 @@ func TestFilter_ACheckoutNoticesThatTheFilterHasChanged(t *testing.T) {
 		r.build(f)
 		r.order(one, "a") // reads the state, which counts for a second
 		r.asked(two, 1)
-		_, err := r.world.Store.DB().Exec("UPDATE checkout_id_filter SET phase = 'broken'")
+		_, err := r.world.DB().Exec("UPDATE checkout_id_filter SET phase = 'broken'")
 		r.must(err)
 		if took := r.order(one, "b"); took < time.Second {
 			t.Errorf("the checkout took %v, want at least the lease of a second", took)
@@ -195,7 +195,7 @@ func TestFilter_ACheckoutNoticesThatTheFilterHasChanged(t *testing.T) {
 func TestFilter_AFullOneIsReplaced(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		f, err := idfilter.New(idfilter.Options{
-			Redis: r.clients.Redis, DB: r.world.Store.DB(), Orders: r.orders(), Dialect: producer.SQLite, Prefix: "checkout:", Capacity: 50,
+			Redis: r.clients.Redis, DB: r.world.DB(), Orders: r.orders(), Dialect: producer.SQLite, Prefix: "checkout:", Capacity: 50,
 		})
 		r.must(err)
 		shop := r.newShop(func(o *checkout.Options) { o.Filter = f })

@@ -58,7 +58,7 @@ type rig struct {
 
 // orders returns the orders of the shop, without its HTTP API.
 func (r *rig) orders() *shopdb.Orders {
-	return shopdb.New(shopdb.Options{DB: r.world.Store.DB(), Dialect: producer.SQLite})
+	return shopdb.New(shopdb.Options{DB: r.world.DB(), Dialect: producer.SQLite})
 }
 
 // inBubble runs a test with a shop; change may change its options. No part of the pipeline runs,
@@ -90,7 +90,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.clients = clients.Of(connections)
 	r.onStop(connections.Close)
 	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
-	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store.DB(), producer.SQLite)))
+	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.DB(), producer.SQLite)))
 	if len(left) > 0 {
 		t.Fatal(left)
 	}
@@ -112,12 +112,12 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
 	r.t.Helper()
 	r.registry = prometheus.NewRegistry()
-	o := checkout.Options{DB: r.world.Store.DB(), Dialect: producer.SQLite, Producer: r.producer, Redis: r.clients.Redis, Coupons: true, Metrics: checkout.NewCounters(r.registry)}
+	o := checkout.Options{DB: r.world.DB(), Dialect: producer.SQLite, Producer: r.producer, Redis: r.clients.Redis, Coupons: true, Metrics: checkout.NewCounters(r.registry)}
 	if change != nil {
 		change(&o)
 	}
 	if o.Closer == nil && !o.AskFirst {
-		o.Closer = r.world.Store
+		o.Closer = r.clients.Store
 	}
 	shop, err := checkout.New(o)
 	r.must(err)
@@ -205,9 +205,9 @@ func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 // read reads events like a separate process.
 func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	r.t.Helper()
-	k, err := r.world.Kafka("reader")
+	c, err := r.world.Connect("reader")
 	r.must(err)
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: k}})
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: c})
 	r.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -217,7 +217,7 @@ func (r *rig) read(shop *checkout.Shop) (stop func()) {
 		if err := <-done; err != nil {
 			r.t.Error(err)
 		}
-		k.Close()
+		c.Close()
 	})
 	r.onStop(stop)
 	return stop
@@ -350,7 +350,7 @@ func problem(t testing.TB, a response) (p checkout.Problem) {
 // rows returns the rows of a query as text.
 func (r *rig) rows(query string, args ...any) []string {
 	r.t.Helper()
-	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), query, args...)
+	rows, err := r.world.DB().QueryContext(r.t.Context(), query, args...)
 	r.must(err)
 	defer func() { _ = rows.Close() }()
 	columns, err := rows.Columns()
@@ -412,7 +412,7 @@ func (r *rig) check(paid ...string) *checker.Verdict {
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
 		checker.Expect{
 			Stock: map[string]int64{"ink": startStock, "nib": startStock}, Paid: paid, OpenAfter: time.Now(),
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter, CloserGroup: r.cfg.CloserGroup(),

@@ -229,10 +229,10 @@ func TestShop_ACallbackThatFindsTheOrderStillUnpaidIsCalledAgain(t *testing.T) {
 		r.create("late")
 		payment := r.startPayment("late")
 		// As if the order was created between the UPDATE and the SELECT.
-		_, err := r.world.Store.DB().Exec("CREATE TRIGGER keep BEFORE UPDATE ON orders BEGIN SELECT RAISE(IGNORE); END")
+		_, err := r.world.DB().Exec("CREATE TRIGGER keep BEFORE UPDATE ON orders BEGIN SELECT RAISE(IGNORE); END")
 		r.must(err)
 		r.want(503, "POST", "/payments/callback", `{"payment_id": "`+payment+`"}`)
-		_, err = r.world.Store.DB().Exec("DROP TRIGGER keep")
+		_, err = r.world.DB().Exec("DROP TRIGGER keep")
 		r.must(err)
 		r.same("outcome", r.callback(payment).Outcome, "paid")
 	})
@@ -309,7 +309,7 @@ func TestShop_ARepeatedRequestHasOneEffectAndOneAnswer(t *testing.T) {
 		r.pay("b")
 		r.want(200, "POST", "/orders/b/ship", "", checkout.HeaderKey, "k4")
 
-		_, err := r.world.Store.DB().Exec("UPDATE checkout_requests SET created_at = created_at - ?", (25 * time.Hour).Milliseconds())
+		_, err := r.world.DB().Exec("UPDATE checkout_requests SET created_at = created_at - ?", (25 * time.Hour).Milliseconds())
 		r.must(err)
 		ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
 		defer cancel()

@@ -96,26 +96,9 @@ func CheckOutcomes(requests []orderclose.CloseRequest, outcomes []orderclose.Out
 // order of the requests. An error is the store's own (orderclose.ErrUnavailable) or
 // ctx's: some of the requests may have been closed, and closing them again is safe.
 func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	outcomes, err := new(Culprits).Close(ctx, certainStore{Wrapped{s}}, path, requests)
+	outcomes, err := (&Culprits{certain: true}).Close(ctx, s, path, requests)
 	if err != nil {
 		return nil, err
 	}
 	return outcomes, nil
 }
-
-// certainStore is a Store that is down whenever it is unavailable, whatever the order.
-type certainStore struct{ Wrapped }
-
-// CloseOrders implements Store.
-func (s certainStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
-	if errors.Is(err, orderclose.ErrUnavailable) {
-		err = downError{err}
-	}
-	return outcomes, err
-}
-
-// downError adds orderclose.ErrNoOrderAtFault to an error, and nothing to its text.
-type downError struct{ error }
-
-func (e downError) Unwrap() []error { return []error{e.error, orderclose.ErrNoOrderAtFault} }

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -22,6 +23,17 @@ const (
 	maxAlone = 3
 	// maxBatch is the limit for one call if the store sets none.
 	maxBatch = 1 << 20
+)
+
+// Time limits of a call, if Culprits.Limited is set.
+const (
+	// CallTimeout limits one call: eight times the read timeout of one database statement.
+	CallTimeout = 2 * time.Minute
+	// shortTimeout is the limit after a call without an answer, until a batch has got all its verdicts, but
+	// for shortFor at most, and for orders that had no verdict when they were asked for alone. So the order on
+	// which a store waits is found within minutes, and a store that is slow gets the whole time again.
+	shortTimeout = 10 * time.Second
+	shortFor     = 5 * time.Minute
 )
 
 // Values of Culprits.Proof.
@@ -51,11 +63,16 @@ type Culprits struct {
 	// (Suspects) before the next one is blamed on the order. It is 0 for the sweep, where a
 	// failure is only a line in the report.
 	Proof int
+	// Limited gives the context of each call a time limit. Without it the store limits its calls.
+	Limited bool
 	// Logger gets an error when the store panics or breaks its contract. Default: discarded.
 	Logger *slog.Logger
 
+	certain  bool // an unavailable store is down, whatever the orders
 	suspects Suspects
 	silent   atomic.Bool // no order got a verdict in the last batch that failed
+	// hung is when a call had no answer within CallTimeout; nil: never, or a batch has got all its verdicts since
+	hung atomic.Pointer[time.Time]
 }
 
 // Close closes the requests through the store, in one batch if that succeeds. If a batch fails, it
@@ -83,6 +100,7 @@ func (c *Culprits) Close(ctx context.Context, s Store, path orderclose.Path, req
 	missing := slices.IndexFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict == "" })
 	switch {
 	case missing < 0:
+		c.hung.Store(nil)
 		return r.outcomes, nil
 	case ctx.Err() != nil:
 	case r.answers == 0:
@@ -93,9 +111,6 @@ func (c *Culprits) Close(ctx context.Context, s Store, path orderclose.Path, req
 	}
 	return r.outcomes, fmt.Errorf("close %d orders: order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
 }
-
-// Suspected reports whether an order had no verdict when it was asked for alone. It is asked for alone again.
-func (c *Culprits) Suspected(order string) bool { return c.suspects.Has(order) }
 
 // round is one call of Culprits.Close.
 type round struct {

@@ -1,10 +1,13 @@
 package bisect
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -27,7 +30,7 @@ const (
 // faultOf returns who may be at fault for an error of the store.
 func (r *round) faultOf(err error) fault {
 	switch {
-	case r.ctx.Err() != nil, errors.Is(err, orderclose.ErrNoOrderAtFault):
+	case r.ctx.Err() != nil, errors.Is(err, orderclose.ErrNoOrderAtFault), r.certain && errors.Is(err, orderclose.ErrUnavailable):
 		return nobodys
 	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, ErrUnclear):
 		return unclear
@@ -93,11 +96,7 @@ func (r *round) close(orders []int) error {
 	if len(orders) == 1 && (len(r.orders) > 1 || r.suspects.Has(ids[0])) {
 		ctx = alone(ctx)
 	}
-	var outcomes []orderclose.Outcome
-	err := retry.Catch(func() (err error) {
-		outcomes, err = r.store.CloseOrders(ctx, r.path, part)
-		return err
-	})
+	outcomes, err := r.call(ctx, part)
 	if err == nil {
 		err = CheckOutcomes(part, outcomes)
 	}
@@ -115,6 +114,30 @@ func (r *round) close(orders []int) error {
 	}
 	r.answered(ids...)
 	return nil
+}
+
+// call calls the store, within the time limit if there is one.
+func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
+	limit := CallTimeout
+	if at := r.hung.Load(); at != nil && time.Since(*at) < shortFor || r.suspects.Has(part[0].OrderID) {
+		limit = shortTimeout
+	}
+	if r.Limited {
+		limited, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		ctx = limited
+	}
+	err = retry.Catch(func() (err error) {
+		outcomes, err = r.store.CloseOrders(ctx, r.path, part)
+		return err
+	})
+	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil {
+		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
+		if now := time.Now(); limit == CallTimeout {
+			r.hung.Store(&now)
+		}
+	}
+	return outcomes, err
 }
 
 var errNoVerdict = errors.New("the store returned no verdict")

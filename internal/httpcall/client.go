@@ -87,7 +87,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 		return nil, err
 	}
 	if o.Transport == nil {
-		o.Transport = newTransport()
+		o.Transport = Transport()
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -118,22 +118,11 @@ func CheckURL(raw string) error {
 // as the workers of a few closers use at the same time.
 const maxIdleConnections = 16
 
-// pings returns settings for HTTP/2. A transport with them sends a ping on a connection that has been
-// silent for 5 s, and closes the connection if no answer comes within 2 s. Without pings a dead
-// connection stays in use: a call that times out does not close it, and the kernel closes it only
-// after a quarter of an hour.
-func pings() *http.HTTP2Config {
-	return &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 2 * time.Second}
-}
-
-// Transport returns a copy of http.DefaultTransport that notices dead HTTP/2 connections.
+// Transport returns a transport that uses proxies from the environment and notices dead HTTP/2
+// connections. It sends a ping on a connection that has been silent for 5 s, and closes the connection
+// if no answer comes within 2 s. Without pings a dead connection stays in use: a call that times out
+// does not close it, and the kernel closes it only after a quarter of an hour.
 func Transport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.HTTP2 = pings()
-	return t
-}
-
-func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
@@ -142,7 +131,7 @@ func newTransport() *http.Transport {
 		MaxIdleConnsPerHost:   maxIdleConnections,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		HTTP2:                 pings(),
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 2 * time.Second},
 		DisableCompression:    true, // replies are small, and a small compressed reply may decompress to a huge one
 	}
 }

@@ -46,18 +46,11 @@ const (
 	BreakerOpen     = "open"      // no calls are made
 )
 
-// Metrics receives the counts of calls. Package pipeline implements it for Prometheus.
-// Its methods are called from many goroutines and must not block.
+// Metrics receives the counts of calls: see Metrics of package httpclose.
 type Metrics interface {
-	// Breaker sets the state of an endpoint's breaker.
 	Breaker(endpoint, state string)
-	// Called records the duration of a call. result is ok, failed, timeout, or
-	// refused with a duration of 0 if the call was not made.
 	Called(endpoint, result string, took time.Duration)
-	// CallLimit sets the timeout of the next call.
 	CallLimit(endpoint string, limit time.Duration)
-	// CallsFailing sets since when all calls have failed, whatever the failures were.
-	// The zero time means that the last call succeeded.
 	CallsFailing(endpoint string, since time.Time)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 )
@@ -51,36 +52,22 @@ const other = "other"
 // So one kind logs at most LogBurst lines at once, and then one line in each LogPeriod. Other
 // levels are not limited: their lines report changes of state, and each is logged.
 func LimitLogs(l *slog.Logger) *slog.Logger {
+	h := &logHandler{lowest: math.MinInt, kinds: &lineKinds{windows: map[lineKind]*window{}}}
 	if l == nil {
-		l = slog.New(warnings{slog.Default().Handler()})
-	}
-	if _, is := l.Handler().(*logHandler); is {
+		l, h.lowest = slog.Default(), slog.LevelWarn
+	} else if _, is := l.Handler().(*logHandler); is {
 		return l
 	}
-	return slog.New(&logHandler{inner: l.Handler(), kinds: &lineKinds{windows: map[lineKind]*window{}}})
+	h.inner = l.Handler()
+	return slog.New(h)
 }
-
-// warnings is a slog.Handler that discards lines below WARN.
-type warnings struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
-}
-
-// WithAttrs implements slog.Handler.
-func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return warnings{w.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup implements slog.Handler.
-func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // logHandler is a slog.Handler.
 type logHandler struct {
-	inner slog.Handler
-	stage string // the attribute stage, if WithAttrs has set it
-	kinds *lineKinds
+	inner  slog.Handler
+	lowest slog.Level // lines of lower levels are discarded
+	stage  string     // the attribute stage, if WithAttrs has set it
+	kinds  *lineKinds
 }
 
 // lineKind identifies the lines that are limited together.
@@ -108,12 +95,12 @@ type window struct {
 
 // Enabled implements slog.Handler.
 func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.inner.Enabled(ctx, level)
+	return level >= h.lowest && h.inner.Enabled(ctx, level)
 }
 
 // WithAttrs implements slog.Handler.
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	with := &logHandler{h.inner.WithAttrs(attrs), h.stage, h.kinds}
+	with := &logHandler{h.inner.WithAttrs(attrs), h.lowest, h.stage, h.kinds}
 	for _, a := range attrs {
 		if a.Key == "stage" {
 			with.stage = a.Value.String()
@@ -124,7 +111,7 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 // WithGroup implements slog.Handler.
 func (h *logHandler) WithGroup(name string) slog.Handler {
-	return &logHandler{h.inner.WithGroup(name), h.stage, h.kinds}
+	return &logHandler{h.inner.WithGroup(name), h.lowest, h.stage, h.kinds}
 }
 
 // Handle implements slog.Handler.

@@ -7,7 +7,6 @@
 //	record.go      the record of an order: key, value and headers
 //	problem.go     says what is wrong with a record that cannot be read
 //	raw.go         a record in Kafka's own encoding, forwarded without decoding it
-//	publish.go     appends the record of an order, with retries
 //	log.go         what reading and appending a partition takes and returns
 //	commit.go      the metadata of a commit
 //	bucket.go      how long a record of a bucket may stay unread

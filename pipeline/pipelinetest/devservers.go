@@ -26,8 +26,7 @@ import (
 // the broker and of the database, and the next DevServers with this folder continue with
 // them. Redis keeps no data.
 type DevServers struct {
-	Store *store.Store // migrated; all clients share it
-
+	store   *store.Store // migrated; all clients share it
 	broker  *kfake.Cluster
 	redis   *miniredis.Miniredis
 	release func() error
@@ -67,8 +66,8 @@ func OpenDevServers(ctx context.Context, o DevOptions) (_ *DevServers, err error
 	if d.release, err = lockFile(filepath.Join(o.Dir, "lock")); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", o.Dir, err)
 	}
-	if d.Store, err = sqlite.OpenWith(filepath.Join(o.Dir, DevDatabase), sqlite.Options{OnClose: o.OnClose}); err == nil {
-		err = d.Store.Migrate(ctx)
+	if d.store, err = sqlite.OpenWith(filepath.Join(o.Dir, DevDatabase), sqlite.Options{OnClose: o.OnClose}); err == nil {
+		err = d.store.Migrate(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("embedded database: %w", err)
@@ -97,8 +96,8 @@ func (d *DevServers) Close() {
 	if d.broker != nil {
 		d.broker.Close()
 	}
-	if d.Store != nil {
-		if err := d.Store.Close(); err != nil {
+	if d.store != nil {
+		if err := d.store.Close(); err != nil {
 			d.logger.Warn("closing the database failed", "err", err)
 		}
 	}
@@ -122,5 +121,5 @@ func (d *DevServers) Connect(clientID string) (pipeline.Connections, error) {
 		return nil, err
 	}
 	r := redis.NewClient(&redis.Options{Addr: d.RedisAddr(), MaxRetries: 1, ContextTimeoutEnabled: true})
-	return clients.Clients{Kafka: k, Store: d.Store, Redis: r, StoreIsShared: true}, nil
+	return clients.Clients{Kafka: k, Store: d.store, Redis: r, StoreIsShared: true}, nil
 }

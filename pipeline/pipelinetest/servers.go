@@ -37,11 +37,11 @@ import (
 const port = 9092
 
 // Servers are a Kafka cluster, a Redis server and a database in this process. They listen on
-// no real port. Close them after the clients that Connect and Kafka returned.
+// no real port. Close them after the clients that Connect returned.
 type Servers struct {
 	Broker *kfake.Cluster
 	Redis  *miniredis.Miniredis
-	Store  *store.Store // migrated; all clients share it
+	store  *store.Store // migrated; all clients share it
 	net    *kfake.VirtualNetwork
 	logger *slog.Logger
 	ending []func() // closes the clients of Apps and producers
@@ -100,8 +100,8 @@ func Start(o Options) (*Servers, error) {
 	if o.Through == nil {
 		o.Through = func(c driver.Connector) driver.Connector { return c }
 	}
-	if w.Store, err = sqlite.OpenWith(sqlite.Memory, sqlite.Options{Now: o.Now, OnClose: o.OnClose, Through: o.Through}); err == nil {
-		err = w.Store.Migrate(context.Background())
+	if w.store, err = sqlite.OpenWith(sqlite.Memory, sqlite.Options{Now: o.Now, OnClose: o.OnClose, Through: o.Through}); err == nil {
+		err = w.store.Migrate(context.Background())
 	}
 	if err != nil {
 		w.Redis.Close()
@@ -131,32 +131,32 @@ func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, e
 // Producer returns a producer for the topics and delays of a configuration. Servers.Close closes
 // it.
 func (w *Servers) Producer(cfg *pipeline.Config) (*producer.Producer, error) {
-	k, err := w.Kafka("producer")
+	c, err := w.connect("producer")
 	if err != nil {
 		return nil, err
 	}
-	coalescer := kafka.NewCoalescer(k)
+	coalescer := kafka.NewCoalescer(c.Kafka)
 	p, err := producer.New(producer.Options{
 		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: w.logger,
 	})
 	w.ending = append(w.ending, func() {
 		p.Close()
 		coalescer.Close()
-		k.Close()
+		c.Close()
 	})
 	return p, err
 }
 
 // DB returns the database, which is SQLite with the reference schema. Times are unix
 // milliseconds.
-func (w *Servers) DB() *sql.DB { return w.Store.DB() }
+func (w *Servers) DB() *sql.DB { return w.store.DB() }
 
 // Close closes the clients of Apps and producers, and stops the servers.
 func (w *Servers) Close() {
 	for _, end := range w.ending {
 		end()
 	}
-	w.Store.Close()
+	w.store.Close()
 	w.Redis.Close()
 	w.Broker.Close()
 }
@@ -169,26 +169,18 @@ func (w *Servers) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return w.net.DialContext(ctx, network, address)
 }
 
-// Kafka returns a new client of the brokers.
-func (w *Servers) Kafka(clientID string) (*kafka.Cluster, error) {
-	return kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, PoisonFreedMemory: true, Logger: w.logger})
-}
-
 // Connect returns new clients of all servers. Close them before the Servers.
-func (w *Servers) Connect(clientID string) (pipeline.Connections, error) {
-	k, err := w.Kafka(clientID)
-	if err != nil {
-		return nil, err
-	}
-	return clients.Clients{Kafka: k, Store: w.Store, Redis: w.redisClient(), StoreIsShared: true}, nil
-}
+func (w *Servers) Connect(clientID string) (pipeline.Connections, error) { return w.connect(clientID) }
 
-func (w *Servers) redisClient() redis.UniversalClient {
-	return redis.NewClient(&redis.Options{
+func (w *Servers) connect(clientID string) (clients.Clients, error) {
+	k, err := kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, PoisonFreedMemory: true, Logger: w.logger})
+	if err != nil {
+		return clients.Clients{}, err
+	}
+	r := redis.NewClient(&redis.Options{
 		Addr:       "127.0.0.1:6379", // never dialled; a name would be looked up
 		MaxRetries: 1,
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return w.Redis.Dial()
-		},
+		Dialer:     func(context.Context, string, string) (net.Conn, error) { return w.Redis.Dial() },
 	})
+	return clients.Clients{Kafka: k, Store: w.store, Redis: r, StoreIsShared: true}, nil
 }

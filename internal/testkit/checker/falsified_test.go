@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
@@ -30,12 +31,12 @@ func goodRun(t *testing.T) *run {
 	}
 	t.Cleanup(s.Close)
 	cfg := config.Default()
-	k, err := s.Kafka("test")
+	c, err := s.Connect("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close()
-	if _, _, err := k.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
+	defer c.Close()
+	if _, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
 		t.Fatal(err)
 	}
 	delays := map[string]string{}

@@ -69,7 +69,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an order on which the store waits without end holds up its partition for ever",
-		edits: []edit{{"closer/transaction.go", "context.WithTimeout(ctx, limit)", "context.WithCancel(ctx)"}},
+		edits: []edit{{"internal/bisect/search.go", "context.WithTimeout(ctx, limit)", "context.WithCancel(ctx)"}},
 		pkg:   "closer", run: "ACallWithoutAnEnd", says: "of the 100 other orders were closed",
 	},
 	{

@@ -85,7 +85,7 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a call of a sweep has no time limit",
-		edits: []edit{{"compensator/calls.go", "context.WithTimeout(ctx, limit)", "context.WithTimeout(ctx, 10000*limit)"}},
+		edits: []edit{{"compensator/calls.go", "context.WithTimeout(ctx, callTimeout)", "context.WithTimeout(ctx, 10000*callTimeout)"}},
 		pkg:   "compensator", run: "TestRun_ACallWithoutAnswer", says: "100 orders are open",
 	},
 	{

@@ -210,11 +210,12 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer servers.Close()
-	cluster, err := servers.Kafka("case")
+	connections, err := servers.Connect("case")
 	if err != nil {
 		return err
 	}
-	defer cluster.Close()
+	defer connections.Close()
+	cluster := clients.Of(connections).Kafka
 	db, err := store.Open(store.Options{DSN: c.dsn})
 	if err != nil {
 		return err

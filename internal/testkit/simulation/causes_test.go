@@ -170,7 +170,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 		},
 		"its row is in the schedule outbox": {
 			scene: func(_ context.Context, r *rig) {
-				if _, ok := any(r.world.Store).(ops.Schedules); !ok {
+				if _, ok := any(r.db).(ops.Schedules); !ok {
 					r.t.Skip("there is no schedule outbox")
 				}
 				o := r.order("o", "virtual", false)

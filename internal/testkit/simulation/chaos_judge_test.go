@@ -80,7 +80,7 @@ func (w *chaosWorld) bound() time.Time {
 
 // number returns the number that a query selects.
 func (w *chaosWorld) number(query string) (n int64) {
-	if err := w.servers.Store.DB().QueryRowContext(w.ctx, query).Scan(&n); err != nil {
+	if err := w.servers.DB().QueryRowContext(w.ctx, query).Scan(&n); err != nil {
 		w.violation("harness", "%s: %v", query, err)
 	}
 	return n
@@ -167,7 +167,7 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 	if p.oneBrokerClock() && !p.has("broker-clock") {
 		e.RelayedUntil = openAfter.Add(-relayTime)
 	}
-	v, err := checker.Check(context.WithoutCancel(w.ctx), checker.Servers{DB: w.servers.Store.DB(), Brokers: w.servers.Brokers(), Dial: w.servers.Dial}, e)
+	v, err := checker.Check(context.WithoutCancel(w.ctx), checker.Servers{DB: w.servers.DB(), Brokers: w.servers.Brokers(), Dial: w.servers.Dial}, e)
 	if err != nil {
 		w.violation("harness", "the checker cannot read: %v", err)
 		return

@@ -57,7 +57,7 @@ func init() {
 		}
 	}, play: (*chaosWorld).poison}
 	kinds["again"] = kind{weight: 3, draw: func(d *drawing, e *event) { e.N = d.IntN(10) }, play: func(w *chaosWorld, e event) {
-		if o, err := scenario.OrdersOf(w.servers.Store).ViewOrder(w.ctx, fmt.Sprintf("order-%02d", e.N)); err == nil {
+		if o, err := scenario.OrdersOf(w.db).ViewOrder(w.ctx, fmt.Sprintf("order-%02d", e.N)); err == nil {
 			w.errands.Go(func() { w.publish(o.Order) })
 		}
 	}}

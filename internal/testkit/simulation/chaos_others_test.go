@@ -73,12 +73,12 @@ func (w *chaosWorld) pauseCloses(e event) {
 	if e.How != "all" {
 		paths = []orderclose.Path{orderclose.Path(e.How)}
 	}
-	for w.servers.Store.Pause(w.faulty, paths, "", wire.MaxPause, "a random world") != nil && w.faulty.Err() == nil {
+	for w.db.Pause(w.faulty, paths, "", wire.MaxPause, "a random world") != nil && w.faulty.Err() == nil {
 		time.Sleep(time.Second)
 	}
 	w.hold(e)
 	for {
-		if _, err := w.servers.Store.Resume(context.Background(), paths, ""); err == nil {
+		if _, err := w.db.Resume(context.Background(), paths, ""); err == nil {
 			return
 		}
 		time.Sleep(time.Second)

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -37,6 +39,7 @@ type chaosWorld struct {
 	faulty  context.Context // ends when all faults must have ended
 	logger  *slog.Logger
 	servers *pipelinetest.Servers
+	db      *store.Store
 	dbfault *testkit.Faults
 	commits *commitLog
 	misses  misses
@@ -181,6 +184,12 @@ func (w *chaosWorld) build() (err error) {
 	if err != nil {
 		return err
 	}
+	c, err := w.servers.Connect("world")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w.db = clients.Of(c).Store
 	if w.plan.has("service") {
 		if err := w.serveShop(); err != nil {
 			return err
@@ -207,7 +216,7 @@ func (w *chaosWorld) build() (err error) {
 		return err
 	}
 	w.outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: w.cfg.MaxDelay})
-	w.shop = scenario.Persistent{Orders: scenario.OrdersOf(w.servers.Store)}
+	w.shop = scenario.Persistent{Orders: scenario.OrdersOf(w.db)}
 	if err == nil {
 		err = w.shop.CreateTables(w.ctx)
 	}

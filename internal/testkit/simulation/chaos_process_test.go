@@ -56,11 +56,11 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p.wants = cfg.Buckets
 	var own closer.Store
 	if w.plan.Service == inGo && w.plan.has("service") {
-		own = goStore{w.servers.Store, w.service}
+		own = goStore{w.db, w.service}
 	}
 	p.app, err = pipeline.New(pipeline.Options{
 		Store:  own,
-		Config: cfg, Connections: clients.Clients{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
+		Config: cfg, Connections: clients.Clients{Kafka: p.kafka, Store: w.db, Redis: p.redis}, Logger: w.logger,
 		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.network.Dial), Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },

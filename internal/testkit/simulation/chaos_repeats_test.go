@@ -70,7 +70,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	transport := transportBy(func(ctx context.Context, network, _ string) (net.Conn, error) { return w.service.dial(ctx, network) })
 	defer transport.CloseIdleConnections()
 	a, err := pipeline.New(pipeline.Options{
-		Config: w.config(), Connections: clients.Clients{Kafka: c, Store: w.servers.Store}, Logger: w.logger, Registerer: prometheus.NewRegistry(), Missed: w.misses.add,
+		Config: w.config(), Connections: clients.Clients{Kafka: c, Store: w.db}, Logger: w.logger, Registerer: prometheus.NewRegistry(), Missed: w.misses.add,
 		Services: transport, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *chaosWorld) repeat(bound time.Time) {
 	if !w.plan.has("replay", "sweeps") {
 		return
 	}
-	before, err := checker.ReadState(w.ctx, w.servers.Store.DB())
+	before, err := checker.ReadState(w.ctx, w.servers.DB())
 	if err != nil {
 		w.violation("harness", "%v", err)
 		return
@@ -113,7 +113,7 @@ func (w *chaosWorld) repeat(bound time.Time) {
 	for bound := time.Now().Add(standsAtMost); len(w.standing()) > 0 && time.Now().Before(bound); {
 		time.Sleep(time.Second)
 	}
-	after, err := checker.ReadState(w.ctx, w.servers.Store.DB())
+	after, err := checker.ReadState(w.ctx, w.servers.DB())
 	if err != nil {
 		w.violation("harness", "%v", err)
 	} else if diff := before.Diff(after); len(diff) > 0 {

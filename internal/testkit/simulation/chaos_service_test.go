@@ -78,7 +78,7 @@ type shopService struct {
 
 // serveShop starts the service.
 func (w *chaosWorld) serveShop() (err error) {
-	s := &shopService{store: w.servers.Store, listener: testkit.Listen(), done: make(chan struct{})}
+	s := &shopService{store: w.db, listener: testkit.Listen(), done: make(chan struct{})}
 	if w.plan.Service == inGo {
 		w.service = s
 		return nil

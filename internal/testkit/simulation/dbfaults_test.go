@@ -154,7 +154,7 @@ func (r *rig) checkEvents() {
 // rows returns the number that a query selects.
 func (r *rig) rows(query string) (n int) {
 	r.t.Helper()
-	if err := r.world.Store.DB().QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {
+	if err := r.world.DB().QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {
 		r.t.Fatal(err)
 	}
 	return n

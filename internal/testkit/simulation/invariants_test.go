@@ -57,7 +57,7 @@ func (w *commitLog) all() []checker.Commit {
 // state returns the rows of orders and stock.
 func (r *rig) state() checker.State {
 	r.t.Helper()
-	s, err := checker.ReadState(r.t.Context(), r.world.Store.DB())
+	s, err := checker.ReadState(r.t.Context(), r.world.DB())
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
 		}
 		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.world.Store}, Kafka: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			Store: killed{r.db}, Kafka: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		if n := r.inTopic(r.cfg.Topics.Events); n < 7 || n%7 != 0 {
 			t.Errorf("%d events published before the kill", n)
 		}
-		if left, err := r.world.Store.Backlog(ctx, wire.EventOutbox); err != nil || left.Rows != 7 {
+		if left, err := r.db.Backlog(ctx, wire.EventOutbox); err != nil || left.Rows != 7 {
 			t.Errorf("%+v left, %v", left, err)
 		}
 		r.start(pipeline.Outbox)
@@ -108,7 +108,7 @@ func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 			r.order(fmt.Sprint("o", i), "virtual", false)
 		}
 		time.Sleep(time.Hour)
-		backlog, err := r.world.Store.Backlog(ctx, wire.EventOutbox)
+		backlog, err := r.db.Backlog(ctx, wire.EventOutbox)
 		if err != nil || backlog.Rows != 10 || backlog.Oldest < 40*time.Minute {
 			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
 		}
@@ -272,7 +272,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 // texts runs a query of one column of text.
 func (r *rig) texts(query string) (all []string) {
 	r.t.Helper()
-	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), query)
+	rows, err := r.world.DB().QueryContext(r.t.Context(), query)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestSimulation_PausesWithoutKafka(t *testing.T) {
 			cfg.Compensator.Period = time.Minute
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.disturbed = true
-				_, stop := r.serve(httpclose.Handler(serviceSecrets, r.world.Store.CloseOrders))
+				_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
 				defer stop()
 				if err := ops.NewControl(r.kafka, cfg.Topics.Control).Pause(ctx, []orderclose.Path{orderclose.PathSweep}, "", time.Hour, "a trial"); err != nil {
 					t.Fatal(err)

@@ -20,11 +20,11 @@ func (r *rig) postpone(ctx context.Context, before time.Time, by string, between
 	r.t.Helper()
 	var file bytes.Buffer
 	plan := ops.PostponePlan{Database: "here", Table: "orders", DueBefore: before, By: by}
-	if _, err := ops.PlanPostpone(ctx, r.world.Store, plan, r.cfg.MaxDelay, &file); err != nil {
+	if _, err := ops.PlanPostpone(ctx, r.db, plan, r.cfg.MaxDelay, &file); err != nil {
 		r.t.Fatal(err)
 	}
 	between()
-	result, err := ops.ApplyPostpone(ctx, r.world.Store, bytes.NewReader(file.Bytes()), plan, r.cfg.MaxDelay, nil)
+	result, err := ops.ApplyPostpone(ctx, r.db, bytes.NewReader(file.Bytes()), plan, r.cfg.MaxDelay, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

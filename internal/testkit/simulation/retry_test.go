@@ -18,7 +18,7 @@ import (
 // exec changes the database directly, as a person does with other tools.
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
-	if _, err := r.world.Store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
+	if _, err := r.world.DB().ExecContext(r.t.Context(), query, args...); err != nil {
 		r.t.Fatal(err)
 	}
 }

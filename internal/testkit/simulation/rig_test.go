@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -41,7 +42,9 @@ type rig struct {
 	cfg    *config.Config
 	world  *pipelinetest.Servers
 	shop   *scenario.Shop
+	own    clients.Clients // of the rig: kafka and db
 	kafka  *kafka.Cluster
+	db     *store.Store
 	coal   *kafka.Coalescer
 	logger *slog.Logger
 	stops  map[pipeline.Role]func()
@@ -127,9 +130,12 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 		t.Fatal(err)
 	}
 	r.commits = recordCommits(r.world)
-	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
+	c, err := r.world.Connect("checkout")
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.own = clients.Of(c)
+	r.kafka, r.db = r.own.Kafka, r.own.Store
 	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
@@ -141,7 +147,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.world.Store), Producer: p}
+	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.db), Producer: p}
 	if err := r.shop.Stock(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +159,7 @@ func (r *rig) close() {
 		r.stop(role)
 	}
 	r.coal.Close()
-	r.kafka.Close()
+	r.own.Close()
 	r.world.Close()
 }
 
@@ -229,8 +235,8 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
 	_, dispatching := r.stops[pipeline.Outbox]
 	for range 50 { // until the events of recent closes are published
-		events, err := r.world.Store.Backlog(r.t.Context(), wire.EventOutbox)
-		schedules, err2 := r.world.Store.Backlog(r.t.Context(), wire.ScheduleOutbox)
+		events, err := r.db.Backlog(r.t.Context(), wire.EventOutbox)
+		schedules, err2 := r.db.Backlog(r.t.Context(), wire.ScheduleOutbox)
 		if !dispatching || err == nil && err2 == nil && events.Rows+schedules.Rows == 0 {
 			break
 		}
@@ -244,7 +250,7 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	for _, b := range slices.Concat(r.cfg.Buckets, r.unlisted) {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
 		checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,

@@ -38,7 +38,7 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 // late returns how late each closed order was, and its path.
 func (r *rig) late() map[string]string {
 	r.t.Helper()
-	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), "SELECT order_id, path, lateness_ms FROM receipts")
+	rows, err := r.world.DB().QueryContext(r.t.Context(), "SELECT order_id, path, lateness_ms FROM receipts")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func (r *rig) late() map[string]string {
 
 func (r *rig) unscheduled() int {
 	r.t.Helper()
-	b, err := r.world.Store.Backlog(r.t.Context(), wire.ScheduleOutbox)
+	b, err := r.db.Backlog(r.t.Context(), wire.ScheduleOutbox)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 			t.Errorf("%d orders wait to be scheduled, want 7", n)
 		}
 		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.world.Store}, Kafka: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			Store: killed{r.db}, Kafka: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
 				return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
 			})},
@@ -126,7 +126,7 @@ func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if b, err := r.world.Store.Backlog(ctx, wire.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != time.Hour {
+		if b, err := r.db.Backlog(ctx, wire.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != time.Hour {
 			t.Errorf("backlog %+v, %v; want 4 rows, an hour old", b, err)
 		}
 		before := r.appends()
@@ -195,7 +195,7 @@ func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
 			"a": "?", "b": `{"order_id":"c","created_at":"2000-01-01T00:00:00Z","due_at":"2000-01-01T00:00:00Z"}`,
 			"d": `{"order_id":"d","created_at":"2000-01-01T00:00:00Z","due_at":"9999-01-01T00:00:00Z"}`,
 		} {
-			if _, err := r.world.Store.DB().ExecContext(ctx, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, 0)", id, payload); err != nil {
+			if _, err := r.world.DB().ExecContext(ctx, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, 0)", id, payload); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -99,7 +99,7 @@ func TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 						attempts += q.Attempt
 					}
 					mu.Unlock()
-					return r.world.Store.CloseOrders(ctx, path, requests)
+					return r.db.CloseOrders(ctx, path, requests)
 				}))
 				defer stop()
 				r.start(pipeline.Relay)
@@ -139,7 +139,7 @@ func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 	cfg := httpConfig()
 	cfg.Compensator.Period = 10 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		_, stop := r.serve(httpclose.Handler(serviceSecrets, r.world.Store.CloseOrders))
+		_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
 		defer stop()
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -219,7 +219,7 @@ func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 
 func (r *rig) status(id string) (st store.Status) {
 	r.t.Helper()
-	if err := r.world.Store.DB().QueryRowContext(r.t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {
+	if err := r.world.DB().QueryRowContext(r.t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {
 		r.t.Fatal(err)
 	}
 	return st
@@ -245,7 +245,7 @@ func (s *deafStore) CloseOrders(ctx context.Context, path orderclose.Path, reque
 func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
-		own := &deafStore{Store: r.world.Store, release: make(chan struct{})}
+		own := &deafStore{Store: r.db, release: make(chan struct{})}
 		defer close(own.release)
 		own.deaf.Store(true)
 		hangs := make(chan string, 100)
