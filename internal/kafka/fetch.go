@@ -21,8 +21,8 @@ const (
 	// iteration of an idle loop. It delays no record, because a new record is answered at
 	// once.
 	fetchMaxWait = 2 * time.Second
-	// fetchMaxBytes bounds the records of one answer, in bytes. The broker sends a larger
-	// first batch whole.
+	// fetchMaxBytes bounds the records of one answer, in bytes, unless the position says otherwise. The
+	// broker sends a larger first batch whole.
 	fetchMaxBytes = 1 << 20
 	// fetchByID is the first version of a fetch in which the broker compares the topic id and the
 	// epoch of the log (Kafka 3.1). fetchByName is the version for older brokers.
@@ -33,8 +33,8 @@ const (
 )
 
 // Read fetches records of the partition from the position on. If there is none, it waits up
-// to two seconds, unless at.NoWait is set, and returns an empty Fetched. If the log does not have the offset, Read
-// returns no error but sets Lost, and sets Next to where reading continues.
+// to two seconds, unless at.NoWait is set, and returns an empty Fetched. If the log does not have the
+// offset, Read returns no error but sets Lost, and sets Next to where reading continues.
 //
 // Read also notices that the log is not the log of the position, even if it has the offset.
 // For this the broker compares the topic id and the leader epoch in each fetch. Read reports
@@ -47,13 +47,9 @@ func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	if err != nil {
 		return wire.Fetched{}, err
 	}
-	limits := fetchLimits{fetchMaxWait, fetchMaxBytes}
-	if at.NoWait {
-		limits.wait = 0
-	}
 	pauses := retry.NewBackOff()
 	for corrupt := 1; ; corrupt++ {
-		f, err := c.read(ctx, at, limits)
+		f, err := c.read(ctx, at)
 		if err != nil || f.Corrupt == nil || corrupt == corruptTries {
 			return f, err
 		}
@@ -67,23 +63,6 @@ func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	}
 }
 
-// Verify is Read without records and without waiting. It reports whether the log is the log
-// of the position, and still has the offset.
-func (c *Cluster) Verify(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.withTopicID(ctx, at)
-	if err != nil {
-		return wire.Fetched{}, err
-	}
-	f, err := c.read(ctx, at, fetchLimits{0, 1})
-	if err != nil || f.Lost != nil {
-		return f, err
-	}
-	if f.Free != nil {
-		f.Free()
-	}
-	return wire.Fetched{Next: at.Offset, Log: at.Log}, nil
-}
-
 // withTopicID adds the topic id of the present log to a position that has none.
 func (c *Cluster) withTopicID(ctx context.Context, at wire.Position) (wire.Position, error) {
 	if at.Log.Topic != noTopicID {
@@ -94,8 +73,9 @@ func (c *Cluster) withTopicID(ctx context.Context, at wire.Position) (wire.Posit
 	return at, err
 }
 
-func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits) (wire.Fetched, error) {
-	raw, err := c.fetchRaw(ctx, at, limits)
+// read is Read by one fetch, of the log of the position.
+func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	raw, err := c.fetchRaw(ctx, at)
 	switch {
 	case errors.Is(err, kafka.OffsetOutOfRange):
 		return c.outOfRange(ctx, at)
@@ -139,12 +119,6 @@ func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *r
 	return recordbatch.Split(raw.RecordBatches, offset, end, raw.buffer.records[:0]), nil
 }
 
-// fetchLimits bound the waiting time and the size of one fetch.
-type fetchLimits struct {
-	wait  time.Duration
-	bytes int32
-}
-
 // rawFetched is the answer about one partition. Its record batches, of which the last one may be
 // cut off, lie in the buffer. The client library would drop their headers, and with them the append
 // times. The broker reads the high watermark before it reads the records.
@@ -155,13 +129,17 @@ type rawFetched struct {
 
 // fetchRaw returns the record batches of a partition from the position on, as the broker
 // sent them.
-func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLimits) (*rawFetched, error) {
+func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (*rawFetched, error) {
+	wait, most := fetchMaxWait, cmp.Or(at.MaxBytes, fetchMaxBytes)
+	if at.NoWait {
+		wait = 0
+	}
 	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(at.Partition), at.Offset, limits.bytes
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(at.Partition), at.Offset, most
 	p.LastFetchedEpoch = at.Log.Epoch // if the broker's log of this epoch ends below the offset, the broker says where
 	p.LogStartOffset = -1
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(limits.wait.Milliseconds()), 1, limits.bytes
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, most
 	req.SessionID = -1
 	req.Topics = []kmsg.FetchRequestTopic{{Topic: at.Topic, TopicID: at.Log.Topic, Partitions: []kmsg.FetchRequestTopicPartition{p}}}
 	raw := &rawFetched{}

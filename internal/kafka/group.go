@@ -102,7 +102,7 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 		return nil, err
 	}
 	g := &generation{membership: m, number: joined.GenerationID, assigned: -1,
-		toSend: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
+		last: map[int]Commit{}, unsent: map[int]bool{}, commitRequests: make(chan chan error)}
 	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id}
 	if joined.LeaderID == m.id {
 		if req.Assignments, g.assigned, err = m.assign(ctx, joined.Members); err != nil {

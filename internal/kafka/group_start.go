@@ -15,13 +15,10 @@ import (
 // look as if they had been added later; see begin. It retries until it succeeds; ok is false if
 // ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
-	known := 0 // the topic has at least so many partitions, because this member has been assigned the last of them
-	for _, number := range g.own {
-		known = max(known, number+1)
-	}
-	if known == 0 {
+	if len(g.own) == 0 {
 		return nil, true
 	}
+	known := slices.Max(g.own) + 1 // the topic has at least so many partitions, because this member has been assigned the last of them
 	ok = g.retry(ctx, "read commits", func() error {
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err == nil {

@@ -78,13 +78,6 @@ func (t topic) recent() bool {
 	return time.Since(t.at) < 2*metadataTTL // one refresh and its answer
 }
 
-// get returns the cached answer about a topic.
-func (t *topology) get(name string) topic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.topics[name]
-}
-
 // cached returns the cached answers, and whether each of them is enough.
 func (t *topology) cached(names []string, enough func(topic) bool) (found []topic, ok bool) {
 	t.mu.Lock()

@@ -200,9 +200,6 @@ func (t *transport) describe(ctx context.Context, enough func(topic) bool, names
 // right, so it counts if there is no newer one.
 func (t *transport) routes(ctx context.Context, name string) (topic, error) {
 	t.topology.keepRecent(t.background)
-	if known := t.topology.get(name); known.usable() && known.code == 0 {
-		return known, nil
-	}
 	found, err := t.describe(ctx, topic.usable, name)
 	if known := found[0]; err != nil && (known.at.IsZero() || known.code != 0) {
 		return known, err

@@ -140,7 +140,7 @@ func (f *follower) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) e
 	}
 	f.to.forget(p, first, f.index.Forget(p, first))
 	if !f.readable { // report missing access now, and not with the first dead letter
-		if _, err := f.log.ReadLittle(ctx, wire.Position{Topic: f.topic, Partition: p, Offset: end}); err != nil {
+		if _, err := f.log.ReadLittle(ctx, wire.Position{Topic: f.topic, Partition: p, Offset: end, NoWait: true}); err != nil {
 			return err
 		}
 		f.readable = true

@@ -47,7 +47,7 @@ type Result struct {
 // counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
 	plan, spans, x, err := t.prepare(ctx, o)
-	run := &run{Topic: t, o: o, result: Result{Plan: plan}, send: t.Log.Idempotent(nil, nil)}
+	run := &run{Topic: t, o: o, result: Result{Plan: plan}, send: t.Log.Idempotent(nil)}
 	if err != nil {
 		return run.result, err
 	}
