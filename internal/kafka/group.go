@@ -140,19 +140,17 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 		return nil, err
 	}
 	joined := res.(*joingroup.Response)
-	switch err := kafka.Error(joined.ErrorCode); err {
+	code := kafka.Error(joined.ErrorCode)
+	switch code {
 	case 0:
 		m.id = joined.MemberID
 		return joined, nil
 	case kafka.MemberIDRequired:
 		m.id = joined.MemberID
-		return nil, err
 	case kafka.UnknownMemberId:
 		m.id = ""
-		return nil, err
-	default:
-		return nil, err
 	}
+	return nil, code
 }
 
 // assign divides the partitions of each topic among the members that read it, in ranges. n is the

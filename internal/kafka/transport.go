@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,39 +46,16 @@ type transport struct {
 	topology *topology
 	security Security
 	reached  atomic.Bool // a request has been answered
-
-	lifetime context.Context // of the background functions
-	end      context.CancelFunc
-	mu       sync.Mutex // guards closed, and orders running.Go before running.Wait
-	closed   bool
-	running  sync.WaitGroup
 }
 
 func newTransport(b *brokers, s Security) *transport {
 	t := &transport{brokers: b, security: s}
 	t.topology = newTopology(t.askTopics)
-	t.lifetime, t.end = context.WithCancel(context.Background())
 	return t
 }
 
-// background runs a function until the transport is closed. It returns false, and runs
-// nothing, if the transport is closed already.
-func (t *transport) background(run func(context.Context)) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.running.Go(func() { run(t.lifetime) })
-	}
-	return !t.closed
-}
-
-// close ends the background functions, waits for them, and closes the connections.
 func (t *transport) close() {
-	t.end()
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	t.running.Wait()
+	t.topology.close()
 	t.brokers.close()
 }
 
@@ -199,7 +175,7 @@ func (t *transport) describe(ctx context.Context, enough func(topic) bool, names
 // routes returns the answer about a topic by which requests are routed. An old answer may still be
 // right, so it counts if there is no newer one.
 func (t *transport) routes(ctx context.Context, name string) (topic, error) {
-	t.topology.keepRecent(t.background)
+	t.topology.keepRecent()
 	found, err := t.describe(ctx, topic.usable, name)
 	if known := found[0]; err != nil && (known.at.IsZero() || known.code != 0) {
 		return known, err
