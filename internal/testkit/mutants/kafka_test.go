@@ -50,7 +50,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a partition that was added counts as a loss",
-		edits: []edit{{"internal/kafka/group_start.go", "		is = added\n", "		is = uncommitted\n"}},
+		edits: []edit{{"internal/kafka/group_start.go", "	added := first == 0 &&", "	added := first < 0 &&"}},
 		pkg:   "internal/kafka", run: "TestConsume_AddedPartition", says: "partitions were added",
 	},
 	{
