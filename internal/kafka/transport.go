@@ -136,7 +136,7 @@ func (t *transport) exchange(ctx context.Context, address string, req kafka.Requ
 	case *createtopics.Request, *createpartitions.Request, *deletetopics.Request:
 		t.topology.forget()
 	}
-	if err := missing.explain(req.ApiKey(), t.security.who); err != nil {
+	if err := missing.explain(req.ApiKey(), group, t.security.who); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -166,7 +166,7 @@ func (t *transport) describe(ctx context.Context, enough func(topic) bool, names
 			return found, err
 		}
 	}
-	if denied := hidden.explain(protocol.Metadata, t.security.who); denied != nil {
+	if denied := hidden.explain(protocol.Metadata, "", t.security.who); denied != nil {
 		return found, denied
 	}
 	return found, err
@@ -235,13 +235,18 @@ func (r *missingACLs) observe(code int16, name string) {
 	}
 }
 
-// explain returns the AccessError, or nil if nothing was refused.
-func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error {
+// explain returns the AccessError of a request, which may be for a group, or nil if nothing was
+// refused.
+func (r *missingACLs) explain(request protocol.ApiKey, group string, who func() string) error {
 	a, ok := neededACL(request, r.code)
 	if !ok {
 		return nil
 	}
-	if a.resource != "Cluster" { // its names are those of brokers
+	switch a.resource {
+	case "Cluster": // the names are those of brokers
+	case "Group": // an answer may name each partition
+		a.name = group
+	default:
 		slices.Sort(r.names)
 		a.name = strings.Join(r.names, ", ")
 	}
@@ -251,13 +256,6 @@ func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error 
 // eachErrorCode calls see with every error code of an answer and with the name of the topic,
 // group or other resource that the code is about.
 func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
-	group := groupOf(req)
-	ofGroup := func(code int16, name string) {
-		if kafka.Error(code) == kafka.GroupAuthorizationFailed {
-			name = group // an answer may say it of each partition
-		}
-		see(code, name)
-	}
 	switch r := res.(type) {
 	case messageAnswer:
 		if f, ok := r.Response.(*kmsg.FetchResponse); ok {
@@ -271,7 +269,7 @@ func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, n
 			}
 		}
 	default:
-		eachCodeIn(reflect.ValueOf(res).Elem(), group, ofGroup)
+		eachCodeIn(reflect.ValueOf(res).Elem(), groupOf(req), see)
 	}
 }
 
