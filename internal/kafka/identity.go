@@ -137,9 +137,9 @@ func (c *Cluster) unknownEpoch(ctx context.Context, at wire.Position) bool {
 	at.NoWait, at.MaxBytes = true, 1
 	without := at
 	without.Log.Epoch = -1
-	if _, err := c.fetchRaw(ctx, without); err != nil {
+	if _, _, err := c.fetchRaw(ctx, without); err != nil {
 		return false
 	}
-	_, err := c.fetchRaw(ctx, at)
+	_, _, err := c.fetchRaw(ctx, at)
 	return errors.Is(err, kafka.OffsetOutOfRange)
 }
