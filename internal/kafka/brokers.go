@@ -141,7 +141,8 @@ func (b *brokers) take(ctx context.Context, address string) (*conn, error) {
 			return c, nil
 		}
 		b.next.CompareAndSwap(at, at+1) // later requests begin with the next broker
-		if tries <= 1 || ctx.Err() != nil {
+		end, ends := ctx.Deadline()
+		if tries <= 1 || ctx.Err() != nil || ends && !time.Now().Before(end) {
 			return nil, err
 		}
 	}

@@ -31,9 +31,6 @@ const goneAfter = 4 * time.Second
 // onDuplicates, if not nil, is called with the number of records when records may have been written
 // twice, because the broker has forgotten the producer id under which they were first sent.
 func (c *Cluster) Idempotent(onDuplicates func(records int)) wire.AppendFunc {
-	if onDuplicates == nil {
-		onDuplicates = func(int) {}
-	}
 	return (&idempotentProducer{cluster: c, id: -1, onDuplicates: onDuplicates}).append
 }
 
@@ -70,7 +67,7 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		case unknownProducer(err):
 			p.retire()
 			batch = nil
-			if unanswered {
+			if unanswered && p.onDuplicates != nil {
 				p.onDuplicates(len(records))
 			}
 		default:
