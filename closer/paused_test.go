@@ -233,7 +233,7 @@ func TestCloser_APauseIsLoggedOnce(t *testing.T) {
 			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: o.Due})
 		}
 		defer runHostile(t, log, store, logs, nil)()
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10*time.Minute + time.Second) // between two calls of the store
 		store.all.Store(false)
 		time.Sleep(10 * time.Second)
 		out := logs.String()

@@ -56,7 +56,7 @@ func (k *fakeControl) GroupByKey(_ context.Context, _ string, records []wire.Raw
 	return map[int][]wire.RawRecord{0: records}, nil
 }
 
-func (k *fakeControl) Idempotent(func(), func(int)) wire.AppendFunc {
+func (k *fakeControl) Idempotent(func(int)) wire.AppendFunc {
 	return func(context.Context, string, int, []wire.RawRecord) (time.Time, error) { return time.Time{}, nil }
 }
 

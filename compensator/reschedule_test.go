@@ -79,7 +79,7 @@ func (k *manyOpen) DueBetween(_ context.Context, _, to time.Time, after orderclo
 	return page, nil
 }
 
-func (k *manyOpen) Idempotent(func(), func(int)) wire.AppendFunc {
+func (k *manyOpen) Idempotent(func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -211,7 +211,7 @@ func (f appenderFunc) GroupByKey(_ context.Context, _ string, records []wire.Raw
 	return parts, nil
 }
 
-func (f appenderFunc) Idempotent(func(), func(int)) wire.AppendFunc {
+func (f appenderFunc) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		return time.Now(), f(topic, records)
 	}

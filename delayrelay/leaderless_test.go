@@ -29,8 +29,8 @@ func (l leaderless) GroupForClaim(_ context.Context, _ wire.Claim, topic string,
 	return groups, nil
 }
 
-func (l leaderless) Idempotent(trying func(), repeated func(int)) wire.AppendFunc {
-	do := l.Log.Idempotent(trying, repeated)
+func (l leaderless) Idempotent(repeated func(int)) wire.AppendFunc {
+	do := l.Log.Idempotent(repeated)
 	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if p == 1 {
 			for retry.Sleep(ctx, 100*time.Millisecond) {

@@ -146,7 +146,7 @@ func (l *fakeLog) GroupByKey(_ context.Context, topic string, records []wire.Raw
 	return spread, nil
 }
 
-func (l *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+func (l *fakeLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		var messages []wire.Message
 		var ids []string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -33,7 +34,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wir
 // records reads all partitions of a topic.
 func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
-	spans, err := r.kafka.Window(r.t.Context(), topic, time.UnixMilli(0), time.Now().Add(time.Hour))
+	spans, err := r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -120,16 +120,13 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []F
 	if err != nil {
 		return nil, nil, err
 	}
-	byName := map[string]TopicSpec{}
-	for _, s := range specs {
-		byName[s.Name] = s
-	}
 	for _, f := range findings {
 		if f.By == (Change{}) {
 			left = append(left, f)
 			continue
 		}
-		if err := c.change(ctx, byName[f.Topic], f.By); err != nil {
+		spec := specs[slices.IndexFunc(specs, func(s TopicSpec) bool { return s.Name == f.Topic })]
+		if err := c.change(ctx, spec, f.By); err != nil {
 			return fixed, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Fix, err)
 		}
 		fixed = append(fixed, f)
@@ -163,12 +160,7 @@ func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
 		if err != nil {
 			return err
 		}
-		for _, r := range res.Resources {
-			if r.Error != nil {
-				return r.Error
-			}
-		}
-		return nil
+		return res.Resources[0].Error
 	}
 }
 

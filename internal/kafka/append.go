@@ -49,18 +49,12 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 	if err != nil {
 		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", n, topic, partition, refusal(err))
 	}
-	at := appendTime(res.LogAppendTime)
+	at := res.LogAppendTime
+	if at.UnixMilli() <= 0 { // -1: the broker sent none
+		at = time.Time{}
+	}
 	if clock != nil && !at.IsZero() {
 		clock.compare(topicPartition{topic, partition}, sent, at)
 	}
 	return at, nil
-}
-
-// appendTime returns zero if the broker sent no append time, which the library returns
-// as -1 ms.
-func appendTime(t time.Time) time.Time {
-	if t.UnixMilli() <= 0 {
-		return time.Time{}
-	}
-	return t
 }

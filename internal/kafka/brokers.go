@@ -18,7 +18,7 @@ const (
 	// connectTries bounds how many brokers are tried for a connection to any broker.
 	connectTries = 3
 	// idleTimeout keeps connections open while there is no traffic, so that the next burst does
-	// not begin with new connections.
+	// not begin with new connections. Brokers close theirs after 10 minutes by default.
 	idleTimeout = 9 * time.Minute
 	// hangTimeout is how long a broker must be silent, on all connections, before a request
 	// without an answer shows that the broker hangs. It is longer than a fetch waits, which is
@@ -141,7 +141,8 @@ func (b *brokers) take(ctx context.Context, address string) (*conn, error) {
 			return c, nil
 		}
 		b.next.CompareAndSwap(at, at+1) // later requests begin with the next broker
-		if tries <= 1 || ctx.Err() != nil {
+		end, ends := ctx.Deadline()
+		if tries <= 1 || ctx.Err() != nil || ends && !time.Now().Before(end) {
 			return nil, err
 		}
 	}
@@ -155,11 +156,13 @@ func (b *brokers) connection(ctx context.Context, address string) (*conn, error)
 		to = &brokerConns{address: address, open: map[*conn]struct{}{}}
 		b.byAddress[address] = to
 	}
+	for _, of := range b.byAddress { // also brokers that get no more requests
+		of.closeOld()
+	}
 	if n := len(to.idle); n > 0 {
 		c := to.idle[n-1]
 		to.idle = to.idle[:n-1]
 		b.mu.Unlock()
-		c.expiry.Stop()
 		return c, nil
 	}
 	b.mu.Unlock()
@@ -206,31 +209,22 @@ func (b *brokers) release(c *conn, sent int64, ended bool, err error) {
 		}
 		of.idle = nil
 	default:
+		c.used = sinceStart()
 		of.idle = append(of.idle, c)
-		if c.expiry == nil {
-			c.expiry = time.AfterFunc(idleTimeout, func() { b.expire(c) })
-		} else {
-			c.expiry.Reset(idleTimeout)
-		}
 	}
 }
 
-// expire closes a connection that is idle.
-func (b *brokers) expire(c *conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := slices.Index(c.broker.idle, c); i >= 0 {
-		c.broker.idle = slices.Delete(c.broker.idle, i, i+1)
-		c.broker.close(c)
+// closeOld closes the connections that have been idle for idleTimeout. The caller holds brokers.mu.
+func (of *brokerConns) closeOld() {
+	for len(of.idle) > 0 && sinceStart()-of.idle[0].used >= int64(idleTimeout) {
+		of.close(of.idle[0])
+		of.idle = of.idle[1:]
 	}
 }
 
 // close closes a connection. The caller holds brokers.mu.
 func (of *brokerConns) close(c *conn) {
 	delete(of.open, c)
-	if c.expiry != nil {
-		c.expiry.Stop()
-	}
 	c.Close()
 }
 

@@ -124,12 +124,6 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 	cluster.clock.Store(c)
 	defer cluster.clock.CompareAndSwap(c, nil)
 	lastWarning := time.Now() // no warning while Kafka starts
-	warn := func(what string, err error) {
-		if err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
-			lastWarning = time.Now()
-			cluster.opts.Logger.Warn(what+" failed, will retry", "topic", topic, "err", err)
-		}
-	}
 	for {
 		pause := probeRetry
 		// Forget earlier mismatches. A mismatch from here on may be newer than the measurement.
@@ -140,7 +134,10 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 			}
 		}
 		measured, err := c.measure(ctx, cluster, topic)
-		warn("measuring the brokers' clock", err)
+		if err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
+			lastWarning = time.Now()
+			cluster.opts.Logger.Warn("measuring the brokers' clock failed, will retry", "topic", topic, "err", err)
+		}
 		if measured != nil {
 			c.lastSample.Store(measured)
 			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil {

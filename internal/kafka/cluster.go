@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,11 +41,11 @@ type Cluster struct {
 	transport *transport
 	client    *kafka.Client // encodes most requests; transport sends them
 
-	answers     answerPool
-	batches     batchPool
-	clock       atomic.Pointer[BrokerClock] // is set while its Keep runs
-	cachedNames namesCache
-	member      atomic.Pointer[string] // the client id of memberships
+	answers   answerPool
+	batches   sync.Pool                   // of *[]byte: batches that were acked, see idempotentProducer.try
+	clock     atomic.Pointer[BrokerClock] // is set while its Keep runs
+	topicList atomic.Pointer[topicList]
+	member    atomic.Pointer[string] // the client id of memberships
 }
 
 // New returns a Cluster. It opens no connection; Ping does.
@@ -112,6 +113,19 @@ func (c *Cluster) Partitions(ctx context.Context, name string) (int, error) {
 	return len(found[0].leaders), nil
 }
 
+// Exists reports whether the topic exists. If this user may not see the topic, Exists
+// returns true, and an append to it will report the missing access.
+func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
+	_, err := c.Partitions(ctx, topic)
+	switch {
+	case err == nil, hiddenTopic(err):
+		return true, nil
+	case errors.Is(err, kafka.UnknownTopicOrPartition):
+		return false, nil
+	}
+	return false, err
+}
+
 // GroupForClaim groups records of a claim by the partition of another topic to which each record
 // goes. If that topic has as many partitions as the claim's topic, all records go to the
 // claim's own partition number, where their keys have put them already. Otherwise, as while
@@ -124,7 +138,7 @@ func (c *Cluster) GroupForClaim(ctx context.Context, claim wire.Claim, topic str
 	if own, err := c.Partitions(ctx, claim.Topic); err == nil && own == n {
 		return map[int][]wire.RawRecord{claim.Partition: records}, nil
 	}
-	return byKey(records, n), nil
+	return c.GroupByKey(ctx, topic, records)
 }
 
 // GroupByKey groups records by the partition of the topic to which each record's key belongs. It
@@ -134,16 +148,12 @@ func (c *Cluster) GroupByKey(ctx context.Context, topic string, records []wire.R
 	if err != nil {
 		return nil, err
 	}
-	return byKey(records, n), nil
-}
-
-func byKey(records []wire.RawRecord, n int) map[int][]wire.RawRecord {
 	groups := map[int][]wire.RawRecord{}
 	for _, r := range records {
 		p := PartitionOf(r.Key(), n)
 		groups[p] = append(groups[p], r)
 	}
-	return groups
+	return groups, nil
 }
 
 // PartitionOf returns the partition of a key among n partitions. It chooses the same

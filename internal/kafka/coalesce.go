@@ -19,47 +19,20 @@ type Coalescer struct {
 	drains  sync.WaitGroup
 
 	mu     sync.Mutex
-	queues map[topicPartition]*queue // has an entry while drain runs for the partition
+	queues map[topicPartition][]waiting // has an entry while drain runs for the partition
 }
 
-// queue holds the waiting messages of a partition and, at the same index, their callers.
-type queue struct {
-	messages []wire.Message
-	callers  []caller
-}
-
-// caller is one waiting Append. done is buffered, so that a caller that has returned does
-// not block the sender.
-type caller struct {
+// waiting is the message of one Append that has not been sent. done is buffered, so that a caller
+// that has returned does not block the sender.
+type waiting struct {
+	wire.Message
 	ctx  context.Context
 	done chan<- error
 }
 
-// take removes and returns the first n messages.
-func (q *queue) take(n int) queue {
-	first := queue{q.messages[:n:n], q.callers[:n:n]}
-	q.messages, q.callers = q.messages[n:], q.callers[n:]
-	return first
-}
-
-// dropCanceled removes the messages whose callers have returned. Their Append has failed, and
-// the caller may have appended the message elsewhere since.
-func (q *queue) dropCanceled() {
-	if !slices.ContainsFunc(q.callers, func(c caller) bool { return c.ctx.Err() != nil }) {
-		return
-	}
-	var kept queue
-	for i, c := range q.callers {
-		if c.ctx.Err() == nil {
-			kept.messages, kept.callers = append(kept.messages, q.messages[i]), append(kept.callers, c)
-		}
-	}
-	*q = kept
-}
-
 // NewCoalescer returns a Coalescer that appends to the cluster.
 func NewCoalescer(c *Cluster) *Coalescer {
-	return &Coalescer{cluster: c, queues: map[topicPartition]*queue{}}
+	return &Coalescer{cluster: c, queues: map[topicPartition][]waiting{}}
 }
 
 // Append writes the message to the partition of its key, and returns when all in-sync
@@ -72,7 +45,7 @@ func (c *Coalescer) Append(ctx context.Context, topic string, m wire.Message) er
 		return err
 	}
 	done := make(chan error, 1)
-	c.enqueue(topicPartition{topic, PartitionOf(m.Key, n)}, m, caller{ctx, done})
+	c.enqueue(topicPartition{topic, PartitionOf(m.Key, n)}, waiting{m, ctx, done})
 	select {
 	case err := <-done:
 		return err
@@ -84,47 +57,51 @@ func (c *Coalescer) Append(ctx context.Context, topic string, m wire.Message) er
 // Close waits until all appends have finished. Append must not be called after Close.
 func (c *Coalescer) Close() { c.drains.Wait() }
 
-func (c *Coalescer) enqueue(tp topicPartition, m wire.Message, who caller) {
+func (c *Coalescer) enqueue(tp topicPartition, w waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q, draining := c.queues[tp]
+	queue, draining := c.queues[tp]
 	if !draining {
-		q = &queue{}
-		c.queues[tp] = q
 		c.drains.Go(func() { c.drain(tp) })
 	}
-	q.messages, q.callers = append(q.messages, m), append(q.callers, who)
+	c.queues[tp] = append(queue, w)
 }
 
 // drain sends the waiting messages of a partition, request after request, until none is
-// left. It uses no context of a caller, because each request serves many callers.
+// left. It uses no context of a caller, because each request serves many callers. It drops messages
+// whose callers have returned: their Append has failed, and the caller may have appended the message
+// elsewhere since.
 func (c *Coalescer) drain(tp topicPartition) {
 	for {
 		c.mu.Lock()
-		q := c.queues[tp]
-		if q.dropCanceled(); len(q.messages) == 0 {
+		queue := slices.DeleteFunc(c.queues[tp], waiting.canceled)
+		if len(queue) == 0 {
 			delete(c.queues, tp)
 			c.mu.Unlock()
 			return
 		}
-		batch := q.take(wire.Fitting(q.messages))
+		n := wire.Fitting(queue)
+		c.queues[tp] = queue[n:]
 		c.mu.Unlock()
-		c.send(tp, batch)
+		c.send(tp, queue[:n])
 	}
 }
 
-func (c *Coalescer) send(tp topicPartition, batch queue) {
-	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, batch.messages)
-	if len(batch.messages) > 1 && errors.Is(err, wire.ErrRefused) {
-		for len(batch.messages) > 0 { // the broker rejects one of the messages, not all
-			if one := batch.take(1); one.callers[0].ctx.Err() == nil {
-				c.send(tp, one)
-			}
-		}
-		return
+func (w waiting) canceled() bool { return w.ctx.Err() != nil }
+
+func (c *Coalescer) send(tp topicPartition, batch []waiting) {
+	messages := make([]wire.Message, len(batch))
+	for i, w := range batch {
+		messages[i] = w.Message
 	}
-	for _, c := range batch.callers {
-		c.done <- err
+	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, messages)
+	for i, w := range batch {
+		switch {
+		case len(batch) == 1 || !errors.Is(err, wire.ErrRefused):
+			w.done <- err
+		case !w.canceled(): // the broker rejects one of the messages, not all
+			c.send(tp, batch[i:i+1])
+		}
 	}
 }
 

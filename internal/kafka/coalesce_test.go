@@ -23,7 +23,7 @@ func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 	coalescer := NewCoalescer(c)
 	put := func(ctx context.Context, key string) <-chan error {
 		done := make(chan error, 1)
-		coalescer.enqueue(topicPartition{"t", 0}, wire.Message{Key: []byte(key)}, caller{ctx, done})
+		coalescer.enqueue(topicPartition{"t", 0}, waiting{wire.Message{Key: []byte(key)}, ctx, done})
 		return done
 	}
 	inFlight := put(t.Context(), "in flight")

@@ -145,6 +145,28 @@ func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Co
 	return commits, nil
 }
 
+// WaitingIn returns the number of offsets of a topic that the group has not done yet, as Waiting
+// counts them, over all partitions.
+func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	commits, err := c.Commits(ctx, group, topic, n)
+	if err != nil {
+		return 0, err
+	}
+	spans, err := c.Window(ctx, topic, LogStart, LogEnd)
+	all := int64(0)
+	for _, s := range spans {
+		if s.Partition >= n {
+			break // it was added just now
+		}
+		all += Waiting(commits[s.Partition], s.First, s.End)
+	}
+	return all, err
+}
+
 // Position returns the offset that the group has committed for one partition, or a negative
 // number if it has committed nothing.
 func (c *Cluster) Position(ctx context.Context, group, topic string, partition int) (int64, error) {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -45,11 +44,8 @@ type conn struct {
 	broker   *brokerConns
 	versions map[protocol.ApiKey]int16 // the version of each request of the client library
 	offered  map[protocol.ApiKey]int16 // the highest version of each request that the broker accepts
-	// login authenticates; nil without SASL. It returns after which time the broker wants the
-	// credentials again; 0: never.
-	login   func(context.Context) (session time.Duration, err error)
-	renewAt time.Time   // when the next request authenticates again first; zero: never
-	expiry  *time.Timer // closes the connection when it has been idle for idleTimeout
+	renewAt  time.Time                 // when the next request authenticates again first; zero: never
+	used     int64                     // when the last request ended; see sinceStart
 }
 
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
@@ -105,15 +101,15 @@ func interruptAfter(ctx context.Context, c net.Conn) (stop func() bool) {
 // handshake prepares a new TCP connection: TLS, the first request, and SASL. It sets step to
 // the present step.
 func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns, step *string) (*conn, error) {
-	host, port, err := net.SplitHostPort(to.address)
-	if err != nil {
-		return nil, err
-	}
 	ready := &conn{raw: raw, by: c, broker: to}
 	if c.tls != nil {
 		*step = "TLS handshake"
 		config := c.tls
 		if config.ServerName == "" {
+			host, _, err := net.SplitHostPort(to.address)
+			if err != nil {
+				return nil, err
+			}
 			config = config.Clone()
 			config.ServerName = host
 		}
@@ -129,13 +125,6 @@ func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns
 		return ready, err
 	}
 	*step = "SASL handshake"
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return nil, err
-	}
-	ready.login = func(ctx context.Context) (time.Duration, error) {
-		return ready.authenticate(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: number}), c.mechanism)
-	}
 	return ready, ready.logIn(ctx)
 }
 
@@ -168,12 +157,12 @@ func (c *conn) agreeOnVersions() error {
 	return nil
 }
 
-// logIn authenticates, and sets when that must be done again. The broker may have set
+// logIn authenticates by SASL, and sets when that must be done again. The broker may have set
 // connections.max.reauth.ms, and closes the connection at the first request after the session's
 // end. So the first request in the last quarter of the session, or after its end, logs in again
 // (KIP-368).
 func (c *conn) logIn(ctx context.Context) error {
-	session, err := c.login(ctx)
+	session, err := c.authenticate(ctx, c.by.mechanism)
 	c.renewAt = time.Time{}
 	if session > 0 {
 		c.renewAt = time.Now().Add(session * 3 / 4)

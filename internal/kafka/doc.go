@@ -40,5 +40,4 @@
 //	offsets.go    the offsets of many partitions, with as few requests as possible
 //	window.go     the records that were appended between two moments
 //	glance.go     a few records, or only the first one
-//	idle.go       whether a topic exists, has waiting records, or was used since a time
 package kafka

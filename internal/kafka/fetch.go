@@ -21,8 +21,8 @@ const (
 	// iteration of an idle loop. It delays no record, because a new record is answered at
 	// once.
 	fetchMaxWait = 2 * time.Second
-	// fetchMaxBytes bounds the records of one answer, in bytes. The broker sends a larger
-	// first batch whole.
+	// fetchMaxBytes bounds the records of one answer, in bytes, unless the position says otherwise. The
+	// broker sends a larger first batch whole.
 	fetchMaxBytes = 1 << 20
 	// fetchByID is the first version of a fetch in which the broker compares the topic id and the
 	// epoch of the log (Kafka 3.1). fetchByName is the version for older brokers.
@@ -33,8 +33,8 @@ const (
 )
 
 // Read fetches records of the partition from the position on. If there is none, it waits up
-// to two seconds, unless at.NoWait is set, and returns an empty Fetched. If the log does not have the offset, Read
-// returns no error but sets Lost, and sets Next to where reading continues.
+// to two seconds, unless at.NoWait is set, and returns an empty Fetched. If the log does not have the
+// offset, Read returns no error but sets Lost, and sets Next to where reading continues.
 //
 // Read also notices that the log is not the log of the position, even if it has the offset.
 // For this the broker compares the topic id and the leader epoch in each fetch. Read reports
@@ -43,17 +43,16 @@ const (
 //
 // Read sets Corrupt only after three answers with an unreadable batch.
 func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.withTopicID(ctx, at)
-	if err != nil {
-		return wire.Fetched{}, err
-	}
-	limits := fetchLimits{fetchMaxWait, fetchMaxBytes}
-	if at.NoWait {
-		limits.wait = 0
+	if at.Log.Topic == noTopicID { // the present log will do
+		id, err := c.idOf(ctx, at.Topic)
+		if err != nil {
+			return wire.Fetched{}, err
+		}
+		at.Log = wire.LogID{Topic: id, Epoch: -1}
 	}
 	pauses := retry.NewBackOff()
 	for corrupt := 1; ; corrupt++ {
-		f, err := c.read(ctx, at, limits)
+		f, err := c.read(ctx, at)
 		if err != nil || f.Corrupt == nil || corrupt == corruptTries {
 			return f, err
 		}
@@ -67,104 +66,58 @@ func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	}
 }
 
-// Verify is Read without records and without waiting. It reports whether the log is the log
-// of the position, and still has the offset.
-func (c *Cluster) Verify(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.withTopicID(ctx, at)
-	if err != nil {
-		return wire.Fetched{}, err
+// read is Read by one fetch, of the log of the position.
+func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	raw, buffer, err := c.fetchRaw(ctx, at)
+	failed := func(err error) (wire.Fetched, error) {
+		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", at.Topic, at.Partition, at.Offset, err)
 	}
-	f, err := c.read(ctx, at, fetchLimits{0, 1})
-	if err != nil || f.Lost != nil {
-		return f, err
-	}
-	if f.Free != nil {
-		f.Free()
-	}
-	return wire.Fetched{Next: at.Offset, Log: at.Log}, nil
-}
-
-// withTopicID adds the topic id of the present log to a position that has none.
-func (c *Cluster) withTopicID(ctx context.Context, at wire.Position) (wire.Position, error) {
-	if at.Log.Topic != noTopicID {
-		return at, nil
-	}
-	id, err := c.idOf(ctx, at.Topic)
-	at.Log = wire.LogID{Topic: id, Epoch: -1}
-	return at, err
-}
-
-func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits) (wire.Fetched, error) {
-	raw, err := c.fetchRaw(ctx, at, limits)
 	switch {
 	case errors.Is(err, kafka.OffsetOutOfRange):
 		return c.outOfRange(ctx, at)
 	case errors.Is(err, kafka.UnknownTopicID), errors.Is(err, kafka.InconsistentTopicID):
 		return c.recreated(ctx, at)
 	case err != nil:
-		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", at.Topic, at.Partition, at.Offset, err)
+		return failed(err)
 	case raw.DivergingEpoch.EndOffset >= 0: // the log no longer has the last batch that was read
 		return truncated(at, raw.DivergingEpoch.Epoch, raw.DivergingEpoch.EndOffset), nil
 	}
-	m := raw.buffer
-	f, err := c.split(ctx, at.Topic, at.Partition, raw, at.Offset)
-	if err != nil {
-		return wire.Fetched{}, err
+	f := recordbatch.Split(raw.RecordBatches, at.Offset, raw.HighWatermark, buffer.records[:0])
+	if f.Corrupt != nil {
+		// The broker reads its high watermark before it reads the log, so an answer may hold good
+		// batches above that high watermark.
+		_, end, err := c.Bounds(ctx, at.Topic, at.Partition)
+		if err != nil {
+			return failed(fmt.Errorf("%w; and %w", f.Corrupt.Err, err))
+		}
+		f = recordbatch.Split(raw.RecordBatches, at.Offset, max(end, raw.HighWatermark), buffer.records[:0])
 	}
 	if n := len(raw.RecordBatches); n > 0 && f.Next == at.Offset {
-		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes without a whole batch", at.Topic, at.Partition, at.Offset, n)
+		return failed(fmt.Errorf("the broker sent %d bytes without a whole batch", n))
 	}
 	f.AtEnd = f.Next >= raw.HighWatermark
 	f.Log = wire.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
-	m.records = f.Records
-	f.Free = func() { c.answers.put(m) }
+	buffer.records = f.Records
+	f.Free = func() { c.answers.put(buffer) }
 	return f, nil
 }
 
-// split finds the records of an answer. The broker reads its high watermark before it reads
-// the log, so an answer may hold good batches above that high watermark. Therefore split
-// asks for the end of the log again before it reports a batch as corrupt.
-func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawFetched, offset int64) (wire.Fetched, error) {
-	f := recordbatch.Split(raw.RecordBatches, offset, raw.HighWatermark, raw.buffer.records[:0])
-	if f.Corrupt == nil {
-		return f, nil
-	}
-	_, end, err := c.Bounds(ctx, topic, partition)
-	if err != nil {
-		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w; and %w", topic, partition, offset, f.Corrupt.Err, err)
-	}
-	if end <= raw.HighWatermark {
-		return f, nil
-	}
-	return recordbatch.Split(raw.RecordBatches, offset, end, raw.buffer.records[:0]), nil
-}
-
-// fetchLimits bound the waiting time and the size of one fetch.
-type fetchLimits struct {
-	wait  time.Duration
-	bytes int32
-}
-
-// rawFetched is the answer about one partition. Its record batches, of which the last one may be
-// cut off, lie in the buffer. The client library would drop their headers, and with them the append
-// times. The broker reads the high watermark before it reads the records.
-type rawFetched struct {
-	kmsg.FetchResponseTopicPartition
-	buffer *answerBuffer
-}
-
 // fetchRaw returns the record batches of a partition from the position on, as the broker
-// sent them.
-func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLimits) (*rawFetched, error) {
+// sent them. The last one may be cut off. They lie in the buffer. The client library would drop their
+// headers, and with them the append times.
+func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.FetchResponseTopicPartition, buffer *answerBuffer, err error) {
+	wait, most := fetchMaxWait, cmp.Or(at.MaxBytes, fetchMaxBytes)
+	if at.NoWait {
+		wait = 0
+	}
 	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(at.Partition), at.Offset, limits.bytes
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = int32(at.Partition), at.Offset, most
 	p.LastFetchedEpoch = at.Log.Epoch // if the broker's log of this epoch ends below the offset, the broker says where
 	p.LogStartOffset = -1
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(limits.wait.Milliseconds()), 1, limits.bytes
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, most
 	req.SessionID = -1
 	req.Topics = []kmsg.FetchRequestTopic{{Topic: at.Topic, TopicID: at.Log.Topic, Partitions: []kmsg.FetchRequestTopicPartition{p}}}
-	raw := &rawFetched{}
 	answer, err := c.transport.RoundTrip(ctx, nil, &message{
 		Request: req,
 		version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
@@ -174,19 +127,18 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLi
 			return min(offered[protocol.Fetch], fetchByName), true
 		},
 		room: func(size int) []byte {
-			raw.buffer = c.answers.get(size)
-			return raw.buffer.body
+			buffer = c.answers.get(size)
+			return buffer.body
 		},
 	})
 	if err != nil {
-		return nil, err
+		return raw, nil, err
 	}
 	res := answer.(messageAnswer).Response.(*kmsg.FetchResponse)
 	if code := fetchError(res); code != 0 {
-		return nil, code
+		return raw, nil, code
 	}
-	raw.FetchResponseTopicPartition = res.Topics[0].Partitions[0]
-	return raw, nil
+	return res.Topics[0].Partitions[0], buffer, nil
 }
 
 // fetchError returns the error code of an answer about one partition, or of the whole answer.

@@ -23,23 +23,19 @@ func (c *Cluster) Foreign(ctx context.Context, topic, group string) (bool, error
 	if err != nil && !errors.As(err, &denied) || slices.ContainsFunc(commits, func(commit Commit) bool { return commit.Offset >= 0 }) {
 		return false, err
 	}
-	holds := false
-	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
-		if a.Err != nil {
-			return false, a.Err
-		}
-		for first, end := a.Offsets[0], a.Offsets[1]; first < end; first = max(first+1, end-1) {
-			holds = true
-			m, err := c.Peek(ctx, topic, p, first, end)
+	spans, err := c.Window(ctx, topic, LogStart, LogEnd)
+	for _, s := range spans {
+		for first := s.First; first < s.End; first = max(first+1, s.End-1) {
+			m, err := c.Peek(ctx, topic, s.Partition, first, s.End)
 			if err != nil || m != nil && m.Recognized() {
 				return false, err
 			}
 		}
 	}
-	if holds && denied != nil {
+	if len(spans) > 0 && denied != nil {
 		return false, denied
 	}
-	return holds, nil
+	return len(spans) > 0, err
 }
 
 // protect takes the changes out of the findings about foreign topics, except those that the

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -25,8 +26,8 @@ type generation struct {
 
 	mu         sync.Mutex
 	partitions int            // of the topic, when the generation began
-	toSend     map[int]Commit // by partition: commits that are still to be sent
 	last       map[int]Commit // by partition: the latest commit, sent or not
+	unsent     map[int]bool   // the partitions whose last commit is still to be sent
 
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
 }
@@ -128,46 +129,37 @@ func (g *generation) commitLast() {
 	}
 }
 
-// commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must
-// not be that of a claim, because the last commit comes after the claims have ended.
+// commit sends the offsets that are done, with the number of partitions in the metadata, for begin. If
+// it fails, they stay to be sent again. ctx must not be that of a claim, because the last commit comes
+// after the claims have ended.
 func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
-	commits, partitions := g.toSend, g.partitions
-	g.toSend = map[int]Commit{}
+	sent := g.unsent
+	g.unsent = map[int]bool{}
+	var offsets []kafka.OffsetCommit
+	for number := range sent {
+		c := g.last[number]
+		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, g.partitions)})
+	}
 	g.mu.Unlock()
-	if len(commits) == 0 {
+	if len(offsets) == 0 {
 		return nil
 	}
-	err := g.sendCommits(ctx, commits, partitions)
-	if err == nil {
-		return nil
-	}
-	g.log.Warn("commit failed", "err", err)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for partition, commit := range commits {
-		if _, newer := g.toSend[partition]; !newer {
-			g.toSend[partition] = commit
-		}
+	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id})
+	if err != nil {
+		g.log.Warn("commit failed", "err", err)
+		g.mu.Lock()
+		maps.Copy(g.unsent, sent)
+		g.mu.Unlock()
 	}
 	return err
-}
-
-// sendCommits sends the commits of this generation. It adds the number of partitions to the
-// metadata, for begin.
-func (g *generation) sendCommits(ctx context.Context, commits map[int]Commit, partitions int) error {
-	var offsets []kafka.OffsetCommit
-	for number, c := range commits {
-		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
-	}
-	return g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id})
 }
 
 // note stores a commit of a partition, to be sent with the next commit.
 func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.toSend[partition], g.last[partition] = c, c
+	g.last[partition], g.unsent[partition] = c, true
 }
 
 // watch calls revoke when the number of partitions differs from the number that this member has
@@ -192,9 +184,7 @@ func (g *generation) watch(ctx context.Context, revoke func()) {
 // context, claimCtx that of the claim.
 func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error {
 	g.mu.Lock()
-	if _, pending := g.toSend[partition]; !pending {
-		g.toSend[partition] = g.last[partition]
-	}
+	g.unsent[partition] = true
 	g.mu.Unlock()
 	answer := make(chan error, 1)
 	select {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -17,9 +16,6 @@ const (
 	// peekMaxBytes is smaller than any batch of many records. The broker sends the first
 	// batch whole, however large it is, and with this limit no other batch.
 	peekMaxBytes = 1 << 10
-	// glanceMaxWait is the longest time that the broker waits for a first byte. The record
-	// usually exists, and then the broker answers at once.
-	glanceMaxWait = 100 * time.Millisecond
 	// maxPeeks bounds how many batches without a record are skipped, such as transaction
 	// markers.
 	maxPeeks = 100
@@ -30,34 +26,29 @@ const (
 // whole. So each partition has a request of its own: in an answer about several partitions only the
 // first batch of the first one may exceed the limit, and a batch of a producer usually does.
 //
-// ReadSome waits at most 100 ms for records. Of a malformed record only the offset and the append
-// time are known. A corrupt batch has no records.
+// Of a malformed record only the offset and the append time are known. A corrupt batch has no records.
+// Offsets that the log does not have are an error.
 func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error) {
-	failed := func(err error) error { return fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err) }
-	var raw *rawFetched
+	var f wire.Fetched
 	err = repeat(ctx, leaderTimeout, leaderMoves, func() (err error) {
-		raw, err = c.fetchRaw(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{glanceMaxWait, maxBytes})
+		f, err = c.read(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset, MaxBytes: maxBytes})
 		return err
 	})
-	if err != nil {
-		return nil, offset, failed(err)
+	if err == nil && f.Lost != nil {
+		err = f.Lost.Err
+	} else if err == nil && f.Next == offset {
+		err = errors.New("the broker sent no batch")
 	}
-	f, err := c.split(ctx, topic, partition, raw, offset)
 	if err != nil {
-		return nil, offset, failed(err)
+		return nil, offset, fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err)
 	}
 	for _, r := range f.Records {
 		if r.Offset < end {
 			records = append(records, decoded(r))
 		}
 	}
-	if f.Next == offset {
-		return records, offset, failed(errNoBatch)
-	}
 	return records, f.Next, nil
 }
-
-var errNoBatch = errors.New("the broker sent no batch")
 
 // decoded returns the message of a record.
 func decoded(r wire.RawRecord) wire.Message {
@@ -87,12 +78,8 @@ func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset,
 	return nil, fmt.Errorf("look at %s/%d: %d batches before offset %d have no record", topic, partition, maxPeeks, offset)
 }
 
-// ReadLittle is Read with at most 64 KB, and waits at most 100 ms for a record. A larger first
-// batch comes whole.
+// ReadLittle is Read with at most 64 KB. A larger first batch comes whole.
 func (c *Cluster) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at, err := c.withTopicID(ctx, at)
-	if err != nil {
-		return wire.Fetched{}, err
-	}
-	return c.read(ctx, at, fetchLimits{glanceMaxWait, littleMaxBytes})
+	at.MaxBytes = littleMaxBytes
+	return c.Read(ctx, at)
 }

@@ -102,7 +102,7 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 		return nil, err
 	}
 	g := &generation{membership: m, number: joined.GenerationID, assigned: -1,
-		toSend: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
+		last: map[int]Commit{}, unsent: map[int]bool{}, commitRequests: make(chan chan error)}
 	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id}
 	if joined.LeaderID == m.id {
 		if req.Assignments, g.assigned, err = m.assign(ctx, joined.Members); err != nil {
@@ -140,19 +140,17 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 		return nil, err
 	}
 	joined := res.(*joingroup.Response)
-	switch err := kafka.Error(joined.ErrorCode); err {
+	code := kafka.Error(joined.ErrorCode)
+	switch code {
 	case 0:
 		m.id = joined.MemberID
 		return joined, nil
 	case kafka.MemberIDRequired:
 		m.id = joined.MemberID
-		return nil, err
 	case kafka.UnknownMemberId:
 		m.id = ""
-		return nil, err
-	default:
-		return nil, err
 	}
+	return nil, code
 }
 
 // assign divides the partitions of each topic among the members that read it, in ranges. n is the

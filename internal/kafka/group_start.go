@@ -15,13 +15,10 @@ import (
 // look as if they had been added later; see begin. It retries until it succeeds; ok is false if
 // ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
-	known := 0 // the topic has at least so many partitions, because this member has been assigned the last of them
-	for _, number := range g.own {
-		known = max(known, number+1)
-	}
-	if known == 0 {
+	if len(g.own) == 0 {
 		return nil, true
 	}
+	known := slices.Max(g.own) + 1 // the topic has at least so many partitions, because this member has been assigned the last of them
 	ok = g.retry(ctx, "read commits", func() error {
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err == nil {
@@ -40,21 +37,21 @@ func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok boo
 // ctx ends first.
 func (g *generation) claim(ctx context.Context, number int, commits []Commit) (claim wire.Claim, ok bool) {
 	var commit Commit
-	var start startState
+	var known bool
 	if !g.retry(ctx, fmt.Sprintf("find start offset of partition %d", number), func() (err error) {
-		commit, start, err = g.begin(ctx, number, commits[:number+1])
+		commit, known, err = g.begin(ctx, number, commits[:number+1])
 		return err
 	}) {
 		return claim, false
 	}
-	if start == added { // commit now, so that a later deletion of the partition is noticed
-		g.note(number, commit)
-	}
 	g.mu.Lock()
 	g.last[number] = commit
+	if known && commits[number].Offset < 0 { // it was added: commit now, so that a later deletion of the partition is noticed
+		g.unsent[number] = true
+	}
 	g.mu.Unlock()
 	return wire.Claim{
-		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, NoCommit: start == uncommitted,
+		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, NoCommit: !known,
 		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
 	}, true
@@ -65,47 +62,31 @@ func (g *generation) retry(ctx context.Context, what string, do func() error) bo
 	return retry.Do(ctx, g.log, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
 }
 
-// startState says what is known of a partition when it is claimed.
-type startState int
-
-const (
-	committed startState = iota
-	// uncommitted: there is no commit. This is the first start, or the topic was deleted.
-	uncommitted
-	// added: there is no commit, and nothing is lost, because the partition was added to an
-	// existing topic.
-	added
-)
-
-// begin returns the commit at which a partition begins, and its state. A partition without a
-// commit has the state added if its log still begins at 0, and a commit of a partition with a
-// lower number proves that the topic once had fewer partitions. New partitions get the highest
-// numbers. Two kinds of commits prove nothing:
+// begin returns the commit at which a partition begins. known is false if records may be lost, because
+// there is no commit: this is the first start, or the topic was deleted.
+//
+// Nothing is lost if the partition was added to an existing topic. That is so if its log still begins
+// at 0, and a commit of a partition with a lower number proves that the topic once had fewer
+// partitions. New partitions get the highest numbers. Two kinds of commits prove nothing:
 //
 //   - a commit with another topic id, because it was written before the topic was deleted and
 //     recreated;
 //   - a commit that was written when the partition already existed, for example by another
 //     member at the first start.
-func (g *generation) begin(ctx context.Context, number int, commits []Commit) (Commit, startState, error) {
+func (g *generation) begin(ctx context.Context, number int, commits []Commit) (commit Commit, known bool, err error) {
 	if commits[number].Offset >= 0 {
-		return commits[number], committed, nil
+		return commits[number], true, nil
 	}
 	first, _, err := g.cluster.Bounds(ctx, g.topic, number)
 	if err != nil {
-		return Commit{}, committed, err
+		return Commit{}, false, err
 	}
 	id, err := g.cluster.idOf(ctx, g.topic)
-	if err != nil {
-		return Commit{}, committed, err
-	}
-	is := uncommitted
-	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool {
+	added := first == 0 && slices.ContainsFunc(commits, func(c Commit) bool {
 		// A commit of an older version names no number of partitions, which reads as 0.
 		return c.Offset >= 0 && mayBeOf(id, c) && wire.DecodePartitions(c.Metadata) <= number
-	}) {
-		is = added
-	}
-	return Commit{Offset: first}, is, nil
+	})
+	return Commit{Offset: first}, added, err
 }
 
 // mayBeOf reports whether a commit may belong to the topic with the given id. It does not if

@@ -28,23 +28,15 @@ const goneAfter = 4 * time.Second
 // leader and a new connection, and 5 s more if it needs a new producer id. At most 0.75 s pass
 // between two attempts.
 //
-// beforeTry, if not nil, is called before each attempt. onDuplicates, if not nil, is
-// called with the number of records when records may have been written twice, because the broker
-// has forgotten the producer id under which they were first sent.
-func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) wire.AppendFunc {
-	if beforeTry == nil {
-		beforeTry = func() {}
-	}
-	if onDuplicates == nil {
-		onDuplicates = func(int) {}
-	}
-	return (&idempotentProducer{cluster: c, id: -1, beforeTry: beforeTry, onDuplicates: onDuplicates}).append
+// onDuplicates, if not nil, is called with the number of records when records may have been written
+// twice, because the broker has forgotten the producer id under which they were first sent.
+func (c *Cluster) Idempotent(onDuplicates func(records int)) wire.AppendFunc {
+	return (&idempotentProducer{cluster: c, id: -1, onDuplicates: onDuplicates}).append
 }
 
 // idempotentProducer has one request in flight at a time. It is not safe for concurrent use.
 type idempotentProducer struct {
 	cluster      *Cluster
-	beforeTry    func()
 	onDuplicates func(records int)
 	id           int64 // -1: a new id is needed
 	epoch        int16
@@ -63,7 +55,6 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 	unanswered := false
 	var gone time.Time // since when the partition does not exist; zero: it may exist
 	for {
-		p.beforeTry()
 		at, err := p.try(ctx, tp, records, &batch)
 		switch {
 		case err == nil:
@@ -76,7 +67,7 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		case unknownProducer(err):
 			p.retire()
 			batch = nil
-			if unanswered {
+			if unanswered && p.onDuplicates != nil {
 				p.onDuplicates(len(records))
 			}
 		default:
@@ -109,14 +100,19 @@ func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
 	return errors.Join(wire.ErrUnanswered, err)
 }
 
-// try sends the batch once. It makes the batch first if there is none.
+// try sends the batch once. It makes the batch first if there is none. A relay appends by hundreds of
+// producer ids, so all share the memory of batches: a buffer for each of them would be hundreds of
+// megabytes after a burst.
 func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records []wire.RawRecord, batch *[]byte) (time.Time, error) {
 	first := *batch == nil
 	if first {
 		if err := p.init(ctx); err != nil {
 			return time.Time{}, err
 		}
-		*batch = recordbatch.Encode(p.cluster.batches.get(), records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
+		if used, ok := p.cluster.batches.Get().(*[]byte); ok {
+			*batch = *used
+		}
+		*batch = recordbatch.Encode(*batch, records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
 	}
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
@@ -124,7 +120,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 	}
 	if err == nil {
 		if first { // an attempt without an answer may still be reading the batch
-			p.cluster.batches.put(*batch)
+			p.cluster.batches.Put(batch)
 		}
 		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
 		if p.next[tp] < 0 {

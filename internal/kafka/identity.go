@@ -134,11 +134,12 @@ func (c *Cluster) unknownEpoch(ctx context.Context, at wire.Position) bool {
 	if at.Log.Topic == noTopicID || at.Log.Epoch < 0 {
 		return false
 	}
+	at.NoWait, at.MaxBytes = true, 1
 	without := at
 	without.Log.Epoch = -1
-	if _, err := c.fetchRaw(ctx, without, fetchLimits{0, 1}); err != nil {
+	if _, _, err := c.fetchRaw(ctx, without); err != nil {
 		return false
 	}
-	_, err := c.fetchRaw(ctx, at, fetchLimits{0, 1})
+	_, _, err := c.fetchRaw(ctx, at)
 	return errors.Is(err, kafka.OffsetOutOfRange)
 }

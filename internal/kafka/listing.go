@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -25,9 +24,8 @@ const (
 	listAllEvery = 10 * time.Minute
 )
 
-// namesCache caches the names of all topics of a cluster with older brokers.
-type namesCache struct {
-	mu    sync.Mutex
+// topicList is the answer of a cluster with older brokers: the names of all topics, in order.
+type topicList struct {
 	names []string
 	at    time.Time
 }
@@ -69,31 +67,22 @@ func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string,
 // allNames returns the names of all topics, from the cache if it is younger than
 // listAllEvery.
 func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
-	c.cachedNames.mu.Lock()
-	names, at := c.cachedNames.names, c.cachedNames.at
-	c.cachedNames.mu.Unlock()
-	if !at.IsZero() && time.Since(at) < listAllEvery {
-		return slices.Clone(names), nil
-	}
-	res, err := c.transport.askTopics(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	names = namesOf(res)
-	c.cachedNames.mu.Lock()
-	defer c.cachedNames.mu.Unlock()
-	c.cachedNames.names, c.cachedNames.at = names, time.Now()
-	return slices.Clone(names), nil
-}
-
-func namesOf(res *kmsg.MetadataResponse) (names []string) {
-	for _, t := range res.Topics {
-		if t.ErrorCode == 0 && len(t.Partitions) > 0 {
-			names = append(names, *t.Topic)
+	known := c.topicList.Load()
+	if known == nil || time.Since(known.at) >= listAllEvery {
+		res, err := c.transport.askTopics(ctx, nil)
+		if err != nil {
+			return nil, err
 		}
+		known = &topicList{at: time.Now()}
+		for _, t := range res.Topics {
+			if t.ErrorCode == 0 && len(t.Partitions) > 0 {
+				known.names = append(known.names, *t.Topic)
+			}
+		}
+		slices.Sort(known.names)
+		c.topicList.Store(known)
 	}
-	slices.Sort(names)
-	return names
+	return slices.Clone(known.names), nil
 }
 
 // page returns the names of the first topics whose names are not less than from. It fails with

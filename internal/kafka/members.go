@@ -56,17 +56,13 @@ func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error)
 	}
 	g := Group{State: d.GroupState}
 	for _, m := range d.Members {
-		g.Members = append(g.Members, member(m, topic))
+		own := Member{ID: m.MemberID, ClientID: m.ClientID, Host: strings.TrimPrefix(m.ClientHost, "/")} // brokers write /10.0.0.1
+		for _, t := range m.MemberAssignments.Topics {
+			if t.Topic == topic {
+				own.Partitions = append(own.Partitions, t.Partitions...)
+			}
+		}
+		g.Members = append(g.Members, own)
 	}
 	return g, nil
-}
-
-func member(m kafka.DescribeGroupsResponseMember, topic string) Member {
-	own := Member{ID: m.MemberID, ClientID: m.ClientID, Host: strings.TrimPrefix(m.ClientHost, "/")} // brokers write /10.0.0.1
-	for _, t := range m.MemberAssignments.Topics {
-		if t.Topic == topic {
-			own.Partitions = append(own.Partitions, t.Partitions...)
-		}
-	}
-	return own
 }

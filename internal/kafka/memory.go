@@ -53,19 +53,3 @@ func (m *answerPool) put(used *answerBuffer) {
 		m.pool.Put(used)
 	}
 }
-
-// batchPool pools the buffers of batches that were acked. Any append may reuse them. A relay
-// appends by hundreds of producer ids: a buffer for each of them would be hundreds of
-// megabytes after a burst.
-type batchPool struct{ pool sync.Pool }
-
-// get returns an empty buffer, or nil.
-func (b *batchPool) get() []byte {
-	if kept, ok := b.pool.Get().(*[]byte); ok {
-		return (*kept)[:0]
-	}
-	return nil
-}
-
-// put takes back a buffer that is no longer read.
-func (b *batchPool) put(used []byte) { b.pool.Put(&used) }

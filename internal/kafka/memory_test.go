@@ -86,7 +86,7 @@ func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 	before := inUse()
 	var all []wire.AppendFunc
 	for range producers {
-		all = append(all, c.Idempotent(nil, nil))
+		all = append(all, c.Idempotent(nil))
 		if _, err := all[len(all)-1](t.Context(), "t", 0, records); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,52 +69,50 @@ func OffsetQueries(topic string, n int, at ...Moment) []OffsetQuery {
 // answers, Offsets asks again for up to 2 s, about this partition only. An error of one partition
 // does not hide the others.
 func (c *Cluster) Offsets(ctx context.Context, queries []OffsetQuery) []OffsetAnswer {
-	answers := make([]OffsetAnswer, len(queries))
 	found := map[logMoment]*foundOffset{}
-	var ends, others []*foundOffset
-	add := func(at logMoment) {
-		if found[at] != nil {
-			return
+	want := func(of topicPartition, m Moment) *foundOffset {
+		at := logMoment{of, m}
+		if found[at] == nil {
+			found[at] = &foundOffset{logMoment: at}
 		}
-		found[at] = &foundOffset{logMoment: at}
-		if at.moment == LogEnd {
-			ends = append(ends, found[at])
-		} else {
-			others = append(others, found[at])
-		}
+		return found[at]
 	}
 	for _, q := range queries {
 		for _, m := range q.At {
-			add(logMoment{topicPartition{q.Topic, q.Partition}, m})
+			want(topicPartition{q.Topic, q.Partition}, m)
+		}
+	}
+	var others, ends []*foundOffset
+	for at, f := range found {
+		if at.moment != LogEnd {
+			others = append(others, f)
 		}
 	}
 	c.findOffsets(ctx, others)
-	failed := map[topicPartition]error{}
 	for _, f := range others {
-		if f.err != nil {
-			failed[f.topicPartition] = f.err
-		} else if f.isAfterTheEnd() {
-			add(logMoment{f.topicPartition, LogEnd})
+		if f.err != nil || f.isAfterTheEnd() {
+			end := want(f.topicPartition, LogEnd)
+			end.err = cmp.Or(end.err, f.err) // a broker that hangs is not asked twice
 		}
 	}
-	c.findOffsets(ctx, slices.DeleteFunc(ends, func(f *foundOffset) bool { // a broker that hangs is not asked twice
-		f.err = failed[f.topicPartition]
-		return f.err != nil
-	}))
+	for at, f := range found {
+		if at.moment == LogEnd && f.err == nil {
+			ends = append(ends, f)
+		}
+	}
+	c.findOffsets(ctx, ends)
+	answers := make([]OffsetAnswer, len(queries))
 	for i, q := range queries {
 		a := &answers[i]
-		a.Offsets = make([]int64, len(q.At))
-		for n, m := range q.At {
-			at := logMoment{topicPartition{q.Topic, q.Partition}, m}
-			f := found[at]
+		for _, m := range q.At {
+			f := want(topicPartition{q.Topic, q.Partition}, m)
 			if f.isAfterTheEnd() {
-				at.moment = LogEnd
-				f = found[at]
+				f = want(f.topicPartition, LogEnd)
 			}
-			if a.Offsets[n] = f.offset; f.err == nil && f.offset < 0 {
+			if f.err == nil && f.offset < 0 {
 				f.err = errors.New("not known yet")
 			}
-			if a.Err == nil && f.err != nil {
+			if a.Offsets = append(a.Offsets, f.offset); a.Err == nil && f.err != nil {
 				a.Err = fmt.Errorf("offsets of %s/%d: %w", q.Topic, q.Partition, f.err)
 			}
 		}
@@ -185,25 +184,22 @@ type leaderRequest struct {
 // for.
 func (c *Cluster) offsetRequests(ctx context.Context, wanted []*foundOffset) map[leaderRequest][]*foundOffset {
 	requests, moments := map[leaderRequest][]*foundOffset{}, map[topicPartition]int{}
-	type answer struct {
-		topic topic
-		err   error
-	}
-	known := map[string]answer{}
+	byTopic := map[string][]*foundOffset{}
 	for _, f := range wanted {
-		about, there := known[f.topic]
-		if !there {
-			about.topic, about.err = c.transport.routes(ctx, f.topic)
-			known[f.topic] = about
-		}
-		if f.err = about.err; f.err != nil {
-			continue
-		}
-		var leader string
-		if leader, f.err = c.transport.topology.leader(about.topic, f.partition); f.err == nil {
-			r := leaderRequest{leader, moments[f.topicPartition]}
-			moments[f.topicPartition]++
-			requests[r] = append(requests[r], f)
+		byTopic[f.topic] = append(byTopic[f.topic], f)
+	}
+	for name, all := range byTopic {
+		about, err := c.transport.routes(ctx, name)
+		for _, f := range all {
+			leader := ""
+			if f.err = err; err == nil {
+				leader, f.err = c.transport.topology.leader(about, f.partition)
+			}
+			if f.err == nil {
+				r := leaderRequest{leader, moments[f.topicPartition]}
+				moments[f.topicPartition]++
+				requests[r] = append(requests[r], f)
+			}
 		}
 	}
 	return requests

@@ -38,6 +38,9 @@ const (
 type topology struct {
 	ask func(ctx context.Context, topics []string) (*kmsg.MetadataResponse, error)
 
+	lifetime    context.Context // of refreshLoop
+	end         context.CancelFunc
+	loop        sync.WaitGroup
 	refreshLock chan struct{} // is held while asking; acquire it before mu, never while holding mu
 
 	mu           sync.Mutex
@@ -59,7 +62,17 @@ type topic struct {
 }
 
 func newTopology(ask func(context.Context, []string) (*kmsg.MetadataResponse, error)) *topology {
-	return &topology{ask: ask, refreshLock: make(chan struct{}, 1), topics: map[string]topic{}, coordinators: map[string]string{}}
+	t := &topology{ask: ask, refreshLock: make(chan struct{}, 1), topics: map[string]topic{}, coordinators: map[string]string{}}
+	t.lifetime, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// close ends refreshLoop, and waits for it.
+func (t *topology) close() {
+	t.mu.Lock()
+	t.end() // under mu: keepRecent starts no loop from now on
+	t.mu.Unlock()
+	t.loop.Wait()
 }
 
 // exists reports whether the topic exists and this user may see it.
@@ -76,13 +89,6 @@ func (t topic) recent() bool {
 		return time.Since(t.at) < minRefreshInterval
 	}
 	return time.Since(t.at) < 2*metadataTTL // one refresh and its answer
-}
-
-// get returns the cached answer about a topic.
-func (t *topology) get(name string) topic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.topics[name]
 }
 
 // cached returns the cached answers, and whether each of them is enough.
@@ -173,21 +179,21 @@ func (t *topology) leader(of topic, partition int) (string, error) {
 	return "", err
 }
 
-// keepRecent starts refreshLoop if it does not run, and does not wait for it. run starts a
-// function in the background, or returns false.
-func (t *topology) keepRecent(run func(func(context.Context)) bool) {
+// keepRecent starts refreshLoop if it does not run, and does not wait for it.
+func (t *topology) keepRecent() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.used = time.Now()
-	if !t.refreshing {
-		t.refreshing = run(t.refreshLoop)
+	if !t.refreshing && t.lifetime.Err() == nil {
+		t.refreshing = true
+		t.loop.Go(t.refreshLoop)
 	}
 }
 
-// refreshLoop refreshes every metadataTTL, until there was no request for refreshFor or ctx
-// ends. The rate does not depend on the rate of requests.
-func (t *topology) refreshLoop(ctx context.Context) {
-	for retry.Sleep(ctx, metadataTTL) {
+// refreshLoop refreshes every metadataTTL, until there was no request for refreshFor or the topology
+// is closed. The rate does not depend on the rate of requests.
+func (t *topology) refreshLoop() {
+	for retry.Sleep(t.lifetime, metadataTTL) {
 		t.mu.Lock()
 		t.refreshing = time.Since(t.used) < refreshFor
 		goesOn := t.refreshing
@@ -197,9 +203,9 @@ func (t *topology) refreshLoop(ctx context.Context) {
 		}
 		select {
 		case t.refreshLock <- struct{}{}:
-			t.refresh(ctx, nil) // after a failure the cached answers stay
+			t.refresh(t.lifetime, nil) // after a failure the cached answers stay
 			<-t.refreshLock
-		case <-ctx.Done():
+		case <-t.lifetime.Done():
 		}
 	}
 }

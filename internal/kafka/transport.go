@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,39 +46,16 @@ type transport struct {
 	topology *topology
 	security Security
 	reached  atomic.Bool // a request has been answered
-
-	lifetime context.Context // of the background functions
-	end      context.CancelFunc
-	mu       sync.Mutex // guards closed, and orders running.Go before running.Wait
-	closed   bool
-	running  sync.WaitGroup
 }
 
 func newTransport(b *brokers, s Security) *transport {
 	t := &transport{brokers: b, security: s}
 	t.topology = newTopology(t.askTopics)
-	t.lifetime, t.end = context.WithCancel(context.Background())
 	return t
 }
 
-// background runs a function until the transport is closed. It returns false, and runs
-// nothing, if the transport is closed already.
-func (t *transport) background(run func(context.Context)) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.running.Go(func() { run(t.lifetime) })
-	}
-	return !t.closed
-}
-
-// close ends the background functions, waits for them, and closes the connections.
 func (t *transport) close() {
-	t.end()
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	t.running.Wait()
+	t.topology.close()
 	t.brokers.close()
 }
 
@@ -160,7 +136,7 @@ func (t *transport) exchange(ctx context.Context, address string, req kafka.Requ
 	case *createtopics.Request, *createpartitions.Request, *deletetopics.Request:
 		t.topology.forget()
 	}
-	if err := missing.explain(req.ApiKey(), t.security.who); err != nil {
+	if err := missing.explain(req.ApiKey(), group, t.security.who); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -190,7 +166,7 @@ func (t *transport) describe(ctx context.Context, enough func(topic) bool, names
 			return found, err
 		}
 	}
-	if denied := hidden.explain(protocol.Metadata, t.security.who); denied != nil {
+	if denied := hidden.explain(protocol.Metadata, "", t.security.who); denied != nil {
 		return found, denied
 	}
 	return found, err
@@ -199,10 +175,7 @@ func (t *transport) describe(ctx context.Context, enough func(topic) bool, names
 // routes returns the answer about a topic by which requests are routed. An old answer may still be
 // right, so it counts if there is no newer one.
 func (t *transport) routes(ctx context.Context, name string) (topic, error) {
-	t.topology.keepRecent(t.background)
-	if known := t.topology.get(name); known.usable() && known.code == 0 {
-		return known, nil
-	}
+	t.topology.keepRecent()
 	found, err := t.describe(ctx, topic.usable, name)
 	if known := found[0]; err != nil && (known.at.IsZero() || known.code != 0) {
 		return known, err
@@ -262,13 +235,18 @@ func (r *missingACLs) observe(code int16, name string) {
 	}
 }
 
-// explain returns the AccessError, or nil if nothing was refused.
-func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error {
+// explain returns the AccessError of a request, which may be for a group, or nil if nothing was
+// refused.
+func (r *missingACLs) explain(request protocol.ApiKey, group string, who func() string) error {
 	a, ok := neededACL(request, r.code)
 	if !ok {
 		return nil
 	}
-	if a.resource != "Cluster" { // its names are those of brokers
+	switch a.resource {
+	case "Cluster": // the names are those of brokers
+	case "Group": // an answer may name each partition
+		a.name = group
+	default:
 		slices.Sort(r.names)
 		a.name = strings.Join(r.names, ", ")
 	}
@@ -278,13 +256,6 @@ func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error 
 // eachErrorCode calls see with every error code of an answer and with the name of the topic,
 // group or other resource that the code is about.
 func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
-	group := groupOf(req)
-	ofGroup := func(code int16, name string) {
-		if kafka.Error(code) == kafka.GroupAuthorizationFailed {
-			name = group // an answer may say it of each partition
-		}
-		see(code, name)
-	}
 	switch r := res.(type) {
 	case messageAnswer:
 		if f, ok := r.Response.(*kmsg.FetchResponse); ok {
@@ -298,7 +269,7 @@ func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, n
 			}
 		}
 	default:
-		eachCodeIn(reflect.ValueOf(res).Elem(), group, ofGroup)
+		eachCodeIn(reflect.ValueOf(res).Elem(), groupOf(req), see)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/segmentio/kafka-go"
 )
@@ -13,41 +14,20 @@ import (
 // of failing. A hidden topic counts as existing. If the settings are hidden, only partitions
 // and replication are compared.
 func (c *Cluster) CheckVisible(ctx context.Context, specs []TopicSpec) (findings []Finding, unseen []error, err error) {
-	var seen []TopicSpec
-	for _, spec := range specs {
-		if _, err := c.transport.describe(ctx, topic.recent, spec.Name); hiddenTopic(err) {
+	seen := slices.DeleteFunc(slices.Clone(specs), func(spec TopicSpec) bool {
+		_, err := c.transport.describe(ctx, topic.recent, spec.Name)
+		if hiddenTopic(err) {
 			unseen = append(unseen, fmt.Errorf("topic %s: %w", spec.Name, err))
-		} else if err != nil {
-			return nil, nil, fmt.Errorf("topic %s: %w", spec.Name, err)
-		} else {
-			seen = append(seen, spec)
 		}
-	}
-	if len(seen) == 0 {
-		return nil, unseen, nil
-	}
+		return hiddenTopic(err)
+	})
 	findings, err = c.Check(ctx, seen)
 	if !hiddenTopic(err) {
 		return findings, unseen, err
 	}
-	unseen = append(unseen, err)
-	findings, err = c.checkShape(ctx, seen)
-	return findings, unseen, err
-}
-
-// checkShape compares partitions and replication, but no settings.
-func (c *Cluster) checkShape(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
-	states, err := c.shapes(ctx, topicNames(specs))
-	if err != nil {
-		return nil, err
-	}
-	var findings []Finding
-	for _, f := range Drift(specs, states) {
-		if f.By.Key == "" {
-			findings = append(findings, f)
-		}
-	}
-	return findings, nil
+	states, failed := c.shapes(ctx, topicNames(seen)) // without settings
+	drift := slices.DeleteFunc(Drift(seen, states), func(f Finding) bool { return f.By.Key != "" })
+	return drift, append(unseen, err), failed
 }
 
 // hiddenTopic reports whether err means that this user may not see a topic or its settings.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -29,15 +28,15 @@ func TotalLen(spans []Span) (n int64) {
 	return n
 }
 
-// Window returns, by partition, the offsets of the records that were appended to the topic in
-// [from, to). It leaves out partitions without such records. It reads no record.
-func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) ([]Span, error) {
+// Window returns, by partition, the offsets of a topic from one moment to another: LogStart and LogEnd
+// for all of them. It leaves out partitions without such offsets. It reads no record.
+func (c *Cluster) Window(ctx context.Context, topic string, from, to Moment) ([]Span, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	var spans []Span
-	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, MomentOf(from), MomentOf(to))) {
+	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, from, to)) {
 		if a.Err != nil {
 			return nil, a.Err
 		}

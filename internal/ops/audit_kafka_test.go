@@ -47,7 +47,7 @@ func (l topics) Read(_ context.Context, at wire.Position) (wire.Fetched, error) 
 	return wire.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
 }
 
-func (l topics) Idempotent(func(), func(int)) wire.AppendFunc { return nil }
+func (l topics) Idempotent(func(int)) wire.AppendFunc { return nil }
 
 // put appends a record a second after its order was due.
 func (l topics) put(topic string, m wire.Message) {

@@ -56,9 +56,8 @@ func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Buc
 	if holds > 0 {
 		return fmt.Sprintf("still holds %d records", holds), nil
 	}
-	since := now.Add(-b.Length - minIdle)
-	used, err := k.UsedSince(ctx, b.Topic, since)
-	if used {
+	recent, err := k.Window(ctx, b.Topic, kafka.MomentOf(now.Add(-b.Length-minIdle)), kafka.LogEnd)
+	if len(recent) > 0 {
 		return "was used within the last " + orderclose.ShortDuration(b.Length+minIdle), err
 	}
 	return "", err

@@ -26,10 +26,10 @@ type ReplayLog interface {
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
 	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
 	Partitions(ctx context.Context, topic string) (int, error)
-	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
+	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
 	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
+	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
 // ReplayWindow says which records to send again: those appended to Topic in [From, To), as far as
@@ -89,7 +89,7 @@ func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPl
 			return p, fmt.Errorf("%w: %s has the partitions 0 to %d, and not %d", ErrNoSuchPartition, w.Topic, n-1, partition)
 		}
 	}
-	if p.window, err = log.Window(ctx, w.Topic, w.From, w.To); err != nil {
+	if p.window, err = log.Window(ctx, w.Topic, kafka.MomentOf(w.From), kafka.MomentOf(w.To)); err != nil {
 		return p, err
 	}
 	p.window = slices.DeleteFunc(p.window, func(s kafka.Span) bool { // partitions may just have been added
@@ -143,7 +143,7 @@ func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, o ReplayOptions) (
 		r:        ReplayResult{ReplayPlan: p},
 		selector: newReplaySelector(p.ReplayWindow, o.Database),
 		progress: replayProgress{log: log, topic: p.Topic, group: p.group, notKept: p.NotKept},
-		send:     log.Idempotent(nil, nil),
+		send:     log.Idempotent(nil),
 	}
 	if o.Rate > 0 {
 		run.chunk = min(max(o.Rate/10, 1), replayChunk) // so that records flow steadily

@@ -51,7 +51,7 @@ func (f *replayedLog) SetPosition(_ context.Context, group, _ string, _ int, off
 	return f.refuse
 }
 
-func (f *replayedLog) Window(context.Context, string, time.Time, time.Time) ([]kafka.Span, error) {
+func (f *replayedLog) Window(context.Context, string, kafka.Moment, kafka.Moment) ([]kafka.Span, error) {
 	return []kafka.Span{{Partition: 0, First: 0, End: int64(len(f.records))}}, nil
 }
 
@@ -73,7 +73,7 @@ func (f *replayedLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, r
 	return spread, nil
 }
 
-func (f *replayedLog) Idempotent(func(), func(int)) wire.AppendFunc {
+func (f *replayedLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if f.appends++; f.fail != nil && f.appends == 2 {
 			return time.Time{}, f.fail

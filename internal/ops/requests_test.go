@@ -82,7 +82,7 @@ func TestRequests(t *testing.T) {
 		}, // of each topic: one time, the end, and the records of each partition
 			map[string]int{"ListOffsets": 4, "Fetch": 2 * partitions}},
 		{"the window of a replay", func() int {
-			if _, err := log.Window(t.Context(), "order-close", now.Add(-time.Hour), now.Add(time.Hour)); err != nil {
+			if _, err := log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour))); err != nil {
 				t.Error(err)
 			}
 			return 0

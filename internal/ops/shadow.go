@@ -19,7 +19,7 @@ type ShadowStore interface {
 
 // ShadowLog reads Kafka. internal/kafka.Cluster implements it.
 type ShadowLog interface {
-	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
+	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
 }
 
@@ -116,7 +116,7 @@ func (r *shadowReport) run(ctx context.Context) (err error) {
 // readVerdicts reads the verdicts from the beginning of the window to the present end of the topic:
 // an order may get its verdict long after its due time.
 func (r *shadowReport) readVerdicts(ctx context.Context) error {
-	spans, err := r.o.Log.Window(ctx, r.o.Topic, r.o.From.Add(-auditSlack), time.Now().Add(time.Hour))
+	spans, err := r.o.Log.Window(ctx, r.o.Topic, kafka.MomentOf(r.o.From.Add(-auditSlack)), kafka.LogEnd)
 	if err != nil {
 		return err
 	}

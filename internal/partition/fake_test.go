@@ -15,7 +15,7 @@ import (
 // fakeLog answers fetches and appends with its functions.
 type fakeLog struct {
 	fetch  func(offset int64) (wire.Fetched, error)
-	verify func(at wire.Position) (wire.Fetched, error)
+	read   func(at wire.Position) (wire.Fetched, error) // instead of fetch
 	append func(topic string, records []wire.RawRecord) error
 	counts func() int // partitions of every topic; nil means one
 
@@ -24,11 +24,10 @@ type fakeLog struct {
 }
 
 func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	if f.read != nil {
+		return f.read(at)
+	}
 	return f.fetch(at.Offset)
-}
-
-func (f *fakeLog) Verify(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	return f.verify(at)
 }
 
 func (f *fakeLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
@@ -43,7 +42,7 @@ func (f *fakeLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, recor
 }
 
 // Idempotent returns appends that retry until they are acked, like the real ones.
-func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if f.counts != nil && p >= f.counts() {
 			return time.Time{}, wire.ErrNoPartition

@@ -41,17 +41,14 @@ type Log interface {
 	// Read fetches the records from a position on. If there are none, it waits up to 2 s and
 	// returns none.
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
-	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
 	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	// Idempotent returns an append function for one goroutine. If an answer is lost, the
-	// function sends the records again, and the broker drops the duplicate. The function calls
-	// trying before each attempt. It calls repeated with the number of records that may have
-	// been written twice, because the broker forgot the function's producer id. Both may be
-	// nil.
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
+	// function sends the records again, and the broker drops the duplicate. It calls repeated with the
+	// number of records that may have been written twice, because the broker forgot the function's
+	// producer id. repeated may be nil.
+	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
 // Stage is what the loops of a stage have in common. All fields are required, except those
@@ -75,9 +72,8 @@ type Stage struct {
 // a handler for each partition, and runs its loop under a watchdog. It returns an error only
 // if it could not start.
 func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler func(*Loop) Handler) error {
-	watched := watchdog{Stage: s.Name, Stuck: s.Metrics.Stuck, OnHang: s.OnHang, Logger: s.Logger}
 	return s.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
-		watched.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
+		s.serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
 			l := newLoop(ctx, s, claim, pulse)
 			l.run(newHandler(l))
 		})
@@ -147,10 +143,11 @@ type Loop struct {
 
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
 	s.Metrics.Claimed(s.Name, claim.Topic, claim.Partition)
+	logger := s.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	l := &Loop{
-		Ctx: ctx, Claim: claim, Logger: s.Logger.With("topic", claim.Topic, "partition", claim.Partition),
+		Ctx: ctx, Claim: claim, Logger: logger,
 		stage: s, pulse: pulse, wake: time.Now(), results: make(chan func()),
-		reader:    newReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
+		reader:    newReader(ctx, s, claim, logger),
 		committer: newCommitter(claim, s.Unrecorded),
 		flights:   map[send.Destination]flight{}, split: map[string]bool{},
 	}

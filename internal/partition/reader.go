@@ -10,22 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// source reads from a partition.
-type source interface {
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
-}
-
-// readerMetrics receives the state of the fetches of a partition. Its methods are called
-// from any goroutine.
-type readerMetrics interface {
-	// FetchFailing sets since when the fetches of a partition have failed. The zero time
-	// means that fetches succeed.
-	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded means that the partition is no longer fetched.
-	FetchEnded(stage, topic string, partition int)
-}
-
 // reader reads a claim forward, with at most one fetch in flight. It has two positions: a fetch
 // reads on, and a look-ahead reads what nobody has read yet, which may be far ahead. The reader
 // belongs to the goroutine of the claim's loop. The fetch runs in another goroutine and passes
@@ -39,10 +23,8 @@ type reader struct {
 	lookBack time.Duration     // copied to each Position; set it before the first fetch
 
 	ctx       context.Context
-	source    source
+	stage     *Stage
 	claim     wire.Claim
-	stage     string
-	m         readerMetrics
 	logger    *slog.Logger
 	next      int64
 	ahead     int64      // the end of what was read; at least next
@@ -55,18 +37,16 @@ type reader struct {
 
 // newReader returns a reader of the claim for a stage. It ends with ctx. The caller must
 // call wait before returning.
-func newReader(ctx context.Context, log source, claim wire.Claim, stage string, m readerMetrics, logger *slog.Logger) *reader {
-	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
-	var formerEnd int64
-	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
-		formerEnd = runs[len(runs)-1].End
-	}
-	return &reader{
+func newReader(ctx context.Context, s *Stage, claim wire.Claim, logger *slog.Logger) *reader {
+	r := &reader{
 		fetched: make(chan wire.Fetched, 1),
-		ctx:     ctx, source: log, claim: claim, next: claim.Offset, ahead: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
-		stage: stage, m: m,
-		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
+		ctx:     ctx, stage: s, claim: claim, logger: logger, next: claim.Offset, ahead: claim.Offset, log: wire.DecodeLog(claim.Acked),
 	}
+	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
+		r.formerEnd = runs[len(runs)-1].End
+	}
+	r.failing(time.Time{})
+	return r
 }
 
 // start starts a fetch of the next records, unless a fetch is in flight. If there are none, the
@@ -95,12 +75,16 @@ func (r *reader) start(ahead bool) {
 func (r *reader) read(at wire.Position) (wire.Fetched, error) {
 	if r.formerEnd > 0 {
 		ahead := at
-		ahead.Offset = r.formerEnd
-		if f, err := r.source.Verify(r.ctx, ahead); err != nil || f.Replaced {
+		ahead.Offset, ahead.NoWait, ahead.MaxBytes = r.formerEnd, true, 1
+		f, err := r.stage.Log.Read(r.ctx, ahead)
+		if err != nil || f.Replaced {
 			return f, err
 		}
+		if f.Free != nil {
+			f.Free()
+		}
 	}
-	return r.source.Read(r.ctx, at)
+	return r.stage.Log.Read(r.ctx, at)
 }
 
 // handleFetched notes that the result of the fetch was received. The loop must call it
@@ -140,28 +124,28 @@ func (r *reader) withGeneration(f wire.Fetched) wire.Fetched {
 // unread.
 func (r *reader) wait() {
 	r.wg.Wait()
-	r.m.FetchEnded(r.stage, r.claim.Topic, r.claim.Partition)
+	r.stage.Metrics.FetchEnded(r.stage.Name, r.claim.Topic, r.claim.Partition)
 }
 
 // fetch retries until it has a result, or returns false when ctx ends.
 func (r *reader) fetch(at wire.Position) (f wire.Fetched, ok bool) {
-	failing := false
+	fails := false
 	ok = retry.Do(r.ctx, r.logger.With("offset", at.Offset), "fetch", func(context.Context) (err error) {
 		f, err = r.read(at)
-		if failed := err != nil; failed != failing && r.ctx.Err() == nil {
-			failing = failed
-			r.failing(failed)
+		switch {
+		case r.ctx.Err() != nil:
+		case err == nil && fails:
+			r.failing(time.Time{})
+		case err != nil && !fails:
+			r.failing(time.Now())
 		}
+		fails = err != nil
 		return err
 	})
 	return f, ok
 }
 
-// failing reports to the metrics that fetches begin to fail now, or succeed again.
-func (r *reader) failing(failing bool) {
-	var since time.Time
-	if failing {
-		since = time.Now()
-	}
-	r.m.FetchFailing(r.stage, r.claim.Topic, r.claim.Partition, since)
+// failing reports to the metrics since when fetches fail; zero: they succeed.
+func (r *reader) failing(since time.Time) {
+	r.stage.Metrics.FetchFailing(r.stage.Name, r.claim.Topic, r.claim.Partition, since)
 }

@@ -3,47 +3,27 @@ package partition
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-func testReader(ctx context.Context, log source) *reader {
-	return testReaderWith(ctx, log, &metricsState{})
+func testReader(ctx context.Context, log Log, claim ...wire.Claim) *reader {
+	return testReaderWith(ctx, log, nil, append(claim, wire.Claim{Topic: "t", Offset: 7})[0])
 }
 
-func testReaderWith(ctx context.Context, log source, m readerMetrics) *reader {
-	return newReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
-}
-
-// metricsState is what a reader last reported to its metrics.
-type metricsState struct {
-	mu      sync.Mutex
-	failing time.Time
-	n       int // number of reports
-	ended   bool
-}
-
-func (m *metricsState) FetchFailing(_, _ string, _ int, since time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.failing, m.n = since, m.n+1
-}
-
-func (m *metricsState) FetchEnded(string, string, int) { m.ended = true }
-
-// last returns since when fetches fail, and the number of reports.
-func (m *metricsState) last() (time.Time, int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.failing, m.n
+func testReaderWith(ctx context.Context, log Log, r prometheus.Registerer, claim wire.Claim) *reader {
+	logger := slog.New(slog.DiscardHandler)
+	return newReader(ctx, &Stage{Name: "test", Log: log, Metrics: NewMetrics(metrics.With(r), "test")}, claim, logger)
 }
 
 func TestReader_RetriesAFetchThatFails(t *testing.T) {
@@ -65,40 +45,40 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 	})
 }
 
-// The time is that of the first failure. Nothing is reported after a revocation.
+// The time is that of the first failure.
 func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var away atomic.Bool
-		m := &metricsState{}
+		m := testkit.NewMetrics()
+		failing := func() float64 { return m.Value("fetch_failing_seconds", "stage", "test", "topic", "t") }
 		r := testReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
 				return wire.Fetched{}, errDown
 			}
 			return wire.Fetched{Next: offset}, nil
-		}}, m)
+		}}, m, wire.Claim{Topic: "t"})
 		r.start(false)
 		r.handleFetched(<-r.fetched)
-		if since, n := m.last(); !since.IsZero() || n != 1 {
-			t.Errorf("fails since %v, reported %d times, while fetches succeed", since, n)
+		if s := failing(); s != 0 || m.Series("fetch_failing_seconds") != 1 {
+			t.Errorf("fails for %v s while fetches succeed", s)
 		}
 		away.Store(true)
-		began := time.Now()
 		r.start(false)
 		time.Sleep(5 * time.Minute)
-		if since, n := m.last(); since.Sub(began) != time.Second || n != 2 {
-			t.Errorf("fails since %v after the first fetch began, reported %d times; want 1s, once", since.Sub(began), n-1)
+		if s := failing(); s != 299 {
+			t.Errorf("fails for %v s, want 299: since the first fetch failed", s)
 		}
 		away.Store(false)
 		r.handleFetched(<-r.fetched)
-		if since, _ := m.last(); !since.IsZero() {
-			t.Errorf("fails since %v, and the fetch succeeded", since)
+		if s := failing(); s != 0 {
+			t.Errorf("fails for %v s, and the fetch succeeded", s)
 		}
 		cancel()
 		r.wait()
-		if !m.ended {
-			t.Error("FetchEnded was not called")
+		if n := m.Series("fetch_failing_seconds"); n != 0 {
+			t.Errorf("%d series after the end, want none", n)
 		}
 	})
 }
@@ -169,23 +149,25 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 		log := wire.LogID{Topic: [16]byte{1}, Epoch: 5}
 		acked, _ := wire.EncodeDone(log, 10, []wire.Run{{First: 15, End: 20}})
 		replaced := false
-		source := &fakeLog{
-			fetch: func(offset int64) (wire.Fetched, error) {
-				return wire.Fetched{Next: offset + 1, Log: log}, nil
-			},
-			verify: func(at wire.Position) (wire.Fetched, error) {
-				if at.Offset != 20 || at.Log != log {
-					t.Errorf("verified at %+v, want 20", at)
-				}
-				return wire.Fetched{Next: 12, Log: log, Lost: &wire.Range{Err: errDown}, Replaced: replaced}, nil
-			},
-		}
+		freed := 0
+		former := &fakeLog{read: func(at wire.Position) (wire.Fetched, error) {
+			if !at.NoWait {
+				return wire.Fetched{Next: at.Offset + 1, Log: log}, nil
+			}
+			if at.Offset != 20 || at.Log != log || at.MaxBytes != 1 {
+				t.Errorf("verified at %+v, want 20", at)
+			}
+			return wire.Fetched{Next: 12, Log: log, Lost: &wire.Range{Err: errDown}, Replaced: replaced, Free: func() { freed++ }}, nil
+		}}
 		for _, replaced = range []bool{false, true} {
-			r := newReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
+			r := testReader(t.Context(), former, wire.Claim{Topic: "t", Offset: 10, Acked: acked})
 			r.start(false)
 			if f := <-r.fetched; f.Replaced != replaced || !replaced && f.Next != 11 {
 				t.Errorf("%+v, want replaced: %v", f, replaced)
 			}
+		}
+		if freed != 1 {
+			t.Errorf("freed %d times, want once", freed)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -33,20 +32,11 @@ func (p *Pulse) Beat() { p.last.Store(int64(time.Since(start))) }
 // Silent returns the time since the last Beat.
 func (p *Pulse) Silent() time.Duration { return time.Since(start) - time.Duration(p.last.Load()) }
 
-// watchdog runs the loops of claims and restarts a loop that hangs. All fields are
-// required. It is safe for concurrent use.
-type watchdog struct {
-	Stage  string
-	Stuck  func(stage, topic string, partition int) // counts a loop that hung
-	OnHang func(why string)                         // ends the process, because a loop does not stop
-	Logger *slog.Logger
-}
-
-// Serve runs a claim's loop until the claim ends. A loop that hangs is stopped and
+// serve runs a claim's loop until the claim ends. A loop that hangs is stopped and
 // restarted from its last committed position, within the same generation of the group, so
-// that no other partition moves. If the loop does not stop, Serve calls OnHang. The loop
+// that no other partition moves. If the loop does not stop, serve calls OnHang. The loop
 // must call Beat in each iteration.
-func (w *watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
+func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
 	done := claim.Done
 	for ctx.Err() == nil {
 		next := claim
@@ -67,12 +57,12 @@ func (w *watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx con
 		if !stuck {
 			return
 		}
-		w.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
-		w.Stuck(w.Stage, claim.Topic, claim.Partition)
+		s.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
+		s.Metrics.Stuck(s.Name, claim.Topic, claim.Partition)
 		select {
 		case <-ended:
 		case <-time.After(stopTimeout):
-			w.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
+			s.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
 			<-ended
 		}
 		claim = next

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -14,18 +16,18 @@ import (
 // how often a loop counted as stuck.
 func watched(t *testing.T, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) (claims []wire.Claim, stuck int) {
 	t.Helper()
-	w := watchdog{
-		Stage: "test", Logger: slog.New(slog.DiscardHandler),
-		Stuck:  func(string, string, int) { stuck++ },
+	m := testkit.NewMetrics()
+	s := Stage{
+		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(metrics.With(m), "test"),
 		OnHang: func(why string) { t.Errorf("abandoned: %s", why) },
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	w.Serve(ctx, wire.Claim{Topic: "source", NoCommit: true, Done: func(int64, string) {}}, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
+	s.serve(ctx, wire.Claim{Topic: "source", NoCommit: true, Done: func(int64, string) {}}, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
 		claims = append(claims, claim)
 		run(ctx, claim, pulse)
 	})
-	return claims, stuck
+	return claims, int(m.Value("partition_stuck_total", "stage", "test"))
 }
 
 func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {

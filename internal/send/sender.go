@@ -58,8 +58,8 @@ type GroupFunc func(ctx context.Context, topic string, records []wire.RawRecord)
 // Producers makes producers; kafka.Cluster implements it.
 type Producers interface {
 	// Idempotent returns an append function for one goroutine, with a producer id of its own. It calls
-	// repeated with the number of records that may have been written twice. Both may be nil.
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
+	// repeated, which may be nil, with the number of records that may have been written twice.
+	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
 // KeyedProducers also finds the partitions of records by their keys. kafka.Cluster, which is Kafka of
@@ -186,7 +186,7 @@ func (s *Sender) request(ctx, finishing context.Context, to Destination, r *Resu
 	defer s.mu.Unlock()
 	produce := s.producers[to]
 	if produce == nil {
-		produce = s.o.Producers.Idempotent(nil, s.o.Repeated)
+		produce = s.o.Producers.Idempotent(s.o.Repeated)
 		s.producers[to] = produce
 	}
 	return func(records []wire.RawRecord) error {

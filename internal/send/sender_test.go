@@ -23,7 +23,7 @@ var errDown = errors.New("the broker is down")
 // fakeLog answers requests by its function. Records with the key "a" are in partition 0, with "b" in 1, …
 type fakeLog func(ctx context.Context, topic string, partition int, records []wire.RawRecord) error
 
-func (f fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+func (f fakeLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		return time.UnixMilli(1), f(ctx, topic, p, records)
 	}

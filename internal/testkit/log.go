@@ -201,16 +201,6 @@ func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.C
 	})
 }
 
-// Verify reports whether the log of the position was replaced or lost records. As of a broker,
-// the answer does not say whether the position is the end of the log.
-func (l *Log) Verify(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	f, _ := l.read(at)
-	if f.Lost == nil {
-		f = wire.Fetched{Next: at.Offset, Log: f.Log}
-	}
-	return f, nil
-}
-
 // Read returns the records from the position on, or waits for them, unless at.NoWait is set.
 func (l *Log) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	f, wait := l.read(at)
@@ -280,15 +270,12 @@ func (l *Log) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records [
 }
 
 // Idempotent returns appends that retry until they are acked, like the real ones.
-func (l *Log) Idempotent(trying func(), _ func(int)) wire.AppendFunc {
+func (l *Log) Idempotent(func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		if l.Hang != nil {
 			l.Hang(ctx, topic)
 		}
 		for l.Fail != nil {
-			if trying != nil {
-				trying()
-			}
 			err := l.Fail(topic)
 			if err == nil {
 				break

@@ -127,7 +127,8 @@ type Position struct {
 	// LookBack limits what is read again if the log lost its end and it is unknown how
 	// much: records that were appended within this time. Zero means all records.
 	LookBack time.Duration
-	NoWait   bool // if there is no record, do not wait for one
+	NoWait   bool  // if there is no record, do not wait for one
+	MaxBytes int32 // of the records of one fetch; 0: 1 MB. A larger first batch comes whole
 }
 
 // Range is a range of offsets of one partition that could not be read, both ends

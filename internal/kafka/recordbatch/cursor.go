@@ -20,18 +20,10 @@ func (c *Cursor) Take(n int) []byte {
 	return b
 }
 
-// Skip skips n bytes.
-func (c *Cursor) Skip(n int) { c.Take(n) }
-
 // Varint reads a zigzag-encoded integer.
 func (c *Cursor) Varint() int64 {
-	v, n := binary.Varint(c.Rest)
-	if n <= 0 {
-		c.Bad, c.Rest = true, nil
-		return 0
-	}
-	c.Rest = c.Rest[n:]
-	return v
+	u := c.Uvarint()
+	return int64(u>>1) ^ -int64(u&1)
 }
 
 // Uvarint reads an unsigned variable-length integer.
@@ -49,6 +41,6 @@ func (c *Cursor) Uvarint() uint64 {
 func (c *Cursor) SkipTags() {
 	for range min(c.Uvarint(), uint64(len(c.Rest))) {
 		c.Uvarint()
-		c.Skip(int(min(c.Uvarint(), uint64(len(c.Rest))+1)))
+		c.Take(int(min(c.Uvarint(), uint64(len(c.Rest))+1)))
 	}
 }

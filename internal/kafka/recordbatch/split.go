@@ -9,21 +9,17 @@ import (
 	"io"
 
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Positions of the fields in the header of a record batch, magic 2. See also encode.go.
+// Positions in a record batch, magic 2, of what is read before, or written after, the whole header.
 const (
-	atLength       = 8
-	atLeaderEpoch  = 12
-	atMagic        = 16
-	atCRC          = 17
-	atAttributes   = 21
-	atLastDelta    = 23
-	atMaxTimestamp = 35
-	atCount        = 57
-	headerSize     = 61
+	atLength     = 8
+	atCRC        = 17
+	atAttributes = 21 // the checksum covers the batch from here on
+	headerSize   = 61
 )
 
 // Bits of the attributes.
@@ -56,7 +52,6 @@ func Split(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
 	f := wire.Fetched{Next: offset, Records: records, Log: wire.LogID{Epoch: -1}}
 	room := maxInflated
 	for first := true; len(b) >= headerSize && f.Corrupt == nil; first = false {
-		base := int64(binary.BigEndian.Uint64(b))
 		size := atLength + 4 + int(int32(binary.BigEndian.Uint32(b[atLength:])))
 		if size > len(b) && !first {
 			return f
@@ -66,7 +61,7 @@ func Split(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
 			f.Next++
 			return f
 		}
-		inflated, ok := splitBatch(b[:size], b[size:], base, end, room, &f)
+		inflated, ok := splitBatch(b[:size], b[size:], end, room, &f)
 		if !ok {
 			return f
 		}
@@ -85,30 +80,29 @@ func Split(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
 // room is less than maxInflated, ok is false and f is unchanged: the batch is fetched again. If
 // it is larger than maxInflated, it is corrupt. inflated is the size of the batch after
 // decompression, or 0 if it is not compressed.
-func splitBatch(b, rest []byte, base, end int64, room int, f *wire.Fetched) (inflated int, ok bool) {
-	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
+func splitBatch(b, rest []byte, end int64, room int, f *wire.Fetched) (inflated int, ok bool) {
+	var batch kmsg.RecordBatch
+	_ = batch.UnsafeReadFrom(b) // Split has checked the length
+	base, delta := batch.FirstOffset, int64(batch.LastOffsetDelta)
 	if delta < 0 || delta > maxLastDelta {
 		delta = 0
 	}
 	last, asked := base+delta, f.Next
-	attributes := binary.BigEndian.Uint16(b[atAttributes:])
-	records, err := recordsOf(b, attributes, room)
+	records, err := recordsOf(&batch, b, room)
 	if errors.Is(err, errNoRoom) && room < maxInflated {
 		return 0, false
 	}
-	if attributes&compressionBits != 0 {
+	if batch.Attributes&compressionBits != 0 {
 		inflated = len(records)
 	}
 	if err == nil && base >= end { // the checksum does not cover the base offset
 		err = fmt.Errorf("batch has offsets %d to %d, but the log ends at %d", base, last, end)
 	}
-	if err == nil && attributes&controlBit == 0 {
-		if attributes&logAppendTimeBit == 0 {
+	if err == nil && batch.Attributes&controlBit == 0 {
+		if batch.Attributes&logAppendTimeBit == 0 {
 			f.DriftedAppend++
 		}
-		appended := int64(binary.BigEndian.Uint64(b[atMaxTimestamp:]))
-		count := int(int32(binary.BigEndian.Uint32(b[atCount:])))
-		err = splitRecords(records, count, base, last, appended, f)
+		err = splitRecords(records, int(batch.NumRecords), base, last, batch.MaxTimestamp, f)
 	}
 	if last < asked { // the batch ends below the offset asked for: never move back
 		last = asked
@@ -122,7 +116,7 @@ func splitBatch(b, rest []byte, base, end int64, room int, f *wire.Fetched) (inf
 		f.Corrupt = &wire.Range{First: first, Last: last, Err: err}
 	}
 	if err == nil {
-		f.Log.Epoch = max(f.Log.Epoch, int32(binary.BigEndian.Uint32(b[atLeaderEpoch:])))
+		f.Log.Epoch = max(f.Log.Epoch, batch.PartitionLeaderEpoch)
 	}
 	f.Next = last + 1
 	return inflated, true
@@ -144,21 +138,22 @@ func corruptUpTo(first, last, end int64, rest []byte) int64 {
 	return first
 }
 
-// recordsOf checks a batch and returns its records, decompressed to at most room bytes.
-func recordsOf(b []byte, attributes uint16, room int) ([]byte, error) {
-	if magic := b[atMagic]; magic != 2 {
-		return nil, fmt.Errorf("batch has format %d, want 2", magic)
+// recordsOf checks a batch, whose bytes are b, and returns its records, decompressed to at most room
+// bytes.
+func recordsOf(batch *kmsg.RecordBatch, b []byte, room int) ([]byte, error) {
+	if batch.Magic != 2 {
+		return nil, fmt.Errorf("batch has format %d, want 2", batch.Magic)
 	}
-	if want, have := binary.BigEndian.Uint32(b[atCRC:]), crc32.Checksum(b[atAttributes:], castagnoli); want != have {
+	if want, have := uint32(batch.CRC), crc32.Checksum(b[atAttributes:], castagnoli); want != have {
 		return nil, fmt.Errorf("batch has checksum %08x, want %08x", have, want)
 	}
-	records := b[headerSize:]
-	if attributes&compressionBits == 0 || attributes&controlBit != 0 {
+	records, compression := batch.Records, batch.Attributes&compressionBits
+	if compression == 0 || batch.Attributes&controlBit != 0 {
 		return records, nil
 	}
-	codec := compress.Compression(attributes & compressionBits).Codec()
+	codec := compress.Compression(compression).Codec()
 	if codec == nil {
-		return nil, fmt.Errorf("batch has unknown compression %d", attributes&compressionBits)
+		return nil, fmt.Errorf("batch has unknown compression %d", compression)
 	}
 	r := codec.NewReader(bytes.NewReader(records))
 	defer r.Close()
@@ -185,7 +180,7 @@ func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetch
 	before := base - 1
 	for range count {
 		body := Cursor{Rest: d.Take(int(d.Varint()))}
-		body.Skip(1)  // attributes
+		body.Take(1)  // attributes
 		body.Varint() // timestamp delta
 		offset := base + body.Varint()
 		if d.Bad || body.Bad {

@@ -16,6 +16,12 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+// Positions of fields in a header that the tests damage.
+const (
+	atLastDelta    = 23
+	atMaxTimestamp = 35
+)
+
 // batch encodes records with the client library's encoder and returns the batch as a fetch
 // returns it, with the base offset.
 func batch(t testing.TB, base int64, attributes protocol.Attributes, keys ...string) []byte {

@@ -142,7 +142,7 @@ func (f *fakeLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetche
 	return answer, err
 }
 
-func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		f.appends++
 		if f.refuse != nil {

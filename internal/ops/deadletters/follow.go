@@ -116,7 +116,7 @@ func (c *Catalog) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) er
 	}
 	c.forget(p, first)
 	if !c.readable { // report missing access now, and not with the first dead letter
-		if _, err := c.log.ReadLittle(ctx, wire.Position{Topic: c.topic, Partition: p, Offset: end}); err != nil {
+		if _, err := c.log.ReadLittle(ctx, wire.Position{Topic: c.topic, Partition: p, Offset: end, NoWait: true}); err != nil {
 			return err
 		}
 		c.readable = true

@@ -46,7 +46,7 @@ type Result struct {
 // with the number of finished dead letters and their total. If Run fails, the result still
 // counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
-	return t.run(ctx, o, t.Log.Idempotent(nil, nil), progress)
+	return t.run(ctx, o, t.Log.Idempotent(nil), progress)
 }
 
 // run redrives or discards dead letters, or with a nil send only plans to.

@@ -15,7 +15,7 @@ type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
+	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
 // Topic is the dead-letter topic.

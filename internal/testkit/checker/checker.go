@@ -197,7 +197,7 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v.checkStopped(db, l, e)
 	v.checkDeadLetterHeaders(l, e)
 	v.checkMisses(db, l, e)
-	v.checkPublished(db, e)
+	v.checkPublished(db, l, e)
 	v.counting(&v.Inconsistent, func() { v.checkEvents(db, l, e) })
 	v.countRepeated(l, e)
 	slices.Sort(v.Lateness)

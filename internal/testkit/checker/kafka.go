@@ -115,14 +115,16 @@ func (v *Verdict) checkAdded(db *tables, l *logs, e Expect) {
 	}
 }
 
-// checkPublished: in a calm run the sweep closes no order that was published.
-func (v *Verdict) checkPublished(db *tables, e Expect) {
+// checkPublished: in a calm run a sweep closes no published order that is in no topic. One that is in a
+// topic may be late, as on a busy machine, and a sweep faster; checkLogs has the records that a relay
+// has done.
+func (v *Verdict) checkPublished(db *tables, l *logs, e Expect) {
 	if !e.Calm {
 		return
 	}
 	var missed []string
 	for _, id := range slices.Concat(e.Published, e.Added) {
-		if r, ok := db.receipts[id]; ok && r.path != "pipeline" {
+		if r, ok := db.receipts[id]; ok && r.path != "pipeline" && l.appends[id] == 0 && !l.arrived[id] {
 			missed = append(missed, id+" by "+r.path)
 		}
 	}

@@ -30,7 +30,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a recreated log is noticed only if it is shorter",
-		edits: []edit{{"internal/kafka/fetch.go", "	if at.Log.Topic != noTopicID {\n		return at, nil\n	}\n", "	if at.Offset >= 0 {\n		at.Log = wire.LogID{Epoch: -1}\n		return at, nil\n	}\n"}},
+		edits: []edit{{"internal/kafka/fetch.go", "	if at.Log.Topic == noTopicID {", "	if at.Log = (wire.LogID{Epoch: -1}); at.Offset < 0 {"}},
 		pkg:   "internal/kafka", run: "TestRead_NoticesRecreatedTopic", says: "Replaced:false",
 	},
 	{
@@ -40,7 +40,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "batches beyond the end of a response count as corrupt",
-		edits: []edit{{"internal/kafka/fetch.go", "	if f.Corrupt == nil {\n		return f, nil\n	}\n", "	if f.Corrupt == nil || raw != nil {\n		return f, nil\n	}\n"}},
+		edits: []edit{{"internal/kafka/fetch.go", "	if f.Corrupt != nil {\n", "	if f.Corrupt != nil && buffer == nil {\n"}},
 		pkg:   "internal/kafka", run: "TestRead_GoodBatch", says: "corrupt",
 	},
 	{
@@ -50,7 +50,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a partition that was added counts as a loss",
-		edits: []edit{{"internal/kafka/group_start.go", "		is = added\n", "		is = uncommitted\n"}},
+		edits: []edit{{"internal/kafka/group_start.go", "	added := first == 0 &&", "	added := first < 0 &&"}},
 		pkg:   "internal/kafka", run: "TestConsume_AddedPartition", says: "partitions were added",
 	},
 	{
