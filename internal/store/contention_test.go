@@ -34,10 +34,11 @@ func closeA(t *testing.T, s *store.Store) <-chan error {
 	return done
 }
 
-// closesA closes the order "a" once the server has ended the transactions that lock it.
-func closesA(t *testing.T, s *store.Store) {
+// closesA returns once the close that reports to done, or one after it, has closed the order "a". A close
+// leaves the order to a transaction that has not ended yet.
+func closesA(t *testing.T, s *store.Store, done <-chan error) {
 	t.Helper()
-	err := <-closeA(t, s)
+	err := <-done
 	for ; errors.Is(err, orderclose.ErrContended); err = <-closeA(t, s) {
 		<-time.After(50 * time.Millisecond)
 	}
@@ -87,7 +88,7 @@ func closeSurvivesADeadlock(t *testing.T) {
 	waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server rolls back the close's transaction
 	must(t, other.Commit())
-	must(t, <-done)
+	closesA(t, s, done)
 }
 
 // A shop that locks a line before its order deadlocks with a close, which is tried again. The shop
@@ -110,7 +111,7 @@ func lineBeforeOrder(t *testing.T) {
 	waitsFor(t, s.DB(), "LOCK IN SHARE MODE", "")
 	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
 	must(t, shop.Commit())
-	must(t, <-done)
+	closesA(t, s, done)
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
 		t.Errorf("the stock is %s; want the line returned once", got)
 	}
@@ -182,7 +183,7 @@ func killedConnection(t *testing.T) {
 	exec(t, s.DB(), "KILL ?", id)
 	wantError(t, <-done, orderclose.ErrUnavailable)
 	must(t, other.Rollback())
-	closesA(t, s)
+	closesA(t, s, closeA(t, s))
 }
 
 func TestMySQL_CancelledWhileWaiting(t *testing.T) { eachServer(t, cancelledWhileWaiting) }
@@ -205,5 +206,5 @@ func cancelledWhileWaiting(t *testing.T) {
 	wantError(t, err, context.Canceled)
 	wantError(t, err, orderclose.ErrUnavailable)
 	must(t, other.Rollback())
-	closesA(t, s)
+	closesA(t, s, closeA(t, s))
 }
