@@ -96,6 +96,10 @@ func run(ctx context.Context, args []string) (err error) {
 		return usageError{err}
 	}
 	defer events.Close()
+	// Statements of on_close may name the shop's tables, so these come before the check.
+	if err := checkout.CreateTables(ctx, db, producer.MySQL); err != nil {
+		return err
+	}
 	if err := events.CheckDatabase(ctx); err != nil {
 		return err
 	}
@@ -104,9 +108,6 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer orders.Close()
-	if err := checkout.CreateTables(ctx, db, producer.MySQL); err != nil {
-		return err
-	}
 	p, err := producer.New(producer.Options{
 		Brokers: env.Servers.Brokers, TLS: env.Servers.TLS, SASL: env.Servers.SASL, TopicsFile: *file, Watch: true, Logger: logger,
 	})
