@@ -29,9 +29,10 @@ const (
 const (
 	// CallTimeout limits one call: eight times the read timeout of one database statement.
 	CallTimeout = 2 * time.Minute
-	// shortTimeout is the limit after a call without an answer, until a batch has got all its verdicts, but
-	// for shortFor at most, and for orders that had no verdict when they were asked for alone. So the order on
-	// which a store waits is found within minutes, and a store that is slow gets the whole time again.
+	// shortTimeout is the limit of a call for an order that had no verdict when it was asked for alone. After a
+	// call without an answer it is the limit of all calls, until a batch has got all its verdicts, or for
+	// shortFor. So the order on which a store waits is found within minutes, and a store that is slow gets
+	// the whole time again.
 	shortTimeout = 10 * time.Second
 	shortFor     = 5 * time.Minute
 )

@@ -27,9 +27,9 @@ const (
 	heartbeatTimeout   = hangTimeout + time.Second/2 // leaves time for another heartbeat within the session
 	commitEvery        = 200 * time.Millisecond
 	rejoinBackoff      = 250 * time.Millisecond
-	rebalanceTimeout   = 10 * time.Second
-	watchPartitions    = 5 * time.Second // how often the leader compares the number of partitions
-	finalCommitTimeout = 2 * time.Second // for the last commit of a generation, with all retries
+	rebalanceTimeout   = 10 * time.Second // for members to join; the request may take 5 s more (transport.go)
+	watchPartitions    = 5 * time.Second  // how often the leader compares the number of partitions
+	finalCommitTimeout = 2 * time.Second  // for the last commit of a generation, with all retries
 	// memberStopTimeout bounds the end of a membership: reads in flight, the last commit, and
 	// leaving the group. A process has 10 s to stop.
 	memberStopTimeout = 8 * time.Second

@@ -25,7 +25,8 @@
 //
 // A partition has one request in flight, and its records keep their order. If an answer is
 // missing, the request is repeated under the same producer id, so that the broker drops a
-// duplicate. Only an append that ends without an answer may leave a duplicate (Options.Repeated).
+// duplicate. If the broker has forgotten the producer id, or the append ends without an answer, records may
+// be there twice (Options.Repeated).
 package send
 
 import (
