@@ -150,9 +150,11 @@ func (m *appMetrics) Paused(on []wire.Pause) {
 // DeadLettersPending sets the pending dead letters by cause, when the oldest of them was
 // appended (zero: there is none), and the time of this state.
 func (m *appMetrics) DeadLettersPending(s deadletters.State) {
-	m.deadLetters.Reset()
 	for cause, n := range s.Pending {
 		m.deadLetters.WithLabelValues(cause).Set(float64(n))
+	}
+	if _, ok := s.Pending[deadletters.Other]; !ok {
+		m.deadLetters.DeleteLabelValues(deadletters.Other)
 	}
 	if s.Oldest.IsZero() {
 		m.deadOldest.Reset()

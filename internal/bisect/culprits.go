@@ -128,6 +128,7 @@ type round struct {
 	failures   []loneFailure // orders that failed alone, where it is unclear who is at fault
 	unanswered int           // how many of them got no answer
 	panicked   bool          // the store panicked, and the stack was logged
+	short      bool          // a call had no answer within CallTimeout, so that the next ones get shortTimeout
 	lastErr    error         // of the last call that failed
 }
 

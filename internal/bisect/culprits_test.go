@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -228,4 +230,40 @@ func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 			t.Fatalf("the order got the verdict %q, %v", out[0].Verdict, err)
 		}
 	}
+}
+
+// endless is a Store that waits for the end of the context of a call with the order "bad".
+type endless struct{}
+
+func (endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	out := make([]orderclose.Outcome, len(requests))
+	for i, r := range requests {
+		if r.OrderID == "bad" {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed}
+	}
+	return out, nil
+}
+
+// Meanwhile other batches get all their verdicts.
+func TestCulprits_ASearchHasItsShortLimitWhateverOtherBatchesSee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, began := &Culprits{Proof: ProofPipeline, Limited: true}, time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				if _, err := c.Close(ctx, endless{}, orderclose.PathPipeline, named("good-", 3)); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+			}
+		}()
+		out, _ := c.Close(ctx, endless{}, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
+		if took := time.Since(began); took > CallTimeout+10*shortTimeout || out[0].Verdict != orderclose.Closed {
+			t.Errorf("the search took %v, and the first order got the verdict %q", took, out[0].Verdict)
+		}
+	})
 }

@@ -119,7 +119,7 @@ func (r *round) close(orders []int) error {
 // call calls the store, within the time limit if there is one.
 func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
 	limit := CallTimeout
-	if at := r.hung.Load(); at != nil && time.Since(*at) < shortFor || r.suspects.Has(part[0].OrderID) {
+	if at := r.hung.Load(); r.short || at != nil && time.Since(*at) < shortFor || r.suspects.Has(part[0].OrderID) {
 		limit = shortTimeout
 	}
 	if r.Limited {
@@ -134,6 +134,7 @@ func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outco
 	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil {
 		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
 		if now := time.Now(); limit == CallTimeout {
+			r.short = true
 			r.hung.Store(&now)
 		}
 	}

@@ -125,6 +125,7 @@ func (x *Index) forget(partition int, below int64) (changed bool, lost int) {
 		}
 	}
 	all.forget(below)
+	lost += left - all.left // they count as pending, see watched
 	x.letters -= n
 	return n > 0 || all.left != left, lost
 }

@@ -84,3 +84,16 @@ func TestIndex_CountsInvalidCausesAsOther(t *testing.T) {
 		t.Errorf("%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
 	}
 }
+
+// They counted as pending, so the log names their number, as that of the others.
+func TestIndex_RetentionDeletesWhatLeftBecauseOfTheBound(t *testing.T) {
+	x := newIndex()
+	for offset := range int64(5) {
+		x.add(Letter{At: Position{0, offset}})
+	}
+	x.partitions[0].leave()
+	x.partitions[0].leave()
+	if changed, lost := x.forget(0, 3); !changed || lost != 3 {
+		t.Errorf("changed %v, %d lost; want the 2 that left and one more", changed, lost)
+	}
+}
