@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,15 +253,17 @@ func TestCulprits_ASearchHasItsShortLimitWhateverOtherBatchesSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, began := &Culprits{Proof: ProofPipeline, Limited: true}, time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		defer others.Wait()
 		defer cancel()
-		go func() {
+		others.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := c.Close(ctx, endless{}, orderclose.PathPipeline, named("good-", 3)); err != nil {
+				if _, err := c.Close(ctx, endless{}, orderclose.PathPipeline, named("good-", 3)); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)
 			}
-		}()
+		})
 		out, _ := c.Close(ctx, endless{}, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
 		if took := time.Since(began); took > CallTimeout+10*shortTimeout || out[0].Verdict != orderclose.Closed {
 			t.Errorf("the search took %v, and the first order got the verdict %q", took, out[0].Verdict)
