@@ -104,15 +104,19 @@ func (p *workspace) fill(ctx context.Context, topic string, l load) error {
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// produce appends one encoded batch unchanged.
+// produce appends one encoded batch unchanged. The topic may be newer than the metadata of the client.
 func (p *workspace) produce(ctx context.Context, topic string, partition int, b []byte) error {
 	size := binary.BigEndian.AppendUint32(nil, uint32(len(b))) // the raw record set starts with its size
-	res, err := p.client.RawProduce(ctx, &kafkago.RawProduceRequest{
-		Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
-		RawRecords: protocol.RawRecordSet{Reader: io.MultiReader(bytes.NewReader(size), bytes.NewReader(b))},
-	})
-	if err != nil {
-		return err
+	for {
+		res, err := p.client.RawProduce(ctx, &kafkago.RawProduceRequest{
+			Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
+			RawRecords: protocol.RawRecordSet{Reader: io.MultiReader(bytes.NewReader(size), bytes.NewReader(b))},
+		})
+		switch {
+		case err == nil:
+			return res.Error // a partition's error comes with a nil err
+		case !errors.Is(err, protocol.ErrNoTopic) || !sleep(ctx, 100*time.Millisecond):
+			return err
+		}
 	}
-	return res.Error // a partition's error comes with a nil err
 }
