@@ -76,8 +76,9 @@ type Store interface {
 	//
 	// The context of a call ends after 2 minutes. The call must then return within 10 s
 	// (Options.OnHang), and its error counts as ErrUnavailable. The closer then searches the order on
-	// which the store waits: until a batch has all its verdicts, at most for 5 minutes, and in later calls
-	// for this order, the context ends after 10 s. A panic is an error of an order of the batch.
+	// which the store waits. During the search the context ends after 10 s; so it does in later calls for
+	// that order. The search ends when a batch has all its verdicts, and after 5 minutes. A panic is an
+	// error of an order of the batch.
 	//
 	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
 	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is

@@ -306,8 +306,11 @@ func (a *App) buildRelay() (part, error) {
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Registerer:      a.o.Registerer,
 	})
+	if err != nil {
+		return part{}, err
+	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
-	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, err
+	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
 }
 
 // clockWarnOffset is the offset between the clocks above which the log has a warning. The
@@ -361,6 +364,9 @@ func (a *App) buildCloser() (part, error) {
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Registerer:      a.o.Registerer,
 	})
+	if err != nil {
+		return part{}, err
+	}
 	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
-	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, err
+	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }

@@ -29,10 +29,10 @@ const (
 const (
 	// CallTimeout limits one call: eight times the read timeout of one database statement.
 	CallTimeout = 2 * time.Minute
-	// shortTimeout is the limit of a call for an order that had no verdict when it was asked for alone. After a
-	// call without an answer it is the limit of all calls, until a batch has got all its verdicts, or for
-	// shortFor. So the order on which a store waits is found within minutes, and a store that is slow gets
-	// the whole time again.
+	// shortTimeout limits the calls of a search. It begins with a call that had no answer within
+	// CallTimeout, and ends when a batch has got all its verdicts, or after shortFor. It also limits
+	// calls for an order that had no verdict when it was asked for alone. So the order on which a store
+	// waits is found within minutes, and a store that is slow gets the whole time again.
 	shortTimeout = 10 * time.Second
 	shortFor     = 5 * time.Minute
 )

@@ -28,15 +28,22 @@ func TotalLen(spans []Span) (n int64) {
 	return n
 }
 
+// OffsetReader knows the partitions of a topic and their offsets; see Cluster.Partitions and
+// Cluster.Offsets.
+type OffsetReader interface {
+	Partitions(ctx context.Context, topic string) (int, error)
+	Offsets(ctx context.Context, queries []OffsetQuery) []OffsetAnswer
+}
+
 // Window returns, by partition, the offsets of a topic from one moment to another: LogStart and LogEnd
 // for all of them. It leaves out partitions without such offsets. It reads no record.
-func (c *Cluster) Window(ctx context.Context, topic string, from, to Moment) ([]Span, error) {
-	n, err := c.Partitions(ctx, topic)
+func Window(ctx context.Context, log OffsetReader, topic string, from, to Moment) ([]Span, error) {
+	n, err := log.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	var spans []Span
-	for p, a := range c.Offsets(ctx, OffsetQueries(topic, n, from, to)) {
+	for p, a := range log.Offsets(ctx, OffsetQueries(topic, n, from, to)) {
 		if a.Err != nil {
 			return nil, a.Err
 		}
@@ -45,6 +52,11 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to Moment) ([]
 		}
 	}
 	return spans, nil
+}
+
+// Window is Window of the cluster.
+func (c *Cluster) Window(ctx context.Context, topic string, from, to Moment) ([]Span, error) {
+	return Window(ctx, c, topic, from, to)
 }
 
 // LogReader reads from a partition; see Cluster.Read.

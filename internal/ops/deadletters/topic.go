@@ -12,8 +12,7 @@ import (
 
 // Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
+	kafka.OffsetReader
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	Idempotent(repeated func(records int)) wire.AppendFunc
 }
@@ -54,30 +53,23 @@ func (f Filter) match(l Letter) bool {
 // snapshot returns, by partition, the offsets of the dead letters of the filter and of the
 // resolutions behind them, up to the present end.
 func (t *Topic) snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
-	n, err := t.Log.Partitions(ctx, t.Name)
-	if err != nil {
-		return nil, err
-	}
 	begin := kafka.LogStart
 	if !f.Since.IsZero() {
 		begin = kafka.MomentOf(f.Since)
 	}
+	all, err := kafka.Window(ctx, t.Log, t.Name, begin, kafka.LogEnd)
 	var spans []kafka.Span
-	for p, a := range t.Log.Offsets(ctx, kafka.OffsetQueries(t.Name, n, begin, kafka.LogEnd)) {
-		if a.Err != nil {
-			return nil, a.Err
-		}
-		first, end := a.Offsets[0], a.Offsets[1]
-		if smallest, some := f.firstPlace(p); some {
-			first = max(first, smallest)
+	for _, s := range all {
+		if smallest, some := f.firstPlace(s.Partition); some {
+			s.First = max(s.First, smallest)
 		} else if len(f.Positions) > 0 {
 			continue
 		}
-		if first < end {
-			spans = append(spans, kafka.Span{Partition: p, First: first, End: end})
+		if s.First < s.End {
+			spans = append(spans, s)
 		}
 	}
-	return spans, nil
+	return spans, err
 }
 
 func (f Filter) firstPlace(partition int) (smallest int64, some bool) {
