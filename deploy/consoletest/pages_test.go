@@ -132,7 +132,7 @@ func withoutScripts(t testing.TB, w world) {
 	w.create(t, "no-scripts", "later")
 	b := open(t, w, look{noScripts: true})
 	b.goTo("/")
-	if b.text("#verdict") == "" || !b.has(`#verdict[role=status]:is([data-state=well], [data-state=attention], [data-state=unknown])`) {
+	if b.text("#verdict") == "" || !b.has(`#verdict[role=status]:is([data-state=well], [data-state=today], [data-state=urgent], [data-state=unknown])`) {
 		t.Error("Now does not say whether all is well")
 	}
 	if b.text(`main tr[data-topic="delay_6h"]`) == "" {

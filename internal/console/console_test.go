@@ -190,15 +190,15 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
 	r.c.status.forget()
 	page = r.open("/")
-	contains(t, page, `data-state="attention"`, `data-kind="records_overdue"`, "start one with orderclose run relay", DefaultRunbook+"#records-do-not-leave-a-delay-topic")
+	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay", DefaultRunbook+"#records-do-not-leave-a-delay-topic")
 
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
-	contains(t, page, `<html lang="zh">`, "存在需要处理的问题")
+	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")
 	if got := res.Header.Get("Content-Language"); got != "zh" {
 		t.Errorf("Content-Language %q", got)
 	}
 	var status statusAnswer
-	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.Attention || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
+	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
 		t.Errorf("%d: %+v", code, status)
 	}
 }
@@ -306,7 +306,7 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	r.putStock("ink")
 	r.addOrder("late", "delay_1h", time.Now().Add(-time.Minute))
 	r.c.status.forget()
-	read(`data-state="attention"`)
+	read(`data-state="urgent"`)
 }
 
 func TestBasePath_IsInEveryLink(t *testing.T) {

@@ -27,8 +27,11 @@ func computed() (keys []string) {
 	for _, l := range languages {
 		keys = append(keys, "language."+l)
 	}
-	for _, s := range []ops.State{ops.Well, ops.Attention, ops.Unknown} {
+	for _, s := range []ops.State{ops.Well, ops.LookToday, ops.ActNow, ops.Unknown} {
 		keys = append(keys, "verdict."+string(s))
+	}
+	for _, s := range []ops.Severity{ops.Urgent, ops.Today, ops.Healed} {
+		keys = append(keys, "severity."+string(s))
 	}
 	for _, k := range ops.ProblemKinds() {
 		keys = append(keys, "problem."+string(k))

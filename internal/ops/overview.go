@@ -54,32 +54,60 @@ const (
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
 )
 
-// ProblemKinds returns all kinds.
-func ProblemKinds() []ProblemKind {
-	return append(slices.Collect(maps.Keys(runbookSections)), RecordsOverdue)
+// Severity says how urgent a problem is.
+type Severity string
+
+// The severities, the most urgent first.
+const (
+	Urgent Severity = "urgent" // orders are late or early, or will be
+	Today  Severity = "today"  // somebody should look today
+	Healed Severity = "healed" // it is over
+)
+
+// rank is smaller for what is more urgent.
+func (s Severity) rank() int { return slices.Index([]Severity{Urgent, Today, Healed}, s) }
+
+// kinds has, for each kind, the severity and the section of the runbook. RecordsOverdue has a
+// section for each topic.
+var kinds = map[ProblemKind]struct {
+	severity Severity
+	runbook  string
+}{
+	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"},
+	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
+	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
+	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
+	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
+	TopicsDiffer: {Today, "topics-differ"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
 }
 
-// runbookSections has the section of the runbook for each kind but RecordsOverdue, which has one for each topic.
-var runbookSections = map[ProblemKind]string{
-	KafkaAway: "kafka-is-down", DatabaseAway: "the-database-is-down-or-slow",
-	TopicUnread: "a-partition-cannot-be-read", ClosingPaused: "closing-is-paused", PausesUnknown: "closing-is-paused",
-	RecordsEarly: "something-was-early", SweepFailed: "no-sweep-has-finished", SweepMissing: "no-sweep-has-finished",
-	SweepFound: "the-sweep-finds-orders", RecordsLost: "the-log-has-lost-records", LettersPending: "dead-letters",
-	TopicsDiffer: "topics-differ", ConfigBroken: "topicsyaml-was-refused",
-}
+// ProblemKinds returns all kinds.
+func ProblemKinds() []ProblemKind { return slices.Collect(maps.Keys(kinds)) }
 
 // RunbookSections returns the sections of the runbook that problems refer to.
-func RunbookSections() []string {
-	return append(slices.Collect(maps.Values(runbookSections)), Overdue{}.runbook(), Overdue{Topic: TopicStatus{close: true}}.runbook())
+func RunbookSections() (all []string) {
+	for kind, k := range kinds {
+		if kind != RecordsOverdue {
+			all = append(all, k.runbook)
+		}
+	}
+	return append(all, Overdue{}.runbook(), Overdue{Topic: TopicStatus{close: true}}.runbook())
 }
 
 // Problem is one thing that is wrong.
 type Problem struct {
-	Kind ProblemKind `json:"kind"`
+	Kind     ProblemKind `json:"kind"`
+	Severity Severity    `json:"severity"`
 	// Detail is what was found, such as a topic and a number of seconds, or an error.
 	Detail string `json:"detail"`
 	// Count is how many topics, partitions or pauses it concerns; 0 if it is not counted.
 	Count int `json:"count,omitempty"`
+	// Orders is how many orders wait because of it; 0 if they are not counted.
+	Orders int64 `json:"orders,omitempty"`
+	// Since is when it began, or when it was first seen; zero if that is unknown.
+	Since time.Time `json:"since,omitzero"`
+	// Process is the process that it concerns, as role@host:pid:port; "": none, or several.
+	Process string `json:"process,omitempty"`
 	// Runbook is the section of the runbook, as the end of its URL.
 	Runbook string `json:"runbook"`
 }
@@ -89,9 +117,10 @@ type State string
 
 // The states.
 const (
-	Well      State = "well"      // everything was asked, and nothing is wrong
-	Attention State = "attention" // something is wrong
-	Unknown   State = "unknown"   // a server did not answer
+	Well      State = "well"    // everything was asked, and nothing is wrong
+	LookToday State = "today"   // orders close on time, and something is wrong
+	ActNow    State = "urgent"  // orders are late or early, or will be
+	Unknown   State = "unknown" // a server did not answer
 )
 
 // Verdict is whether all is well with a pipeline.
@@ -100,11 +129,11 @@ type Verdict struct {
 	Problems []Problem `json:"problems"` // the most urgent first
 }
 
-// Judge says whether all is well. It is a pure function.
+// Judge says whether all is well. It lists causes before their consequences. It is a pure function.
 func Judge(f Facts) Verdict {
 	var all []Problem
 	add := func(kind ProblemKind, count int, detail string) {
-		all = append(all, Problem{Kind: kind, Detail: detail, Count: count, Runbook: runbookSections[kind]})
+		all = append(all, Problem{Kind: kind, Severity: kinds[kind].severity, Detail: detail, Count: count, Runbook: kinds[kind].runbook})
 	}
 	if f.StatusErr != nil {
 		add(KafkaAway, 0, f.StatusErr.Error())
@@ -157,11 +186,14 @@ func Judge(f Facts) Verdict {
 		add(ConfigBroken, 0, f.ConfigBroken.Error())
 	}
 	v := Verdict{State: Well, Problems: append([]Problem{}, all...)}
+	slices.SortStableFunc(v.Problems, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
 	switch {
 	case f.StatusErr != nil || f.DatabaseErr != nil:
 		v.State = Unknown
-	case len(all) > 0:
-		v.State = Attention
+	case len(all) > 0 && v.Problems[0].Severity == Urgent:
+		v.State = ActNow
+	case len(all) > 0 && v.Problems[0].Severity == Today:
+		v.State = LookToday
 	}
 	return v
 }
