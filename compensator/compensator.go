@@ -161,7 +161,10 @@ type Options struct {
 	// context. The process should end then, because the call cannot be stopped. OnHang may return: the
 	// sweep fails, and its lock is released. Default: panic.
 	OnHang func(why string)
-	Logger *slog.Logger // default: warnings and errors, to slog.Default
+	// LockChecked, if not nil, is called each 15 s with the result of the method Available of the Lock,
+	// if the Lock has one; nil: it can be taken.
+	LockChecked func(err error)
+	Logger      *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
 	// Default: no metrics.
 	Registerer prometheus.Registerer
@@ -204,6 +207,9 @@ func New(o Options) (*Compensator, error) {
 	if o.SweepLog == nil {
 		o.SweepLog = &ownLog{clock: o.Store}
 	}
+	if o.LockChecked == nil {
+		o.LockChecked = func(error) {}
+	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("compensator: " + why) }
 	}
@@ -238,22 +244,22 @@ func New(o Options) (*Compensator, error) {
 // found the lock held, is tried again within a minute if it is still due then. Run
 // returns nil when all its goroutines have stopped.
 func (c *Compensator) Run(ctx context.Context) error {
-	var listening sync.WaitGroup
+	var beside sync.WaitGroup
+	beside.Go(func() { c.watchLock(ctx) })
 	if c.o.Control != nil {
-		listening.Go(func() { c.listen(ctx) })
+		beside.Go(func() { c.listen(ctx) })
 	}
 	for ctx.Err() == nil {
 		wait := c.tick(ctx)
 		_ = c.recorder.flush(ctx) // the failure is logged already
 		retry.Sleep(ctx, wait)
 	}
-	listening.Wait()
+	beside.Wait()
 	return nil
 }
 
 // tick sweeps if a sweep is due, and returns the time until the next call.
 func (c *Compensator) tick(ctx context.Context) time.Duration {
-	c.checkLock(ctx)
 	finished, now, err := c.o.SweepLog.LastSweep(ctx, c.o.Name)
 	if err != nil {
 		if ctx.Err() == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -61,15 +62,29 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, nil
 }
 
-// Available checks that Redis answers and that the lock is not stuck. The error wraps
-// ErrLockUnavailable or ErrLockStuck.
+// Available checks that Redis takes writes, by a key beside that of the lock, and that the lock is not
+// stuck. Redis answers a PING also when it refuses every write, because its memory is full (OOM), it
+// cannot save to its disk (MISCONF), or it is a replica (READONLY). The error wraps ErrLockUnavailable
+// or ErrLockStuck.
 func (l *RedisLock) Available(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, availableTimeout)
 	defer cancel()
-	if err := l.o.Client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
+	if err := l.o.Client.Set(ctx, l.o.Key+":probe", 1, l.o.Expiry).Err(); err != nil {
+		return fmt.Errorf("%w: %s%w", ErrLockUnavailable, refusedWrite(err), err)
 	}
 	return l.stuck(ctx)
+}
+
+// refusedWrite says why Redis answers and takes no write; "" for any other error.
+func refusedWrite(err error) string {
+	for code, why := range map[string]string{
+		"OOM": "its memory is full: ", "MISCONF": "it cannot save to its disk: ", "READONLY": "it is a read-only replica: ",
+	} {
+		if strings.HasPrefix(err.Error(), code+" ") {
+			return why
+		}
+	}
+	return ""
 }
 
 // maxLockExpiry is longer than any reasonable lock.expiry, since a dead holder blocks
@@ -169,15 +184,24 @@ func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan 
 	}
 }
 
-// checkLock checks whether the lock server answers, since the lock itself is taken
+// lockInterval is the time between two checks of the lock server.
+const lockInterval = 15 * time.Second
+
+// watchLock checks until ctx ends whether the lock server takes writes, since the lock itself is taken
 // only once in a period.
-func (c *Compensator) checkLock(ctx context.Context) {
-	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
+func (c *Compensator) watchLock(ctx context.Context) {
+	l, ok := c.o.Lock.(interface{ Available(context.Context) error })
+	if !ok {
+		return
+	}
+	for ctx.Err() == nil {
 		if err := l.Available(ctx); ctx.Err() == nil {
 			stuck := errors.Is(err, ErrLockStuck)
 			c.metrics.lockAvailable.Set(zeroOrOne(err == nil || stuck))
 			c.metrics.lockStuck.Set(zeroOrOne(stuck))
+			c.o.LockChecked(err)
 		}
+		retry.Sleep(ctx, lockInterval)
 	}
 }
 

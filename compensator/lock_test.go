@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,47 @@ func TestLock_ReportsAnUnavailableServer(t *testing.T) {
 		err := newLock(t, client).Hold(t.Context(), func(context.Context) error { t.Error("worked"); return nil })
 		if !errors.Is(err, compensator.ErrLockUnavailable) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// refusesWrites makes a client's writes fail, as those of a Redis that only answers.
+type refusesWrites struct{ with string }
+
+func (r refusesWrites) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "set" {
+			cmd.SetErr(errors.New(r.with))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (refusesWrites) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (refusesWrites) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestLock_ARedisThatOnlyAnswersIsNotAvailable(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *miniredis.Miniredis, client redis.UniversalClient) {
+		l := newLock(t, client)
+		if err := l.Available(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for answer, why := range map[string]string{
+			"OOM command not allowed when used memory > 'maxmemory'.": "its memory is full: OOM command",
+			"MISCONF Redis is configured to save RDB snapshots":       "it cannot save to its disk: MISCONF",
+			"READONLY You can't write against a read only replica.":   "it is a read-only replica: READONLY",
+			"NOPERM No permissions to access a key":                   "unavailable: NOPERM",
+		} {
+			client := redis.NewClient(client.(*redis.Client).Options())
+			client.AddHook(refusesWrites{with: answer})
+			if err := newLock(t, client).Available(t.Context()); !errors.Is(err, compensator.ErrLockUnavailable) || !strings.Contains(err.Error(), why) {
+				t.Errorf("%v, want %q", err, why)
+			}
+			client.Close()
 		}
 	})
 }

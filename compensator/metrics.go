@@ -36,8 +36,8 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 		rescheduled:   f.Counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost."),
 		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),
 		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
-		lockAvailable: f.Gauge("compensator_lock_available", "1 if Redis answers for the lock, else 0; checked every minute."),
-		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every minute."),
+		lockAvailable: f.Gauge("compensator_lock_available", "1 if Redis takes the writes of the lock, else 0; checked every 15 s."),
+		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every 15 s."),
 	}
 	for _, c := range append(Causes(), notClosed) {
 		m.found.WithLabelValues(string(c)) // a series must exist at 0, or its first increase is not seen

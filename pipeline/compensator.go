@@ -79,6 +79,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
 		Category:     a.category,
 		OnHang:       a.o.OnHang,
+		LockChecked:  a.lockChecked,
 		Registerer:   a.o.Registerer,
 	}
 	if log, ok := source.(compensator.SweepLog); ok { // otherwise each process remembers its own sweeps
@@ -89,6 +90,15 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	}
 	o.Lock, err = a.sweepLock("")
 	return o, source, err
+}
+
+// lockChecked shows in /-/ready why the lock of the sweep cannot be taken.
+func (a *App) lockChecked(err error) {
+	if err == nil {
+		a.ready.hints.remove("redis")
+		return
+	}
+	a.ready.hints.add("redis", err.Error()+"; sweeps go on without the lock")
 }
 
 // thisProcess identifies this process in the history of sweeps: host/17.

@@ -262,7 +262,7 @@ func compensatorDashboard() dashboard {
 					shows: "1 if Redis answers for the lock of the sweep, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. Sweeps also run without the lock.",
 					good:  "1.",
 					queries: []query{
-						{"Redis answers", "min(orderclose_compensator_lock_available{" + here + "})"},
+						{"Redis takes writes", "min(orderclose_compensator_lock_available{" + here + "})"},
 						{"Not stuck", "1 - max(orderclose_compensator_lock_stuck{" + here + "})"},
 						{"Pauses obeyed", "1 - max(orderclose_compensator_pauses_ignored{" + here + "})"},
 					},

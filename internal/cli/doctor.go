@@ -21,13 +21,9 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-const (
-	// doctorTimeout bounds each check except that of the stock, whose time depends on the
-	// number of orders.
-	doctorTimeout = 15 * time.Second
-	// clockSkewWarning is the smallest difference between two clocks that doctor reports.
-	clockSkewWarning = 250 * time.Millisecond
-)
+// doctorTimeout bounds each check except that of the stock, whose time depends on the
+// number of orders.
+const doctorTimeout = 15 * time.Second
 
 func newDoctor(c *common) *cobra.Command {
 	var stock bool
@@ -185,7 +181,7 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 }
 
 func clockCheckup(check string, offset time.Duration) checkup {
-	if offset.Abs() > clockSkewWarning {
+	if offset.Abs() > ops.ClockSkewWarning {
 		return finding(check, fmt.Sprintf("differs by %v", offset.Round(time.Millisecond)), "fix the time synchronisation; orders do not close early, but may be late")
 	}
 	return passed(check, "differs by %v", offset.Round(time.Millisecond))
@@ -254,10 +250,10 @@ func (s *session) checkRedis(ctx context.Context) checkup {
 		return skipped("redis", config.EnvRedis+" is not set")
 	}
 	return s.check(ctx, "redis", func(ctx context.Context, check string) checkup {
-		if err := s.Redis.Ping(ctx).Err(); err != nil {
+		if err := s.pipeline().Lockable(ctx); err != nil {
 			return finding(check, err.Error(), "sweeps go on without the lock; see the runbook, Redis is down")
 		}
-		return passed(check, "it answers")
+		return passed(check, "it takes writes")
 	})
 }
 

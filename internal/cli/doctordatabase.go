@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -55,7 +56,7 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 	}
 	return append(all, s.check(ctx, "clock of the database", func(ctx context.Context, check string) checkup {
 		var err error
-		if offset, err = databaseOffset(ctx, s.Store.Now); err != nil {
+		if offset, err = ops.DatabaseOffset(ctx, s.Store.Now); err != nil {
 			return finding(check, err.Error(), "see the runbook, The database is down or slow")
 		}
 		measured = true
@@ -94,36 +95,6 @@ func (s *session) checkWritable(ctx context.Context, check string) checkup {
 		return finding(check, err.Error(), "see the runbook, The database takes no writes")
 	}
 	return passed(check, "the writes of a close succeed")
-}
-
-// databaseOffset returns the smallest possible offset of a clock from that of this machine,
-// measured by the fastest of three answers.
-func databaseOffset(ctx context.Context, now func(context.Context) (time.Time, error)) (offset time.Duration, err error) {
-	best := time.Duration(-1)
-	for range 3 {
-		sent := time.Now()
-		at, err := now(ctx)
-		answered := time.Now()
-		if err != nil {
-			return 0, err
-		}
-		if trip := answered.Sub(sent); best < 0 || trip < best {
-			best, offset = trip, leastOffset(sent, answered, at)
-		}
-	}
-	return offset, nil
-}
-
-// leastOffset returns the smallest possible offset of a clock that showed at, cut to milliseconds,
-// at some time between sent and answered. It is a pure function.
-func leastOffset(sent, answered, at time.Time) time.Duration {
-	switch most := at.Add(time.Millisecond); {
-	case at.After(answered):
-		return at.Sub(answered)
-	case most.Before(sent):
-		return most.Sub(sent)
-	}
-	return 0
 }
 
 const (

@@ -39,6 +39,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
@@ -57,6 +59,7 @@ type Options struct {
 	Config func() *config.Config // the configuration in effect
 	Kafka  *kafka.Cluster        // nil: no Kafka is named
 	Store  *store.Store          // nil: no database is named
+	Redis  redis.UniversalClient // nil: no Redis is named
 	// ConfigBroken, if not nil, returns the error of the present topics.yaml; nil: it is in effect.
 	ConfigBroken func() error
 
@@ -86,8 +89,11 @@ type Console struct {
 	topics   source[ops.TopicsPlan]
 	appended source[ops.Appended]
 	pauses   source[[]wire.Pause]
-	database source[time.Time] // the database's clock
-	broken   source[struct{}]  // its error is that of topics.yaml
+	database source[time.Time]     // the database's clock
+	writes   source[struct{}]      // its error is why a close cannot be written
+	lock     source[struct{}]      // its error is why the lock of the sweep cannot be taken
+	offset   source[time.Duration] // of the database's clock
+	broken   source[struct{}]      // its error is that of topics.yaml
 
 	control   *ops.Control         // nil: no Kafka
 	letters   *deadletters.Catalog // nil: no Kafka
@@ -143,7 +149,7 @@ func (c *Console) Close() {
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Control: c.control}
+	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, Control: c.control}
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
 	}

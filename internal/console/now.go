@@ -83,7 +83,8 @@ func (c *Console) now(ctx context.Context) nowData {
 	var d nowData
 	var pauses known[[]wire.Pause]
 	var topics known[ops.TopicsPlan]
-	var broken known[struct{}]
+	var broken, writes, lock known[struct{}]
+	var offset known[time.Duration]
 	var all sync.WaitGroup
 	all.Go(func() { d.Status = c.status.get(ctx, c.ctx) })
 	all.Go(func() { d.Forecast = c.forecast.get(ctx, c.ctx) })
@@ -92,6 +93,9 @@ func (c *Console) now(ctx context.Context) nowData {
 	all.Go(func() { d.Sweeps = c.sweeps.get(ctx, c.ctx) })
 	all.Go(func() { pauses = c.pauses.get(ctx, c.ctx) })
 	all.Go(func() { topics = c.topics.get(ctx, c.ctx) })
+	all.Go(func() { writes = c.writes.get(ctx, c.ctx) })
+	all.Go(func() { lock = c.lock.get(ctx, c.ctx) })
+	all.Go(func() { offset = c.offset.get(ctx, c.ctx) })
 	all.Go(func() { broken = c.broken.get(ctx, c.ctx) })
 	all.Wait()
 	d.Pauses = pauses.Value
@@ -99,12 +103,12 @@ func (c *Console) now(ctx context.Context) nowData {
 		d.Letters = c.letters.State()
 	}
 	f := ops.Facts{
-		Status: d.Status.Value, StatusErr: d.Status.Err, Pauses: pauses.Value, PausesErr: pauses.Err, Topics: topics.Value,
+		Status: d.Status.Value, Kafka: d.Status.fault(), Writes: writes.fault(), Lock: lock.fault(), DatabaseOffset: offset.Value, Pauses: pauses.Value, PausesErr: pauses.Err, Topics: topics.Value,
 		ConfigBroken: broken.Err, Now: time.Now(), Sweeps: d.Sweeps.Value, SweepPeriod: c.o.Config().Compensator.Period, Lateness: d.Lateness.Value,
 		DeadLetters: d.Letters.Pending.Total(),
 	}
 	if c.o.Store != nil {
-		f.DatabaseErr = d.Database.Err
+		f.Database = d.Database.fault()
 	} else if errors.Is(pauses.Err, ops.ErrNoDatabase) {
 		f.PausesErr = nil // nobody has asked for them
 	}

@@ -59,6 +59,14 @@ func (c *Console) makeSources() {
 		}
 		return c.o.Store.Now(ctx)
 	})
+	c.writes = every(soon, often, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.pipeline().Writable(ctx) })
+	c.lock = every(soon, soon, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.pipeline().Lockable(ctx) })
+	c.offset = every(seldom, soon, func(ctx context.Context) (time.Duration, error) {
+		if c.o.Store == nil {
+			return 0, nil
+		}
+		return ops.DatabaseOffset(ctx, c.o.Store.Now)
+	})
 	c.broken = every(often, soon, func(context.Context) (struct{}, error) {
 		if c.o.ConfigBroken == nil {
 			return struct{}{}, nil
@@ -74,6 +82,9 @@ type known[T any] struct {
 	Err   error     // of the fetches since then; nil: the value is as new as it should be
 	Since time.Time // the first of these errors
 }
+
+// fault returns why there is no newer value.
+func (k known[T]) fault() ops.Fault { return ops.Fault{Err: k.Err, Since: k.Since} }
 
 // Away reports whether the server does not answer.
 func (k known[T]) Away() bool { return k.Err != nil }

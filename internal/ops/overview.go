@@ -11,12 +11,23 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+// Fault is why a server did not answer, or refused. The zero value is no fault.
+type Fault struct {
+	Err   error
+	Since time.Time // zero: unknown
+}
+
 // Facts are what is known about a pipeline at one moment. An error says that its server did not
 // answer, and that the fact beside it is unknown.
 type Facts struct {
-	Status       Status
-	StatusErr    error
-	DatabaseErr  error
+	Status   Status
+	Kafka    Fault // of Status
+	Database Fault
+	Writes   Fault // the database refuses the writes of a close
+	Lock     Fault // Redis refuses the lock of the sweep
+	// DatabaseOffset is by how much the database's clock is ahead of that of this machine; 0: unknown.
+	DatabaseOffset time.Duration
+
 	Pauses       []wire.Pause
 	PausesErr    error
 	Topics       TopicsPlan
@@ -40,6 +51,7 @@ type ProblemKind string
 const (
 	KafkaAway      ProblemKind = "kafka_away"      // Kafka does not answer
 	DatabaseAway   ProblemKind = "database_away"   // the database does not answer
+	WritesRefused  ProblemKind = "writes_refused"  // the database refuses the writes of a close
 	RecordsOverdue ProblemKind = "records_overdue" // records should have left their topic
 	TopicUnread    ProblemKind = "topic_unread"    // the state of a topic or partition is unknown
 	ClosingPaused  ProblemKind = "closing_paused"  // somebody has paused the closes
@@ -52,6 +64,8 @@ const (
 	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
+	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer, or takes no writes
+	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
 )
 
 // Severity says how urgent a problem is.
@@ -74,6 +88,7 @@ var kinds = map[ProblemKind]struct {
 	runbook  string
 }{
 	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"},
+	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-is-down"}, ClocksDiffer: {Today, "clocks-differ"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
@@ -135,23 +150,33 @@ func Judge(f Facts) Verdict {
 	add := func(kind ProblemKind, count int, detail string) {
 		all = append(all, Problem{Kind: kind, Severity: kinds[kind].severity, Detail: detail, Count: count, Runbook: kinds[kind].runbook})
 	}
-	if f.StatusErr != nil {
-		add(KafkaAway, 0, f.StatusErr.Error())
+	fault := func(kind ProblemKind, is Fault) {
+		if is.Err != nil {
+			add(kind, 0, is.Err.Error())
+			all[len(all)-1].Since = is.Since
+		}
 	}
-	if f.DatabaseErr != nil {
-		add(DatabaseAway, 0, f.DatabaseErr.Error())
+	status := f.Status
+	fault(KafkaAway, f.Kafka)
+	if fault(DatabaseAway, f.Database); f.Database.Err == nil {
+		fault(WritesRefused, f.Writes)
 	}
-	if worst, found := f.Status.Worst(OverdueLimit); found {
+	if f.Database.Err != nil || f.Writes.Err != nil { // that is why records of the close topic wait
+		all[len(all)-1].Orders, status.Topics = status.splitClosing()
+	}
+	if worst, found := status.Worst(OverdueLimit); found {
 		add(RecordsOverdue, worst.Count, fmt.Sprintf("%s/%d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Partition.Overdue, worst.Next()))
 		all[len(all)-1].Runbook = worst.runbook()
+		all[len(all)-1].Since = status.At.Add(-time.Duration(worst.Partition.Overdue * float64(time.Second)))
 	}
 	if n, first := f.Status.firstProblem(); n > 0 {
 		add(TopicUnread, n, first)
 	}
 	if len(f.Pauses) > 0 {
 		add(ClosingPaused, len(f.Pauses), describePause(f.Pauses[0]))
+		all[len(all)-1].Since = f.Pauses[0].CreatedAt
 	}
-	if f.PausesErr != nil && f.DatabaseErr == nil && f.StatusErr == nil {
+	if f.PausesErr != nil && f.Database.Err == nil && f.Kafka.Err == nil {
 		add(PausesUnknown, 0, f.PausesErr.Error())
 	}
 	for _, s := range f.Lateness.Stages {
@@ -185,10 +210,14 @@ func Judge(f Facts) Verdict {
 	if f.ConfigBroken != nil {
 		add(ConfigBroken, 0, f.ConfigBroken.Error())
 	}
+	fault(LockRefused, f.Lock)
+	if f.DatabaseOffset.Abs() > ClockSkewWarning {
+		add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", f.DatabaseOffset.Round(time.Millisecond)))
+	}
 	v := Verdict{State: Well, Problems: append([]Problem{}, all...)}
 	slices.SortStableFunc(v.Problems, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
 	switch {
-	case f.StatusErr != nil || f.DatabaseErr != nil:
+	case f.Kafka.Err != nil || f.Database.Err != nil:
 		v.State = Unknown
 	case len(all) > 0 && v.Problems[0].Severity == Urgent:
 		v.State = ActNow
@@ -196,6 +225,18 @@ func Judge(f Facts) Verdict {
 		v.State = LookToday
 	}
 	return v
+}
+
+// splitClosing returns the number of records that wait to be closed, and the other topics.
+func (r Status) splitClosing() (waiting int64, others []TopicStatus) {
+	for _, t := range r.Topics {
+		if t.close {
+			waiting += t.Waiting
+		} else {
+			others = append(others, t)
+		}
+	}
+	return waiting, others
 }
 
 func describePause(p wire.Pause) string {

@@ -25,10 +25,16 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		runbook string // of the first problem
 	}{
 		{Facts{}, Well, nil, "", ""},
-		{Facts{StatusErr: errors.New("no broker")}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
-		{Facts{DatabaseErr: errors.New("away"), PausesErr: errors.New("away")}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{Facts{Kafka: Fault{Err: errors.New("no broker")}}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
+		{Facts{Database: Fault{Err: errors.New("away")}, PausesErr: errors.New("away")}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
 		{Facts{Status: overdue}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
 		{Facts{Status: behind}, ActNow, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
+		{Facts{Status: behind, Writes: Fault{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
+		{Facts{Status: overdue, Writes: Fault{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
+		{Facts{Database: Fault{Err: errors.New("away")}, Writes: Fault{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{Facts{Lock: Fault{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-is-down"},
+		{Facts{DatabaseOffset: -ClockSkewWarning}, Well, nil, "", ""},
+		{Facts{DatabaseOffset: -2 * time.Second}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
 		{Facts{Status: Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}}}, ActNow, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
 		{Facts{Pauses: []wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}}}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
 		{Facts{PausesErr: errors.New("no table")}, ActNow, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},

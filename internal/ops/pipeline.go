@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -14,11 +16,12 @@ import (
 )
 
 // Pipeline is one pipeline, with the servers that a command or the console may ask. Its methods
-// are the questions of both. Kafka and Store are nil if the process knows no such server.
+// are the questions of both. Kafka, Store and Redis are nil if the process knows no such server.
 type Pipeline struct {
 	Config  *config.Config
 	Kafka   *kafka.Cluster
 	Store   *store.Store
+	Redis   redis.UniversalClient
 	Control *Control // of Kafka
 	// Letters, if not nil, spares History a search of the dead letters.
 	Letters LetterIndex

@@ -24,6 +24,11 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "AStuckLock", says: "0 sweeps in a day",
 	},
 	{
+		name:  "a Redis that refuses writes counts as available",
+		edits: []edit{{"compensator/lock.go", "l.o.Client.Set(ctx, l.o.Key+\":probe\", 1, l.o.Expiry).Err()", "l.o.Client.Ping(ctx).Err()"}},
+		pkg:   "compensator", run: "TestLock_ARedisThatOnlyAnswers", says: "<nil>, want",
+	},
+	{
 		name:  "a sweep does not leave the grace to the pipeline",
 		edits: []edit{{"compensator/sweep.go", "now.Add(-c.o.Grace)", "now"}},
 		pkg:   "compensator", run: "TestSweep_LeavesTheGrace", says: "Cutoff:2000",

@@ -1,0 +1,70 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// ClockSkewWarning is the smallest difference between two clocks that doctor, console and log report.
+const ClockSkewWarning = 250 * time.Millisecond
+
+// ClosesInDatabase reports whether orders are closed in the database, rather than by a service.
+func (p Pipeline) ClosesInDatabase() bool {
+	return p.Store != nil && p.Config.Closer.Kind != config.KindHTTP
+}
+
+// Writable tries the writes of a close, and rolls them back. It returns nil if orders are not closed in
+// the database.
+func (p Pipeline) Writable(ctx context.Context) error {
+	if !p.ClosesInDatabase() {
+		return nil
+	}
+	return p.Store.Writable(ctx)
+}
+
+// Lockable returns an error if the lock of the sweep cannot be taken, because Redis does not answer or
+// refuses writes, or if no process holds it (compensator.ErrLockStuck). It returns nil without Redis.
+func (p Pipeline) Lockable(ctx context.Context) error {
+	if p.Redis == nil {
+		return nil
+	}
+	c := p.Config.Compensator.Lock
+	lock, err := compensator.NewLock(compensator.LockOptions{Client: p.Redis, Key: c.Key, Expiry: c.Expiry, Extend: c.Extend})
+	if err != nil {
+		return err
+	}
+	return lock.Available(ctx)
+}
+
+// DatabaseOffset returns the smallest possible offset of a clock from that of this machine,
+// measured by the fastest of three answers.
+func DatabaseOffset(ctx context.Context, now func(context.Context) (time.Time, error)) (offset time.Duration, err error) {
+	best := time.Duration(-1)
+	for range 3 {
+		sent := time.Now()
+		at, err := now(ctx)
+		answered := time.Now()
+		if err != nil {
+			return 0, err
+		}
+		if trip := answered.Sub(sent); best < 0 || trip < best {
+			best, offset = trip, leastOffset(sent, answered, at)
+		}
+	}
+	return offset, nil
+}
+
+// leastOffset returns the smallest possible offset of a clock that showed at, cut to milliseconds,
+// at some time between sent and answered. It is a pure function.
+func leastOffset(sent, answered, at time.Time) time.Duration {
+	switch most := at.Add(time.Millisecond); {
+	case at.After(answered):
+		return at.Sub(answered)
+	case most.Before(sent):
+		return most.Sub(sent)
+	}
+	return 0
+}
