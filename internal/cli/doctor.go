@@ -31,8 +31,9 @@ func newDoctor(c *common) *cobra.Command {
 		Use:   "doctor [--stock]",
 		Short: "Check servers, clocks, schema, topics and dead letters; or the stock, row by row",
 		Long: `Check that the servers that are set answer, how much the clocks differ, that schema
-and topics are as this version needs them, that brokers accept long commits, and that
-no dead letter is pending.
+and topics are as this version needs them, that brokers accept long commits, that Redis
+takes writes, that no dead letter is pending, and what orderclose status says about the
+pipeline as a whole.
 
 With --stock check the stock instead: the reserved quantity of each SKU must be what
 unpaid and paid orders hold, and each closed, cancelled or shipped order must have moved
@@ -90,6 +91,7 @@ func (c *common) doctor(ctx context.Context) error {
 		all = append(all, clockCheckup("clocks of Kafka and database", databaseOffset-kafkaOffset))
 	}
 	all = append(all, s.checkRedis(ctx))
+	all = append(all, s.checkVerdict(ctx)...)
 	return cmp.Or(c.print(struct {
 		Checks []checkup `json:"checks"`
 	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all))
@@ -255,6 +257,26 @@ func (s *session) checkRedis(ctx context.Context) checkup {
 		}
 		return passed(check, "it takes writes")
 	})
+}
+
+// checkVerdict returns the problems that orderclose status shows and no other check finds. Those that
+// are not urgent are no findings.
+func (s *session) checkVerdict(ctx context.Context) (all []checkup) {
+	if len(s.found.Problems) > 0 {
+		return nil // the topics that it would ask may be others
+	}
+	for _, p := range ops.Judge(s.facts(ctx)).Problems {
+		switch p.Kind {
+		case ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken:
+			continue
+		}
+		if p.Severity == ops.Urgent {
+			all = append(all, finding(p.Title(), p.Text(), "orderclose runbook "+p.Runbook))
+		} else {
+			all = append(all, skipped(p.Title(), p.Text()))
+		}
+	}
+	return all
 }
 
 func (c *common) doctorStock(ctx context.Context) error {

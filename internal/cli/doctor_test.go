@@ -37,7 +37,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 		return strings.Join(all, ", ")
 	}
 	r.json(&result, 3, "doctor")
-	if got := state(); !strings.Contains(got, "kafka ok, topics found, topic ids skipped, dead letters found") || !strings.HasSuffix(got, "database skipped, redis skipped") {
+	if got := state(); !strings.Contains(got, "kafka ok, topics found, topic ids skipped, dead letters found") || !strings.HasSuffix(got, "database skipped, redis skipped, topic unread found") {
 		t.Errorf("without topics: %s", got)
 	}
 	r.cli("topics", "apply")

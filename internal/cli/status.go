@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -28,8 +30,12 @@ wait (from the commit to the end), how many of them the relay holds in its windo
 when the first of them should leave, and how long overdue they are. A partition has a
 line of its own if a record in it is overdue, if it has a problem, or if it has no owner
 while the group has members. With --partitions every partition has a line, with the
-commit and the owner. The command asks only Kafka and changes nothing; no part of the
-pipeline needs to be running.
+commit and the owner. No part of the pipeline needs to be running.
+
+Above the table is what is wrong with the pipeline as a whole, the most urgent first, as
+the page Now of the web console shows it. For it the command also asks the database and
+Redis, if their variables are set. It tries the writes of a close and rolls them back,
+and sets a key beside that of the sweep's lock, which expires. It changes nothing else.
 
 The window is what the relay has read ahead into its memory because it may leave
 soon. It is computed from append times: a relay that is over its memory limit holds
@@ -43,8 +49,8 @@ they count as waiting until the commit passes them.
 
 With a broken topics.yaml it uses the valid values, and defaults for the others.
 
-Exits 3 if a record is overdue by more than 30 s, and 6 if something could not be
-checked, or topics.yaml is broken.`,
+Exits 3 if orders are late or early, or will be, or a record is overdue by more than
+30 s, and 6 if something could not be checked, or topics.yaml is broken.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
 	cmd.Flags().BoolVar(&partitions, "partitions", false, "show every partition")
@@ -53,38 +59,70 @@ checked, or topics.yaml is broken.`,
 
 func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
-		r, err := s.pipeline().Status(ctx)
-		if err != nil {
-			return Exit(Partly, err)
+		f := s.facts(ctx)
+		if f.Kafka.Err != nil && s.Store == nil {
+			return Exit(Partly, f.Kafka.Err)
 		}
-		pauses, pausesErr := s.knownPauses(ctx)
+		v := ops.Judge(f)
 		shown := struct {
 			ops.Status
-			Pauses []wire.Pause `json:"pauses,omitempty"`
-		}{r, pauses}
+			Verdict ops.Verdict  `json:"verdict"`
+			Pauses  []wire.Pause `json:"pauses,omitempty"`
+		}{f.Status, v, f.Pauses}
 		return cmp.Or(c.print(shown, func(w io.Writer) {
-			printStatus(w, r, partitions)
-			if len(pauses) > 0 || pausesErr != nil {
+			printVerdict(w, v)
+			if f.Kafka.Err == nil {
+				printStatus(w, f.Status, partitions)
+			}
+			if len(f.Pauses) > 0 {
 				fmt.Fprintln(w)
+				printPauses(w, f.Pauses)
 			}
-			if len(pauses) > 0 {
-				printPauses(w, pauses)
+			if err := cmp.Or(s.wrong[config.EnvDSN], f.PausesErr); err != nil {
+				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))
 			}
-			if pausesErr != nil {
-				fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
-			}
-		}), statusError(r))
-	}, config.EnvDSN)
+		}), verdictError(v, f.Status))
+	}, config.EnvDSN, config.EnvRedis)
 }
 
-// knownPauses returns the pauses that are on. With orders in the database it needs the database's
-// variable.
-func (s *session) knownPauses(ctx context.Context) ([]wire.Pause, error) {
-	kept, err := s.pipeline().Pauser()
-	if err != nil {
-		return nil, cmp.Or(s.wrong[config.EnvDSN], err)
+// facts returns what the servers of the session say.
+func (s *session) facts(ctx context.Context) ops.Facts {
+	f := s.pipeline().Facts(ctx)
+	if s.Kafka != nil && f.Kafka.Err == nil {
+		topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
+		_, letters, err := topic.Index(ctx, deadletters.Filter{})
+		if err == nil {
+			f.DeadLetters = letters.Pending().Total()
+		}
 	}
-	return kept.Pauses(ctx)
+	if len(s.found.Problems) > 0 {
+		f.ConfigBroken = s.found.Problems
+	}
+	return f
+}
+
+// printVerdict prints a line for each problem, and a blank line. It prints nothing if all is well.
+func printVerdict(w io.Writer, v ops.Verdict) {
+	for _, p := range v.Problems {
+		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), oneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
+	}
+	if len(v.Problems) > 0 {
+		fmt.Fprintln(w)
+	}
+}
+
+// verdictError returns the error of the most urgent problem. Problems that can wait until today's work
+// are no error.
+func verdictError(v ops.Verdict, r ops.Status) error {
+	for _, p := range v.Problems {
+		switch {
+		case p.Kind == ops.KafkaAway || p.Kind == ops.DatabaseAway:
+			return Exit(Partly, fmt.Errorf("%s: %s", p.Title(), p.Text()))
+		case p.Severity == ops.Urgent && p.Kind != ops.RecordsOverdue && p.Kind != ops.TopicUnread && p.Kind != ops.PausesUnknown:
+			return Exit(Findings, fmt.Errorf("%s: %s -> orderclose runbook %s", p.Title(), p.Text(), p.Runbook))
+		}
+	}
+	return statusError(r)
 }
 
 func statusError(r ops.Status) error {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -109,8 +108,6 @@ func (c *Console) now(ctx context.Context) nowData {
 	}
 	if c.o.Store != nil {
 		f.Database = d.Database.fault()
-	} else if errors.Is(pauses.Err, ops.ErrNoDatabase) {
-		f.PausesErr = nil // nobody has asked for them
 	}
 	d.Verdict = ops.Judge(f)
 	if d.Forecast.Known() {

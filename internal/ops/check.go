@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -10,6 +11,46 @@ import (
 
 // ClockSkewWarning is the smallest difference between two clocks that doctor, console and log report.
 const ClockSkewWarning = 250 * time.Millisecond
+
+// factTimeout bounds each question of Facts but the status.
+const factTimeout = 15 * time.Second
+
+// latenessWithin is how far back the verdict looks for orders that were early.
+const latenessWithin = time.Hour
+
+// Facts asks all servers at once, for Judge. It leaves out DeadLetters and ConfigBroken, which the caller
+// may know. What a server does not answer is a Fault, or is left out.
+func (p Pipeline) Facts(ctx context.Context) Facts {
+	f := Facts{Now: time.Now(), SweepPeriod: p.Config.Compensator.Period}
+	var all sync.WaitGroup
+	ask := func(question func(ctx context.Context)) {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, factTimeout)
+			defer cancel()
+			question(ctx)
+		})
+	}
+	all.Go(func() { f.Status, f.Kafka.Err = p.Status(ctx) })
+	if p.Kafka != nil {
+		ask(func(ctx context.Context) { f.Sweeps, _ = p.Sweeps(ctx, 0) })
+		ask(func(ctx context.Context) { f.Lateness, _ = p.Lateness(ctx, latenessWithin) })
+		ask(func(ctx context.Context) { f.Topics, _ = p.TopicsPlan(ctx) })
+	}
+	if p.Store != nil {
+		ask(func(ctx context.Context) { f.DatabaseOffset, f.Database.Err = DatabaseOffset(ctx, p.Store.Now) })
+	}
+	ask(func(ctx context.Context) { f.Writes.Err = p.Writable(ctx) })
+	ask(func(ctx context.Context) { f.Lock.Err = p.Lockable(ctx) })
+	ask(func(ctx context.Context) {
+		kept, err := p.Pauser()
+		if err == nil {
+			f.Pauses, err = kept.Pauses(ctx)
+		}
+		f.PausesErr = err
+	})
+	all.Wait()
+	return f
+}
 
 // ClosesInDatabase reports whether orders are closed in the database, rather than by a service.
 func (p Pipeline) ClosesInDatabase() bool {

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -176,7 +177,7 @@ func Judge(f Facts) Verdict {
 		add(ClosingPaused, len(f.Pauses), describePause(f.Pauses[0]))
 		all[len(all)-1].Since = f.Pauses[0].CreatedAt
 	}
-	if f.PausesErr != nil && f.Database.Err == nil && f.Kafka.Err == nil {
+	if f.PausesErr != nil && f.Database.Err == nil && f.Kafka.Err == nil && !errors.Is(f.PausesErr, ErrNoDatabase) {
 		add(PausesUnknown, 0, f.PausesErr.Error())
 	}
 	for _, s := range f.Lateness.Stages {
@@ -225,6 +226,27 @@ func Judge(f Facts) Verdict {
 		v.State = LookToday
 	}
 	return v
+}
+
+// Title returns the kind in words, such as "writes refused".
+func (p Problem) Title() string { return strings.ReplaceAll(string(p.Kind), "_", " ") }
+
+// Text describes the problem in one line, without title and severity.
+func (p Problem) Text() string {
+	var parts []string
+	if p.Count > 1 {
+		parts = append(parts, fmt.Sprint(p.Count))
+	}
+	if p.Detail != "" {
+		parts = append(parts, p.Detail)
+	}
+	if p.Orders > 0 {
+		parts = append(parts, fmt.Sprintf("%d orders wait", p.Orders))
+	}
+	if !p.Since.IsZero() {
+		parts = append(parts, "since "+stamp(p.Since))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // splitClosing returns the number of records that wait to be closed, and the other topics.
