@@ -25,6 +25,7 @@
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
 //	outbox.go       the roles outbox and release
+//	announce.go     tells which process this is
 //	compensator.go  the role that sweeps
 //	investigator.go why a sweep found orders
 //	shadow.go       the role that closes nothing
@@ -198,7 +199,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 // runRoles runs the roles until ctx ends. An error of one role calls cancel, which ends ctx.
 func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []Role) error {
 	if a.conns.Kafka != nil {
-		a.conns.Kafka.NameMember(memberName(slices.Sorted(slices.Values(roles)), a.o.Listen))
+		a.conns.Kafka.NameMember(processName(roles, a.o.Listen))
 	}
 	parts, err := a.buildParts(roles)
 	if err != nil {
@@ -216,7 +217,7 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	beside, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	for _, watch := range []func(context.Context, []Role){
-		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile,
+		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile, a.announce,
 	} {
 		watching.Go(func() { watch(beside, roles) })
 	}

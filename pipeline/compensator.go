@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -110,10 +111,10 @@ func thisProcess() string {
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
-// memberName is the client id of this process in consumer groups: role@host:pid:port, with several
-// roles relay+closer@host:pid:port. The port is that of Options.Listen, if it is set.
-func memberName(roles []Role, listen string) string {
-	name := strings.Trim(strings.ReplaceAll(fmt.Sprint(roles), " ", "+"), "[]") + "@" + strings.ReplaceAll(thisProcess(), "/", ":")
+// processName is the name of this process, and its client id in consumer groups: role@host:pid:port, with
+// several roles closer+relay@host:pid:port. The port is that of Options.Listen, if it is set.
+func processName(roles []Role, listen string) string {
+	name := strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(slices.Values(roles))), " ", "+"), "[]") + "@" + strings.ReplaceAll(thisProcess(), "/", ":")
 	if _, port, err := net.SplitHostPort(listen); err == nil {
 		name += ":" + port
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/closer/sqlclose"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -78,6 +80,38 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 		}
 		if waits := app.Ready(); len(waits) != 1 || waits[0] != "App: Run has returned" {
 			t.Errorf("after Run: %q", waits)
+		}
+	})
+}
+
+// Console and status can tell a process that was killed from one that was stopped.
+func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
+		reader, err := servers.Connect("reader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		control := ops.NewControl(clients.Of(reader).Kafka, "order-close-control")
+		announced := func() ops.Process {
+			state, err := control.Read(t.Context(), time.Now())
+			if err != nil || len(state.Processes) != 1 {
+				t.Fatalf("%+v, %v", state.Processes, err)
+			}
+			return state.Processes[0]
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := start(ctx, app, pipeline.Relay)
+		time.Sleep(90 * time.Minute)
+		if p := announced(); p.Ended || !strings.HasPrefix(p.Name, "relay@") || time.Since(p.Announced) > 45*time.Minute {
+			t.Errorf("after 90 minutes: %+v", p)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if p := announced(); !p.Ended {
+			t.Errorf("after its end: %+v", p)
 		}
 	})
 }

@@ -141,6 +141,7 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
 	hidden := 0
+	defer printProcesses(w, r.Processes)
 	var notes []string // printed below the table, to keep its columns aligned
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
@@ -164,6 +165,16 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	}
 	if hidden > 0 {
 		fmt.Fprintf(w, "\n%s not shown, in which nothing is overdue: --partitions shows all\n", plural(hidden, "partition"))
+	}
+}
+
+// printProcesses prints a line for each process.
+func printProcesses(w io.Writer, all []ops.Process) {
+	if len(all) > 0 {
+		fmt.Fprintln(w, "\nprocess\tversion\tstate")
+	}
+	for _, p := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, cmp.Or(p.Version, "-"), p.State)
 	}
 }
 

@@ -33,6 +33,9 @@ func computed() (keys []string) {
 	for _, s := range []ops.Severity{ops.Urgent, ops.Today, ops.Healed} {
 		keys = append(keys, "severity."+string(s))
 	}
+	for _, s := range []ops.ProcessState{ops.Present, ops.Starting, ops.Gone} {
+		keys = append(keys, "process."+string(s))
+	}
 	for _, k := range ops.ProblemKinds() {
 		keys = append(keys, "problem."+string(k))
 	}

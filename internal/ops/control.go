@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,6 +47,8 @@ type Control struct {
 	pauses map[orderclose.Path]wire.Pause
 	sweeps []wire.Sweep // oldest first
 	losses []Loss       // oldest first
+	// processes are those that have announced themselves, by name.
+	processes map[string]Process
 }
 
 // NewControl returns a Control for the topic with that name.
@@ -60,6 +63,8 @@ type ControlState struct {
 	Pauses []wire.Pause
 	Sweeps []wire.Sweep // newest first, at most 500
 	Losses []Loss       // newest first, at most 500
+	// Processes have announced themselves within two hours. Their State is not set.
+	Processes []Process
 }
 
 // Loss is a notice of lost records. If Last is less than First, it is unknown which offsets were lost,
@@ -112,7 +117,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.pauses, c.sweeps, c.losses = map[orderclose.Path]wire.Pause{}, nil, nil
+	c.pauses, c.sweeps, c.losses, c.processes = map[orderclose.Path]wire.Pause{}, nil, nil, map[string]Process{}
 }
 
 // readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
@@ -143,7 +148,7 @@ func (c *Control) readTo(ctx context.Context, end int64) (replaced bool, err err
 // add remembers what one record says.
 func (c *Control) add(r wire.RawRecord) {
 	switch string(r.Key()) { // most records are probes of a clock, without a key
-	case wire.KeyPause, wire.KeySweep, wire.KeyLost:
+	case wire.KeyPause, wire.KeySweep, wire.KeyLost, wire.KeyProcess:
 	default:
 		return
 	}
@@ -165,6 +170,10 @@ func (c *Control) add(r wire.RawRecord) {
 		if err == nil && !slices.ContainsFunc(c.sweeps, again) { // an append without an answer is repeated
 			c.sweeps = newest(append(c.sweeps, s))
 		}
+	case wire.KeyProcess:
+		if p, err := wire.DecodeProcess(m.Value); err == nil {
+			c.processes[p.Name] = Process{Process: p, Announced: m.Appended.UTC()}
+		}
 	case wire.KeyLost:
 		var l Loss
 		if json.Unmarshal(m.Value, &l.Lost) == nil {
@@ -184,6 +193,8 @@ func (c *Control) state(now time.Time) (s ControlState) {
 			s.Pauses = append(s.Pauses, pause)
 		}
 	}
+	maps.DeleteFunc(c.processes, func(_ string, p Process) bool { return now.Sub(p.Announced) > expectedFor })
+	s.Processes = slices.Collect(maps.Values(c.processes))
 	s.Sweeps, s.Losses = slices.Clone(c.sweeps), slices.Clone(c.losses)
 	slices.Reverse(s.Sweeps)
 	slices.Reverse(s.Losses)

@@ -65,6 +65,7 @@ const (
 	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
+	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
 	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer, or takes no writes
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
 )
@@ -89,7 +90,7 @@ var kinds = map[ProblemKind]struct {
 	runbook  string
 }{
 	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"},
-	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-is-down"}, ClocksDiffer: {Today, "clocks-differ"},
+	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
@@ -212,6 +213,12 @@ func Judge(f Facts) Verdict {
 		add(ConfigBroken, 0, f.ConfigBroken.Error())
 	}
 	fault(LockRefused, f.Lock)
+	for _, process := range f.Status.Processes {
+		if process.State == Gone {
+			add(ProcessGone, 0, "it is in no group, and has not said that it stops; it last announced itself at "+stamp(process.Announced))
+			all[len(all)-1].Process = process.Name
+		}
+	}
 	if f.DatabaseOffset.Abs() > ClockSkewWarning {
 		add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", f.DatabaseOffset.Round(time.Millisecond)))
 	}
@@ -234,6 +241,9 @@ func (p Problem) Title() string { return strings.ReplaceAll(string(p.Kind), "_",
 // Text describes the problem in one line, without title and severity.
 func (p Problem) Text() string {
 	var parts []string
+	if p.Process != "" {
+		parts = append(parts, p.Process)
+	}
 	if p.Count > 1 {
 		parts = append(parts, fmt.Sprint(p.Count))
 	}

@@ -33,6 +33,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Status: overdue, Writes: Fault{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
 		{Facts{Database: Fault{Err: errors.New("away")}, Writes: Fault{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
 		{Facts{Lock: Fault{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-is-down"},
+		{Facts{Status: Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}}}, LookToday, []ProblemKind{ProcessGone}, "it is in no group", "a-process-does-not-answer"},
 		{Facts{DatabaseOffset: -ClockSkewWarning}, Well, nil, "", ""},
 		{Facts{DatabaseOffset: -2 * time.Second}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
 		{Facts{Status: Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}}}, ActNow, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},

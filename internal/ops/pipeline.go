@@ -43,13 +43,15 @@ func (p Pipeline) reachKafka(ctx context.Context) error {
 	return p.Kafka.Ping(ctx)
 }
 
-// Status returns what waits in each topic. The error says that Kafka does not answer at all;
+// Status returns what waits in each topic, and which processes run. The error says that Kafka does not answer at all;
 // what is wrong with one topic or partition is its Problem.
 func (p Pipeline) Status(ctx context.Context) (Status, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return Status{}, err
 	}
-	return ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now), nil
+	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now)
+	r.Processes = p.processes(ctx, r)
+	return r, nil
 }
 
 // Forecast returns how many records leave each bucket between the edges, which are how far each

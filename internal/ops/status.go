@@ -39,6 +39,8 @@ type TopicGroup struct {
 type Status struct {
 	At     time.Time     `json:"at"` // by the clock of this machine, which Overdue and Window are computed with
 	Topics []TopicStatus `json:"topics"`
+	// Processes run, or should run. Pipeline.Status sets it.
+	Processes []Process `json:"processes,omitempty"`
 }
 
 // TopicStatus is the state of a topic and its group.
@@ -53,7 +55,8 @@ type TopicStatus struct {
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
 
-	close bool
+	close   bool
+	members []string // their client ids
 }
 
 // PartitionStatus is the state of a partition.
@@ -147,6 +150,9 @@ func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicS
 		return t, nil, group
 	}
 	t.State, t.Members = group.State, len(group.Members)
+	for _, m := range group.Members {
+		t.members = append(t.members, m.ClientID)
+	}
 	t.Partitions = make([]PartitionStatus, n)
 	return t, commits, group
 }

@@ -18,6 +18,7 @@
 //	lost.go        notices of lost records, in the control topic
 //	pause.go       pauses of closing, in the control topic
 //	sweep.go       finished sweeps, in the control topic
+//	process.go     processes that announce themselves, in the control topic
 //	shadow.go      verdicts of a shadow run
 //	outbox.go      rows of the outbox tables
 //	schedule.go    the payload of a row that schedules an order

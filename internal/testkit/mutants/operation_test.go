@@ -3,6 +3,16 @@ package mutants
 // operationMutants are mistakes in commands, logs, and HTTP servers and clients.
 var operationMutants = []mutant{
 	{
+		name:  "a process that was stopped is shown as gone",
+		edits: []edit{{"internal/ops/processes.go", "case p.Ended || now.Sub", "case now.Sub"}},
+		pkg:   "internal/ops", run: "TestCompareProcesses_", says: "relay@h:3:9464 gone",
+	},
+	{
+		name:  "the records that wait for the database are blamed on the closer",
+		edits: []edit{{"internal/ops/overview.go", "if f.Database.Err != nil || f.Writes.Err != nil {", "if f.Database.Err != nil {"}},
+		pkg:   "internal/ops", run: "TestJudge_", says: "writes_refused records_overdue",
+	},
+	{
 		name:  "status looks at the first record of a partition only",
 		edits: []edit{{"internal/ops/status.go", "	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {\n", "	if p.Overdue < 0 && p.Waiting > 1 {\n"}},
 		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",

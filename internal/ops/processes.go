@@ -1,0 +1,99 @@
+package ops
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+const (
+	// AnnounceEvery is the time between two records in which a process announces itself.
+	AnnounceEvery = time.Hour
+	// expectedFor is how long after such a record a process is expected to run. So one that was killed
+	// is shown as gone for one to two hours, unless another one takes its place.
+	expectedFor = 2 * AnnounceEvery
+	// joinsWithin is how long a process may take from its start until it is a member of its groups.
+	joinsWithin = 30 * time.Second
+)
+
+// ProcessState says whether a process runs.
+type ProcessState string
+
+// The states of a process.
+const (
+	Present  ProcessState = "present"  // it is a member of a group
+	Starting ProcessState = "starting" // it has announced itself just now, and is no member yet
+	Gone     ProcessState = "gone"     // it is no member of any group, and has not said that it stops
+)
+
+// Process is a process that runs a relay, a closer or a compensator.
+type Process struct {
+	wire.Process
+	State     ProcessState `json:"state"`
+	Announced time.Time    `json:"announced_at,omitzero"` // when it last announced itself, by the brokers' clock; zero: it never did
+}
+
+// processes returns the processes that run or should run, sorted by name; status was just read. Processes
+// are known by their membership in groups. If a group or the control topic could not be read, none is Gone.
+func (p Pipeline) processes(ctx context.Context, status Status) []Process {
+	ctx, cancel := context.WithTimeout(ctx, factTimeout)
+	defer cancel()
+	var state ControlState
+	if p.Control != nil {
+		state, _ = p.Control.Read(ctx, time.Now()) // on an error it is empty
+	}
+	compensators, err := p.Kafka.Group(ctx, p.Config.CompensatorGroup(), p.Config.Topics.Control)
+	complete := err == nil
+	var members []string
+	for _, m := range compensators.Members {
+		members = append(members, m.ClientID)
+	}
+	for _, t := range status.Topics {
+		complete = complete && t.Problem == ""
+		members = append(members, t.members...)
+	}
+	all := compareProcesses(state.Processes, members, time.Now())
+	if !complete {
+		all = slices.DeleteFunc(all, func(p Process) bool { return p.State == Gone })
+	}
+	return all
+}
+
+// compareProcesses compares what processes have announced with the members of groups. It is a pure function.
+func compareProcesses(announced []Process, members []string, now time.Time) (all []Process) {
+	for _, p := range announced {
+		switch {
+		case slices.Contains(members, p.Name):
+			p.State = Present
+		case p.Ended || now.Sub(p.Announced) > expectedFor:
+			continue
+		case now.Sub(p.Announced) < joinsWithin:
+			p.State = Starting
+		case slices.ContainsFunc(announced, func(o Process) bool { return o.Announced.After(p.Announced) && place(o.Name) == place(p.Name) }):
+			continue // another process has taken its place
+		default:
+			p.State = Gone
+		}
+		all = append(all, p)
+	}
+	for _, name := range members {
+		known := func(p Process) bool { return p.Name == name }
+		if strings.Contains(name, "@") && !slices.ContainsFunc(all, known) { // of an older version, or without the right to announce itself
+			all = append(all, Process{Process: wire.Process{Name: name}, State: Present})
+		}
+	}
+	slices.SortFunc(all, func(a, b Process) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// place returns the name of a process without its process id.
+func place(name string) string {
+	parts := strings.Split(name, ":")
+	if len(parts) < 2 {
+		return name
+	}
+	return strings.Join(slices.Delete(parts, 1, 2), ":")
+}

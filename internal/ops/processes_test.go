@@ -1,0 +1,41 @@
+package ops
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
+	ago := func(name string, d time.Duration) Process {
+		return Process{Process: wire.Process{Name: name}, Announced: noon.Add(-d)}
+	}
+	ended := ago("relay@h:3:9464", time.Minute)
+	ended.Ended = true
+	for what, c := range map[string]struct {
+		announced []Process
+		members   []string
+		want      []string
+	}{
+		"nobody":                   {nil, nil, nil},
+		"a member":                 {[]Process{ago("closer@h:1:9464", time.Minute)}, []string{"closer@h:1:9464", "closer@h:1:9464"}, []string{"closer@h:1:9464 present"}},
+		"a member that cannot say": {nil, []string{"closer@h:1", "some-other-client"}, []string{"closer@h:1 present"}},
+		"killed":                   {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:2:9465", time.Hour)}, []string{"relay@h:2:9465"}, []string{"relay@h:1:9464 gone", "relay@h:2:9465 present"}},
+		"stopped":                  {[]Process{ended}, nil, nil},
+		"just started":             {[]Process{ago("relay@h:1:9464", time.Second)}, nil, []string{"relay@h:1:9464 starting"}},
+		"killed and started again": {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:7:9464", time.Minute)}, []string{"relay@h:7:9464"}, []string{"relay@h:7:9464 present"}},
+		"killed long ago":          {[]Process{ago("relay@h:1:9464", expectedFor+time.Second)}, nil, nil},
+	} {
+		var got []string
+		for _, p := range compareProcesses(c.announced, c.members, noon) {
+			got = append(got, fmt.Sprintf("%s %s", p.Name, p.State))
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+}
