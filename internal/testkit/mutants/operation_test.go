@@ -39,7 +39,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a pause of a control topic that was deleted stays on",
-		edits: []edit{{"internal/ops/control.go", "	c.pauses, c.sweeps, c.losses = map[orderclose.Path]wire.Pause{}, nil, nil\n", "	if c.pauses == nil {\n		c.pauses = map[orderclose.Path]wire.Pause{}\n	}\n"}},
+		edits: []edit{{"internal/ops/control.go", "	c.pauses, c.sweeps, c.losses, c.processes = map[orderclose.Path]wire.Pause{}, nil, nil, map[string]Process{}\n", "	c.processes = map[string]Process{}\n	if c.pauses == nil {\n		c.pauses = map[orderclose.Path]wire.Pause{}\n	}\n"}},
 		pkg:   "internal/ops", run: "TestControl_StartsAgainInAnotherLog", says: "pauses one",
 	},
 	{
