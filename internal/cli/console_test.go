@@ -124,7 +124,7 @@ func sameAt(value any) any {
 					continue // of a dead letter
 				}
 				delete(v, key)
-			case "overdue_seconds", "from", "to", "state", "topic", "pending", "more", "gone", "next", "looked_at":
+			case "since", "overdue_seconds", "from", "to", "state", "topic", "pending", "more", "gone", "next", "looked_at":
 				delete(v, key)
 			default:
 				v[key] = sameAt(inner)

@@ -100,6 +100,7 @@ type Console struct {
 	following sync.WaitGroup       // of letters
 	plans     *plans
 	live      atomic.Int64 // the number of open live updates
+	first     firstSeen
 }
 
 //go:embed templates static

@@ -110,10 +110,37 @@ func (c *Console) now(ctx context.Context) nowData {
 		f.Database = d.Database.fault()
 	}
 	d.Verdict = ops.Judge(f)
+	c.first.mark(d.Verdict.Problems, f.Now)
 	if d.Forecast.Known() {
 		d.Charts = forecastCharts(d.Forecast.Value)
 	}
 	return d
+}
+
+// firstSeen remembers since when each kind of problem is there. It is safe for concurrent use.
+type firstSeen struct {
+	mu sync.Mutex
+	at map[ops.ProblemKind]time.Time
+}
+
+// mark sets Since of the problems whose beginning nobody else knows: now, or the call since which each call
+// had a problem of this kind.
+func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.at
+	f.at = map[ops.ProblemKind]time.Time{}
+	for i := range all {
+		p := &all[i]
+		at, seen := before[p.Kind]
+		if !seen {
+			at = now.UTC()
+		}
+		f.at[p.Kind] = at
+		if p.Since.IsZero() {
+			p.Since = at
+		}
+	}
 }
 
 func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {

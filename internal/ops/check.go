@@ -58,12 +58,12 @@ func (p Pipeline) ClosesInDatabase() bool {
 }
 
 // Writable tries the writes of a close, and rolls them back. It returns nil if orders are not closed in
-// the database.
+// the database. A user who may only read learns at least whether the server is read-only.
 func (p Pipeline) Writable(ctx context.Context) error {
 	if !p.ClosesInDatabase() {
 		return nil
 	}
-	return p.Store.Writable(ctx)
+	return p.Store.TakesWrites(ctx)
 }
 
 // Lockable returns an error if the lock of the sweep cannot be taken, because Redis does not answer or

@@ -46,6 +46,25 @@ func (s *Store) Writable(ctx context.Context) error {
 	return nil
 }
 
+// TakesWrites is Writable for a process whose user may only read, such as a console. If the user lacks a
+// privilege, it only checks that the server is not read-only.
+func (s *Store) TakesWrites(ctx context.Context) error {
+	err := s.Writable(ctx)
+	if !denied(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writableWithin)
+	defer cancel()
+	var readOnly bool
+	if err := s.gorm.WithContext(ctx).Raw("SELECT @@global.read_only").Scan(&readOnly).Error; err != nil {
+		return s.failed(ctx, err, "ask whether the server is read-only")
+	}
+	if readOnly {
+		return fmt.Errorf("%w: the server is read-only (read_only is 1)", orderclose.ErrUnavailable)
+	}
+	return nil
+}
+
 func (s *Store) writable(ctx context.Context) error {
 	statements, err := s.closeWrites(ctx)
 	if err != nil {
