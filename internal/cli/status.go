@@ -28,8 +28,9 @@ wait (from the commit to the end), how many of them the relay holds in its windo
 when the first of them should leave, and how long overdue they are. A partition has a
 line of its own if a record in it is overdue, if it has a problem, or if it has no owner
 while the group has members. With --partitions every partition has a line, with the
-commit and the owner. The command asks only Kafka and changes nothing; no part of the
-pipeline needs to be running.
+commit and the owner. The command changes nothing, and no part of the pipeline needs
+to be running. If ` + config.EnvDSN + ` is set, it also counts the unpaid orders
+that are overdue in the database by more than 5 s; it reads at most a thousand of them.
 
 The window is what the relay has read ahead into its memory because it may leave
 soon. It is computed from append times: a relay that is over its memory limit holds
@@ -43,7 +44,8 @@ they count as waiting until the commit passes them.
 
 With a broken topics.yaml it uses the valid values, and defaults for the others.
 
-Exits 3 if a record is overdue by more than 30 s, and 6 if something could not be
+Exits 3 if a record is overdue by more than 30 s, or orders are overdue in the
+database: more than ten, or for more than 10 minutes. Exits 6 if something could not be
 checked, or topics.yaml is broken.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
@@ -58,12 +60,22 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			return Exit(Partly, err)
 		}
 		pauses, pausesErr := s.knownPauses(ctx)
+		orders, ordersErr := s.pipeline().OverdueOrders(ctx)
 		shown := struct {
 			ops.Status
-			Pauses []wire.Pause `json:"pauses,omitempty"`
-		}{r, pauses}
+			Overdue *ops.OverdueOrders `json:"overdue,omitempty"`
+			Pauses  []wire.Pause       `json:"pauses,omitempty"`
+		}{Status: r, Pauses: pauses}
+		if ordersErr == nil {
+			shown.Overdue = &orders
+		}
 		return cmp.Or(c.print(shown, func(w io.Writer) {
 			printStatus(w, r, partitions)
+			if ordersErr == nil {
+				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, orders)
+			} else if s.Store != nil {
+				fmt.Fprintf(w, "\nhow many orders are overdue in the database is unknown: %v\n", oneLine(ordersErr.Error(), 300))
+			}
 			if len(pauses) > 0 || pausesErr != nil {
 				fmt.Fprintln(w)
 			}
@@ -73,7 +85,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			if pausesErr != nil {
 				fmt.Fprintf(w, "whether closing is paused is unknown: %v\n", oneLine(pausesErr.Error(), 300))
 			}
-		}), statusError(r))
+		}), statusError(r), overdueError(orders))
 	}, config.EnvDSN)
 }
 
@@ -95,6 +107,11 @@ func statusError(r ops.Status) error {
 	}
 	n := r.Problems()
 	return exitIf(n > 0, Partly, "%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n)
+}
+
+// overdueError returns an error if orders are overdue in the database, with what to do.
+func overdueError(o ops.OverdueOrders) error {
+	return exitIf(o.Severity() != "", Findings, "orders are overdue in the database: %s; see %q in docs/runbook.md", o, "Orders are overdue in the database")
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

@@ -86,8 +86,8 @@ type Console struct {
 	topics   source[ops.TopicsPlan]
 	appended source[ops.Appended]
 	pauses   source[[]wire.Pause]
-	database source[time.Time] // the database's clock
-	broken   source[struct{}]  // its error is that of topics.yaml
+	database source[ops.OverdueOrders]
+	broken   source[struct{}] // its error is that of topics.yaml
 
 	control   *ops.Control         // nil: no Kafka
 	letters   *deadletters.Catalog // nil: no Kafka

@@ -53,12 +53,7 @@ func (c *Console) makeSources() {
 		}
 		return kept.Pauses(ctx)
 	})
-	c.database = every(soon, soon, func(ctx context.Context) (time.Time, error) {
-		if c.o.Store == nil {
-			return time.Time{}, ops.ErrNoDatabase
-		}
-		return c.o.Store.Now(ctx)
-	})
+	c.database = every(soon, soon, func(ctx context.Context) (ops.OverdueOrders, error) { return c.pipeline().OverdueOrders(ctx) })
 	c.broken = every(often, soon, func(context.Context) (struct{}, error) {
 		if c.o.ConfigBroken == nil {
 			return struct{}{}, nil

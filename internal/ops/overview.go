@@ -27,6 +27,8 @@ type Facts struct {
 	SweepPeriod time.Duration // between two regular sweeps
 	Lateness    Lateness
 	DeadLetters int // pending
+
+	Overdue OverdueOrders // in the database
 }
 
 // lossIsRecent is how long a loss of records counts as a problem. The sweep that it started has ended
@@ -42,6 +44,7 @@ const (
 	DatabaseAway   ProblemKind = "database_away"   // the database does not answer
 	RecordsOverdue ProblemKind = "records_overdue" // records should have left their topic
 	TopicUnread    ProblemKind = "topic_unread"    // the state of a topic or partition is unknown
+	OrdersOverdue  ProblemKind = "orders_overdue"  // the database has unpaid orders that should have been closed
 	ClosingPaused  ProblemKind = "closing_paused"  // somebody has paused the closes
 	PausesUnknown  ProblemKind = "pauses_unknown"  // whether somebody has is unknown
 	RecordsEarly   ProblemKind = "records_early"   // orders were closed, or records forwarded, before they were due
@@ -75,6 +78,7 @@ var kinds = map[ProblemKind]struct {
 }{
 	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
+	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
@@ -147,6 +151,15 @@ func Judge(f Facts) Verdict {
 	}
 	if n, first := f.Status.firstProblem(); n > 0 {
 		add(TopicUnread, n, first)
+	}
+	if severity := f.Overdue.Severity(); severity != "" {
+		detail := f.Overdue.String()
+		if _, inKafka := f.Status.Worst(OverdueGrace); !inKafka && f.StatusErr == nil && !f.Status.At.IsZero() {
+			detail += "; no record is overdue in Kafka: the closers have acknowledged these orders without closing them, or their records are missing"
+		}
+		add(OrdersOverdue, 0, detail)
+		last := &all[len(all)-1]
+		last.Severity, last.Orders, last.Since = severity, f.Overdue.Orders, f.Overdue.Oldest.Add(OverdueGrace)
 	}
 	if len(f.Pauses) > 0 {
 		add(ClosingPaused, len(f.Pauses), describePause(f.Pauses[0]))
