@@ -33,7 +33,7 @@
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
-//	overdue.go, writes.go, deadletters.go    what is measured beside the roles
+//	overdue.go, ordercount.go, writes.go, deadletters.go    what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready
 //	serve.go        their listener
@@ -217,7 +217,7 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	beside, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	for _, watch := range []func(context.Context, []Role){
-		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile, a.announce,
+		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.countOrders, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile, a.announce,
 	} {
 		watching.Go(func() { watch(beside, roles) })
 	}

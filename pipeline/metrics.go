@@ -37,6 +37,9 @@ type appMetrics struct {
 	clockOffset          *prometheus.GaugeVec
 	deadLetters          *prometheus.GaugeVec
 	deadOldest, deadRead *prometheus.GaugeVec // without labels: a value that is not known has no series
+	overdue              *prometheus.GaugeVec
+	overduePaused        *prometheus.GaugeVec // without labels
+	overdueOldest        *prometheus.GaugeVec // without labels
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -62,6 +65,9 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
 		deadLetters:     f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
 		deadOldest:      f.GaugeVec("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
+		overdue:         f.GaugeVec("overdue_orders", "Unpaid orders that have been due in the database for more than 5 s, without excluded and paused ones; 1000 orders are read at most. One compensator counts them every 15 s, and every 5 s while there are some; others have no value.", "category"),
+		overduePaused:   f.GaugeVec("overdue_orders_paused", "Overdue orders that wait because somebody has paused closing; counted as overdue_orders."),
+		overdueOldest:   f.GaugeVec("overdue_orders_oldest_seconds", "For how long the oldest of the overdue orders has been due; 0 if there is none. Absent where overdue_orders is."),
 		deadRead:        f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown} {
@@ -134,6 +140,25 @@ func (m *appMetrics) Waiting(r ops.Status) {
 		}
 	}
 	m.waitingUnseen.Set(float64(r.Problems()))
+}
+
+// OverdueOrders sets how many orders are overdue in the database. The zero value removes all numbers.
+func (m *appMetrics) OverdueOrders(o ops.OverdueOrders) {
+	m.overdue.Reset()
+	m.overduePaused.Reset()
+	m.overdueOldest.Reset()
+	if o.At.IsZero() {
+		return
+	}
+	for category, n := range o.Categories {
+		m.overdue.WithLabelValues(category).Set(float64(n))
+	}
+	m.overduePaused.WithLabelValues().Set(float64(o.Paused))
+	oldest := time.Duration(0)
+	if o.Orders > 0 {
+		oldest = o.At.Sub(o.Oldest)
+	}
+	m.overdueOldest.WithLabelValues().Set(oldest.Seconds())
 }
 
 // Paused sets which paths are paused.

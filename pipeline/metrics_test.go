@@ -38,6 +38,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
+	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
+	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
 	for _, c := range []struct {
 		name, label, value string
 		want               float64
@@ -52,6 +54,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"waiting_overdue_seconds", "topic", "delay_5m", 9},
 		{"waiting_farthest_due_seconds", "topic", "delay_5m", 3600},
 		{"dead_letters_pending", "cause", "bad_due", 2},
+		{"overdue_orders", "category", "ticket", 4},
+		{"overdue_orders", "category", "default", 0},
 	} {
 		if got := r.Value(c.name, c.label, c.value); got != c.want {
 			t.Errorf("%s{%s=%q} is %v, want %v", c.name, c.label, c.value, got, c.want)
@@ -69,5 +73,12 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		if got := r.Value(name); got != 1.7e9 {
 			t.Errorf("%s is %v", name, got)
 		}
+	}
+	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
+		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
+	}
+	m.OverdueOrders(ops.OverdueOrders{})
+	if n := r.Series("overdue_orders") + r.Series("overdue_orders_paused") + r.Series("overdue_orders_oldest_seconds"); n != 0 {
+		t.Errorf("%d series of orders that another process counts", n)
 	}
 }

@@ -130,6 +130,12 @@ func overviewDashboard() dashboard {
 					queries: quantiles("orderclose_close_end_to_end_lateness_seconds", everywhere+`,path="pipeline"`),
 				},
 				categories("4 Lateness by category", everywhere),
+				{
+					title: "2 Overdue orders", kind: "timeseries", unit: "short", runbook: "Orders are overdue in the database",
+					shows:   "Unpaid orders that have been due in the database for more than 5 s, whatever Kafka has. 1000 are counted at most.",
+					good:    "0, or a few that are retried. No value: no compensator counts.",
+					queries: []query{{"Orders", "max(sum without (category) (orderclose_overdue_orders{" + everywhere + "}))"}},
+				},
 			}},
 			{height: graphHeight, panels: []panel{
 				{

@@ -316,6 +316,23 @@ func compensatorDashboard() dashboard {
 					queries: []query{{"{{instance}}", events("instance", "orderclose_compensator_scheduled_again_total", here)}},
 				},
 			}},
+			{title: "Overdue orders in the database", height: graphHeight, panels: []panel{
+				{
+					title: "Overdue orders, by category", kind: "timeseries", unit: "short", runbook: "Orders are overdue in the database",
+					shows: "Unpaid orders that have been due for more than 5 s, by category, and those that wait because closing is paused. One compensator counts 1000 of them at most.",
+					good:  "0, or a few that are retried.",
+					queries: []query{
+						{"{{category}}", "max by (category) (orderclose_overdue_orders{" + here + "})"},
+						{"paused", "max(orderclose_overdue_orders_paused{" + here + "})"},
+					},
+				},
+				{
+					title: "The oldest overdue order", kind: "timeseries", unit: "s", runbook: "Orders are overdue in the database",
+					shows:   "For how long the oldest of these orders has been due. While a backlog drains, it falls.",
+					good:    "0, or minutes while an order is retried.",
+					queries: []query{{"oldest", "max(orderclose_overdue_orders_oldest_seconds{" + here + "})"}},
+				},
+			}},
 			{title: "What waits in Kafka, read every minute", height: graphHeight, panels: []panel{
 				waiting(`topic=~".+"`),
 				{

@@ -34,8 +34,10 @@ commit and the owner. No part of the pipeline needs to be running.
 
 Above the table is what is wrong with the pipeline as a whole, the most urgent first, as
 the page Now of the web console shows it. For it the command also asks the database and
-Redis, if their variables are set. It tries the writes of a close and rolls them back,
-and sets a key beside that of the sweep's lock, which expires. It changes nothing else.
+Redis, if their variables are set. It counts the unpaid orders that are overdue in the
+database by more than 5 s, and reads at most a thousand of them. It tries the writes of
+a close and rolls them back, and sets a key beside that of the sweep's lock, which
+expires. It changes nothing else.
 
 The window is what the relay has read ahead into its memory because it may leave
 soon. It is computed from append times: a relay that is over its memory limit holds
@@ -49,8 +51,9 @@ they count as waiting until the commit passes them.
 
 With a broken topics.yaml it uses the valid values, and defaults for the others.
 
-Exits 3 if orders are late or early, or will be, or a record is overdue by more than
-30 s, and 6 if something could not be checked, or topics.yaml is broken.`,
+Exits 3 if orders are late or early, or will be, such as if a record is overdue by more
+than 30 s, or more than ten orders are overdue in the database. Exits 6 if something
+could not be checked, or topics.yaml is broken.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
 	cmd.Flags().BoolVar(&partitions, "partitions", false, "show every partition")
@@ -66,13 +69,20 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 		v := ops.Judge(f)
 		shown := struct {
 			ops.Status
-			Verdict ops.Verdict  `json:"verdict"`
-			Pauses  []wire.Pause `json:"pauses,omitempty"`
-		}{f.Status, v, f.Pauses}
+			Verdict ops.Verdict        `json:"verdict"`
+			Overdue *ops.OverdueOrders `json:"overdue,omitempty"`
+			Pauses  []wire.Pause       `json:"pauses,omitempty"`
+		}{Status: f.Status, Verdict: v, Pauses: f.Pauses}
+		if !f.Overdue.At.IsZero() {
+			shown.Overdue = &f.Overdue
+		}
 		return cmp.Or(c.print(shown, func(w io.Writer) {
 			printVerdict(w, v)
 			if f.Kafka.Err == nil {
 				printStatus(w, f.Status, partitions)
+			}
+			if shown.Overdue != nil {
+				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, f.Overdue)
 			}
 			if len(f.Pauses) > 0 {
 				fmt.Fprintln(w)
@@ -133,6 +143,11 @@ func statusError(r ops.Status) error {
 	}
 	n := r.Problems()
 	return exitIf(n > 0, Partly, "%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n)
+}
+
+// overdueError returns an error if orders are overdue in the database, with what to do.
+func overdueError(o ops.OverdueOrders) error {
+	return exitIf(o.Severity() != "", Findings, "orders are overdue in the database: %s; see %q in docs/runbook.md", o, "Orders are overdue in the database")
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

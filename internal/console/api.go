@@ -77,9 +77,11 @@ type (
 // statusAnswer is the body of /api/v1/status.
 type statusAnswer struct {
 	ops.Verdict
-	Text   string             `json:"text"` // the verdict in one sentence
-	Kafka  answer[ops.Status] `json:"kafka"`
-	Pauses []wire.Pause       `json:"pauses"` // that are on
+	Text  string             `json:"text"` // the verdict in one sentence
+	Kafka answer[ops.Status] `json:"kafka"`
+	// Overdue are the orders that should have been closed, as the database counts them.
+	Overdue answer[ops.OverdueOrders] `json:"overdue"`
+	Pauses  []wire.Pause              `json:"pauses"` // that are on
 }
 
 // errorAnswer is the body of an answer with an error.
@@ -120,7 +122,7 @@ func (c *Console) endpoints() []endpoint {
 
 func (c *Console) serveStatusJSON(w http.ResponseWriter, r *http.Request) {
 	d := c.now(r.Context())
-	writeJSON(w, http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Pauses: append([]wire.Pause{}, d.Pauses...)})
+	writeJSON(w, http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Overdue: answerOf(d.Database), Pauses: append([]wire.Pause{}, d.Pauses...)})
 }
 
 func (c *Console) serveOrderJSON(w http.ResponseWriter, r *http.Request) {

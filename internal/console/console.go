@@ -89,7 +89,7 @@ type Console struct {
 	topics   source[ops.TopicsPlan]
 	appended source[ops.Appended]
 	pauses   source[[]wire.Pause]
-	database source[time.Time]     // the database's clock
+	database source[ops.OverdueOrders]
 	writes   source[struct{}]      // its error is why a close cannot be written
 	lock     source[struct{}]      // its error is why the lock of the sweep cannot be taken
 	offset   source[time.Duration] // of the database's clock

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -200,6 +201,32 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	var status statusAnswer
 	if code := r.json(http.MethodGet, "/api/v1/status", "", &status); code != http.StatusOK || status.State != ops.ActNow || status.Problems[0].Kind != ops.RecordsOverdue || len(status.Kafka.Value.Topics) != 4 {
 		t.Errorf("%d: %+v", code, status)
+	}
+}
+
+// Kafka cannot show a closer that acknowledges records and closes nothing: only the database can.
+func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
+	r := newRig(t)
+	contains(t, r.open("/"), `data-state="well"`, `<p id="overdue" data-orders="0">`, "<strong>0</strong>")
+	due := time.Now().Add(-time.Minute)
+	for i := range 14 {
+		o := orderclose.Order{ID: fmt.Sprint(i), Category: []string{"ticket", "gift"}[i/12], CreatedAt: due.Add(-time.Hour), Due: due}
+		if err := scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.c.database.forget()
+	contains(t, r.open("/"), `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", DefaultRunbook+"#orders-are-overdue-in-the-database",
+		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
+	if err := r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"); err != nil {
+		t.Fatal(err)
+	}
+	r.c.database.forget()
+	r.c.pauses.forget()
+	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
+	var status statusAnswer
+	if r.json(http.MethodGet, "/api/v1/status", "", &status); status.Overdue.Value == nil || status.Overdue.Value.Orders != 2 || status.Overdue.Value.Paused != 12 {
+		t.Errorf("%+v", status.Overdue)
 	}
 }
 

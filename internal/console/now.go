@@ -44,7 +44,7 @@ const latenessHorizon = time.Hour
 type nowData struct {
 	Verdict  ops.Verdict
 	Status   known[ops.Status]
-	Database known[time.Time]
+	Database known[ops.OverdueOrders]
 	Forecast known[ops.Forecast]
 	Lateness known[ops.Lateness]
 	Sweeps   known[ops.Sweeps]
@@ -104,7 +104,7 @@ func (c *Console) now(ctx context.Context) nowData {
 	f := ops.Facts{
 		Status: d.Status.Value, Kafka: d.Status.fault(), Writes: writes.fault(), Lock: lock.fault(), DatabaseOffset: offset.Value, Pauses: pauses.Value, PausesErr: pauses.Err, Topics: topics.Value,
 		ConfigBroken: broken.Err, Now: time.Now(), Sweeps: d.Sweeps.Value, SweepPeriod: c.o.Config().Compensator.Period, Lateness: d.Lateness.Value,
-		DeadLetters: d.Letters.Pending.Total(),
+		DeadLetters: d.Letters.Pending.Total(), Overdue: d.Database.Value,
 	}
 	if c.o.Store != nil {
 		f.Database = d.Database.fault()

@@ -53,12 +53,7 @@ func (c *Console) makeSources() {
 		}
 		return kept.Pauses(ctx)
 	})
-	c.database = every(soon, soon, func(ctx context.Context) (time.Time, error) {
-		if c.o.Store == nil {
-			return time.Time{}, ops.ErrNoDatabase
-		}
-		return c.o.Store.Now(ctx)
-	})
+	c.database = every(soon, soon, func(ctx context.Context) (ops.OverdueOrders, error) { return c.pipeline().OverdueOrders(ctx) })
 	c.writes = every(soon, often, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.pipeline().Writable(ctx) })
 	c.lock = every(soon, soon, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.pipeline().Lockable(ctx) })
 	c.offset = every(seldom, soon, func(ctx context.Context) (time.Duration, error) {

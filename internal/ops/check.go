@@ -37,7 +37,8 @@ func (p Pipeline) Facts(ctx context.Context) Facts {
 		ask(func(ctx context.Context) { f.Topics, _ = p.TopicsPlan(ctx) })
 	}
 	if p.Store != nil {
-		ask(func(ctx context.Context) { f.DatabaseOffset, f.Database.Err = DatabaseOffset(ctx, p.Store.Now) })
+		ask(func(ctx context.Context) { f.DatabaseOffset, _ = DatabaseOffset(ctx, p.Store.Now) })
+		ask(func(ctx context.Context) { f.Overdue, f.Database.Err = p.OverdueOrders(ctx) })
 	}
 	ask(func(ctx context.Context) { f.Writes.Err = p.Writable(ctx) })
 	ask(func(ctx context.Context) { f.Lock.Err = p.Lockable(ctx) })

@@ -22,6 +22,7 @@
 //	pipeline.go          the questions to one pipeline
 //	overview.go          whether all is well (pure)
 //	check.go             what the verdict asks of database and Redis, as doctor does
+//	overdue.go           how many orders are overdue in the database
 //	phrase.go            sentences that the console translates; quoting an order's id for a shell
 //	topics.go            the required properties of the topics; those that an order passes, or in which records wait
 //	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)

@@ -39,6 +39,8 @@ type Facts struct {
 	SweepPeriod time.Duration // between two regular sweeps
 	Lateness    Lateness
 	DeadLetters int // pending
+
+	Overdue OverdueOrders // in the database
 }
 
 // lossIsRecent is how long a loss of records counts as a problem. The sweep that it started has ended
@@ -55,6 +57,7 @@ const (
 	WritesRefused  ProblemKind = "writes_refused"  // the database refuses the writes of a close
 	RecordsOverdue ProblemKind = "records_overdue" // records should have left their topic
 	TopicUnread    ProblemKind = "topic_unread"    // the state of a topic or partition is unknown
+	OrdersOverdue  ProblemKind = "orders_overdue"  // the database has unpaid orders that should have been closed
 	ClosingPaused  ProblemKind = "closing_paused"  // somebody has paused the closes
 	PausesUnknown  ProblemKind = "pauses_unknown"  // whether somebody has is unknown
 	RecordsEarly   ProblemKind = "records_early"   // orders were closed, or records forwarded, before they were due
@@ -92,6 +95,7 @@ var kinds = map[ProblemKind]struct {
 	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"},
 	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
+	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
@@ -163,8 +167,11 @@ func Judge(f Facts) Verdict {
 	if fault(DatabaseAway, f.Database); f.Database.Err == nil {
 		fault(WritesRefused, f.Writes)
 	}
-	if f.Database.Err != nil || f.Writes.Err != nil { // that is why records of the close topic wait
-		all[len(all)-1].Orders, status.Topics = status.splitClosing()
+	stopped := f.Database.Err != nil || f.Writes.Err != nil
+	if stopped { // that is why records of the close topic wait
+		cause := &all[len(all)-1]
+		cause.Orders, status.Topics = status.splitClosing()
+		cause.Orders = cmp.Or(f.Overdue.Orders, cause.Orders)
 	}
 	if worst, found := status.Worst(OverdueLimit); found {
 		add(RecordsOverdue, worst.Count, fmt.Sprintf("%s/%d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Partition.Overdue, worst.Next()))
@@ -173,6 +180,15 @@ func Judge(f Facts) Verdict {
 	}
 	if n, first := f.Status.firstProblem(); n > 0 {
 		add(TopicUnread, n, first)
+	}
+	if severity := f.Overdue.Severity(); severity != "" && !stopped {
+		detail := f.Overdue.String()
+		if _, inKafka := f.Status.Worst(OverdueGrace); !inKafka && f.Kafka.Err == nil && !f.Status.At.IsZero() {
+			detail += "; no record is overdue in Kafka: the closers have acknowledged these orders without closing them, or their records are missing"
+		}
+		add(OrdersOverdue, 0, detail)
+		last := &all[len(all)-1]
+		last.Severity, last.Orders, last.Since = severity, f.Overdue.Orders, f.Overdue.Oldest.Add(OverdueGrace)
 	}
 	if len(f.Pauses) > 0 {
 		add(ClosingPaused, len(f.Pauses), describePause(f.Pauses[0]))

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -16,6 +19,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	now := noon
 	overdue := Status{Topics: []TopicStatus{{Topic: "delay_5m", Partitions: []PartitionStatus{{Partition: 3, Overdue: 45, Head: &Head{}}}}}}
 	behind := Status{Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Overdue: 45, Head: &Head{}}}}}}
+	waiting := func(orders int64, since time.Duration) OverdueOrders {
+		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
+	}
 	swept := func(s wire.Sweep) Sweeps { return Sweeps{Sweeps: []wire.Sweep{s}} }
 	for _, row := range []struct {
 		facts   Facts
@@ -37,6 +43,11 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{DatabaseOffset: -ClockSkewWarning}, Well, nil, "", ""},
 		{Facts{DatabaseOffset: -2 * time.Second}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
 		{Facts{Status: Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}}}, ActNow, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
+		{Facts{Overdue: OverdueOrders{At: now, Paused: 700}}, Well, nil, "", ""},
+		{Facts{Overdue: waiting(10, 9*time.Minute)}, Well, nil, "", ""},
+		{Facts{Overdue: waiting(1, 11*time.Minute)}, LookToday, []ProblemKind{OrdersOverdue}, "1 (1 ticket, the oldest was due 2026-11-20T11:49:00", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: waiting(11, 6*time.Second), Status: Status{At: now}}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: the closers", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: waiting(11, 6*time.Second), Status: overdue}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{Facts{Pauses: []wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}}}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
 		{Facts{PausesErr: errors.New("no table")}, ActNow, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
 		{Facts{Lateness: Lateness{Stages: []StageLateness{{Topic: "order-events", Early: 2}}}}, ActNow, []ProblemKind{RecordsEarly}, "order-events", "something-was-early"},
@@ -65,6 +76,31 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		}
 		if len(kinds) > 0 && (!strings.Contains(v.Problems[0].Detail, row.detail) || v.Problems[0].Runbook != row.runbook) {
 			t.Errorf("%+v, want %q, %s", v.Problems[0], row.detail, row.runbook)
+		}
+	}
+}
+
+// Orders that wait on purpose are counted apart, by their own category, before categories are summed up.
+func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
+	counted := store.OverdueNow{At: noon, More: true, Categories: []store.OverdueCategory{
+		{Category: "", Orders: 1, Oldest: noon.Add(-time.Minute)}, {Category: "gift", Orders: 3, Oldest: noon.Add(-time.Hour)},
+		{Category: "new", Orders: 4, Oldest: noon.Add(-2 * time.Minute)}, {Category: "ticket", Orders: 7, Oldest: noon.Add(-10 * time.Second)},
+	}}
+	listed := map[string]time.Duration{"ticket": time.Minute}
+	for _, c := range []struct {
+		pauses []wire.Pause
+		want   OverdueOrders
+		text   string
+	}{
+		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}}, "at least 15 (8 default, 7 ticket, the oldest was due 2026-11-20T11:00:00"},
+		{[]wire.Pause{{Path: orderclose.PathPipeline, Category: "gift"}, {Path: orderclose.PathSweep}},
+			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}}, "3 more are paused)"},
+		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "at least 0 (15 more are paused)"},
+	} {
+		c.want.At, c.want.More = noon, true
+		got := newOverdueOrders(counted, c.pauses, listed)
+		if diff := cmp.Diff(c.want, got); diff != "" || !strings.Contains(got.String(), c.text) {
+			t.Errorf("%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 		}
 	}
 }

@@ -45,6 +45,9 @@ type table struct {
 	lockLines string
 	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders
 	every     string // status, cutoff, at, at, id, limit; all orders with the status, and when they were closed
+	// oldest and newest select open orders, and whether Mapping.Where includes them. They have the arguments
+	// [where], from, cutoff, at, at, id, limit. newest begins with the latest due time.
+	oldest, newest string
 	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
 	// from, cutoff, at, at, id, [where], [not before], limit.
 	excluded string
@@ -103,9 +106,14 @@ func (q *statements) table(month mapping.Month) *table {
 	id := mapping.Quote(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
-	t.page, t.every = q.page(t.name, q.where.sql, ""), q.page(t.name, "", q.m.ClosedAt.Name())
+	t.page, t.every = q.page(t.name, q.where.sql, "NULL", ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
+	included := "1"
+	if q.where.sql != "" {
+		included = "COALESCE(" + q.where.sql + ", 0)"
+	}
+	t.oldest, t.newest = q.page(t.name, "", included, ""), q.page(t.name, "", included, " DESC")
 	if q.excluded.sql != "" {
-		t.excluded = q.page(t.name, q.excluded.sql, "")
+		t.excluded = q.page(t.name, q.excluded.sql, "NULL", "")
 	}
 	if t.items != "" {
 		i := q.m.Items
@@ -285,24 +293,31 @@ func values(status mapping.Value, constants []mapping.ColumnValue, at *mapping.T
 // page writes the SELECT of a page. Its condition lets the database enter the index at the
 // right position, so each row read is a row found: with a comparison of tuples it reads the
 // whole range. A row without an id cannot be named, so it is skipped. Rows that do not meet the
-// further condition, if it is not empty, are read and skipped. closedAt is a column; empty: NULL is read.
-func (q *statements) page(orders, condition, closedAt string) string {
+// further condition, if it is not empty, are read and skipped. last is the expression of the last column, and
+// order is " DESC" for the latest due time first.
+func (q *statements) page(orders, condition, last, order string) string {
 	if condition != "" {
 		condition = " AND " + condition
 	}
-	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_closed FROM %[5]s%[6]s"+
-		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s, %[1]s LIMIT ?",
+	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_last FROM %[5]s%[6]s"+
+		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s%[10]s, %[1]s%[10]s LIMIT ?",
 		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.d.hint(q.m.DueIndex),
-		mapping.Quote(q.m.Status.Column), condition, orElse(closedAt, "NULL"))
+		mapping.Quote(q.m.Status.Column), condition, last, order)
 }
 
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
 // after the order after, without those that are excluded.
 func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit int) []any {
+	return q.openArgs(cutoff, after, limit, q.where.args)
+}
+
+// openArgs returns the arguments of page: the open orders that are due at cutoff or before, after the order
+// after, without those that Mapping.NotBefore excludes. condition has the arguments of its further condition.
+func (q *statements) openArgs(cutoff time.Time, after orderclose.Order, limit int, condition []any) []any {
 	if after.Due.Before(q.m.NotBefore) {
 		after = orderclose.Order{Due: q.m.NotBefore}
 	}
-	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.where.args)
+	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, condition)
 }
 
 // rangeArgs returns the arguments of page: orders with a status that are due at to or before, after

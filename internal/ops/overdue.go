@@ -1,0 +1,116 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+const (
+	// OverdueGrace is how long an order may be due before it counts as overdue. A busy pipeline closes an
+	// order within milliseconds.
+	OverdueGrace = 5 * time.Second
+	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose
+	// payment is pending. Retries end after 7 minutes.
+	fewOverdue    = 10
+	fewOverdueFor = 10 * time.Minute
+)
+
+// OverdueOrders are the unpaid orders that have been due for longer than OverdueGrace, by the database's clock.
+// Orders that the mapping excludes are not among them.
+type OverdueOrders struct {
+	At     time.Time `json:"at"`     // when they were counted, by the database's clock; zero: they were not
+	Orders int64     `json:"orders"` // without those in Paused
+	// More says that the database has more than the thousand that were read, so Orders and Paused may be higher.
+	More bool `json:"more"`
+	// Categories has Orders by category. Categories that topics.yaml does not list are summed up as default,
+	// which is always there.
+	Categories map[string]int64 `json:"categories"`
+	Oldest     time.Time        `json:"oldest,omitzero"` // the earliest due time of Orders
+	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
+}
+
+// OverdueOrders counts the overdue orders in the database. It reads at most a thousand of them. The error is
+// ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
+func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
+	if p.Store == nil {
+		return OverdueOrders{}, ErrNoDatabase
+	}
+	counted, err := p.Store.CountOverdueNow(ctx, OverdueGrace)
+	if err != nil {
+		return OverdueOrders{}, err
+	}
+	var pauses []wire.Pause
+	if kept, err := p.Pauser(); err == nil && len(counted.Categories) > 0 {
+		pauses, _ = kept.Pauses(ctx) // if they are not known, the orders count as overdue
+	}
+	return newOverdueOrders(counted, pauses, p.Config.Delays.ByCategory), nil
+}
+
+// newOverdueOrders sums up a count. listed has the categories of topics.yaml.
+func newOverdueOrders(counted store.OverdueNow, pauses []wire.Pause, listed map[string]time.Duration) OverdueOrders {
+	o := OverdueOrders{At: counted.At, More: counted.More, Categories: map[string]int64{metrics.OtherCategories: 0}}
+	for _, c := range counted.Categories {
+		if slices.ContainsFunc(pauses, func(p wire.Pause) bool {
+			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == c.Category)
+		}) {
+			o.Paused += c.Orders
+			continue
+		}
+		name := c.Category
+		if _, ok := listed[name]; !ok {
+			name = metrics.OtherCategories
+		}
+		o.Orders += c.Orders
+		o.Categories[name] += c.Orders
+		if o.Oldest.IsZero() || c.Oldest.Before(o.Oldest) {
+			o.Oldest = c.Oldest
+		}
+	}
+	return o
+}
+
+// Severity returns Urgent if many orders are overdue, Today if a few have been for long, and otherwise "".
+func (o OverdueOrders) Severity() Severity {
+	switch {
+	case o.Orders > fewOverdue:
+		return Urgent
+	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor:
+		return Today
+	}
+	return ""
+}
+
+// String returns the numbers in one line.
+func (o OverdueOrders) String() string {
+	var parts []string
+	if o.Orders > o.Categories[metrics.OtherCategories] {
+		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
+			if n := o.Categories[c]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", n, c))
+			}
+		}
+	}
+	if o.Orders > 0 {
+		parts = append(parts, "the oldest was due "+stamp(o.Oldest))
+	}
+	if o.Paused > 0 {
+		parts = append(parts, fmt.Sprintf("%d more are paused", o.Paused))
+	}
+	text := fmt.Sprint(o.Orders)
+	if o.More {
+		text = "at least " + text
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return text
+}

@@ -1,0 +1,113 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+const (
+	// countAtRest is the interval between two counts while no order is overdue, and between two attempts to
+	// become the process that counts.
+	countAtRest = 15 * time.Second
+	// countInterval is the interval between two counts while orders are overdue.
+	countInterval = 5 * time.Second
+	countTimeout  = 10 * time.Second // of one count
+	// countLockExpiry is how long a process that was killed keeps others from counting, if the lock of the
+	// sweeps does not expire sooner. With countAtRest another process counts within a minute.
+	countLockExpiry = 30 * time.Second
+)
+
+// countOrders counts, beside a compensator, the orders that are overdue in the database, until ctx ends. One
+// compensator of all counts; without Redis each does. Kafka does not show an order whose record was
+// acknowledged or never written, and a sweep finds it an hour later.
+func (a *App) countOrders(ctx context.Context, roles []Role) {
+	if _, own := a.o.Store.(sweepSource); own || a.conns.Store == nil || !slices.Contains(roles, Compensator) {
+		return
+	}
+	var control *ops.Control
+	if a.conns.Kafka != nil {
+		control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
+	}
+	lock, err := a.countLock()
+	if err != nil {
+		return // the role reports it
+	}
+	orderCounter{
+		lock: lock, report: a.metrics.OverdueOrders, logger: a.o.Logger,
+		count: func(ctx context.Context) (ops.OverdueOrders, error) {
+			return ops.Pipeline{Config: a.config(), Store: a.conns.Store, Control: control}.OverdueOrders(ctx)
+		},
+	}.run(ctx)
+}
+
+// countLock returns the lock of the process that counts; nil without Redis.
+func (a *App) countLock() (compensator.Lock, error) {
+	c := a.o.Config.Compensator.Lock
+	if a.conns.Redis == nil {
+		return nil, nil
+	}
+	return compensator.NewLock(compensator.LockOptions{
+		Client: a.conns.Redis, Key: c.Key + "-count-overdue", Expiry: min(c.Expiry, countLockExpiry), Extend: min(c.Extend, countLockExpiry/3),
+	})
+}
+
+// orderCounter counts overdue orders while it has the lock.
+type orderCounter struct {
+	lock   compensator.Lock // nil: there is none
+	count  func(context.Context) (ops.OverdueOrders, error)
+	report func(ops.OverdueOrders) // the zero value: they are not known, or another process counts
+	logger *slog.Logger
+}
+
+// run counts until ctx ends.
+func (c orderCounter) run(ctx context.Context) {
+	defer c.report(ops.OverdueOrders{})
+	for ctx.Err() == nil {
+		next, err := countAtRest, compensator.ErrLockUnavailable
+		if c.lock != nil {
+			err = c.lock.Hold(ctx, c.countOn)
+		}
+		if errors.Is(err, compensator.ErrLockUnavailable) || errors.Is(err, compensator.ErrLockStuck) {
+			next, err = c.once(ctx)
+		}
+		if err != nil {
+			c.report(ops.OverdueOrders{})
+		}
+		retry.Sleep(ctx, next)
+	}
+}
+
+// countOn counts until ctx ends or a count fails: then another process may have the lock.
+func (c orderCounter) countOn(ctx context.Context) error {
+	for {
+		if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {
+			return err
+		}
+	}
+}
+
+// once counts once, and returns the time until the next count.
+func (c orderCounter) once(ctx context.Context) (next time.Duration, err error) {
+	limited, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	o, err := c.count(limited)
+	switch {
+	case ctx.Err() != nil:
+		return countAtRest, ctx.Err()
+	case err != nil:
+		c.logger.Warn("overdue orders in the database cannot be counted, will retry", "err", err)
+		return countAtRest, err
+	}
+	c.report(o)
+	if o.Orders+o.Paused > 0 {
+		return countInterval, nil
+	}
+	return countAtRest, nil
+}
