@@ -8,16 +8,22 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
-// tab-separated columns that table writes.
+// tab-separated columns that table writes. The commands in the table get the flag --config.
 func (c *common) print(v any, table func(w io.Writer)) error {
 	if c.output == "json" {
 		return json.NewEncoder(c.env.Stdout).Encode(v)
 	}
+	var text strings.Builder
+	table(&text)
 	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
-	table(w)
+	if _, err := io.WriteString(w, ops.WithConfig(text.String(), configFlag(c.config))); err != nil {
+		return err
+	}
 	return w.Flush()
 }
 

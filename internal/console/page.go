@@ -75,9 +75,6 @@ func (p page) Asset(name string) string {
 // Version returns the version of the program.
 func (p page) Version() string { return p.c.o.Version }
 
-// Runbook returns the address of a section of the runbook.
-func (p page) Runbook(section string) string { return p.c.o.Runbook + "#" + section }
-
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
 	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}}
@@ -236,7 +233,7 @@ func clean(s string, most int) string {
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "error"} {
+	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all
