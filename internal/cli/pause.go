@@ -127,8 +127,19 @@ func (c *common) pause(ctx context.Context, f pauseFlags) error {
 		if err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s)
+		return c.showPauses(ctx, s, nil, "To end it now:\n  "+f.resumeCommand())
 	})
+}
+
+// resumeCommand returns the command that ends what these flags pause.
+func (f pauseFlags) resumeCommand() string {
+	command := "orderclose resume"
+	for _, flag := range []struct{ name, value string }{{"path", f.path}, {"category", f.category}, {"via", f.via}} {
+		if flag.value != "" && flag.value != "all" {
+			command += " --" + flag.name + " " + ops.ShellQuote(flag.value)
+		}
+	}
+	return command
 }
 
 func (c *common) resume(ctx context.Context, f pauseFlags) error {
@@ -138,33 +149,44 @@ func (c *common) resume(ctx context.Context, f pauseFlags) error {
 	}
 	return with(c.openPauses(ctx, f))(func(s *session) error {
 		ended, err := s.pauses().Resume(ctx, paths, f.category)
-		if err = cmp.Or(err, exitIf(ended == 0, NotFound, "nothing was paused")); err != nil {
+		if err = cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused")); err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s)
+		return c.showPauses(ctx, s, ended, "")
 	})
 }
 
-// showPauses prints what is paused now.
-func (c *common) showPauses(ctx context.Context, s *session) error {
+// showPauses prints the pauses that were ended, what is paused now, and a last line, if there is one.
+func (c *common) showPauses(ctx context.Context, s *session, ended []wire.Pause, last string) error {
 	on, err := s.pauses().Pauses(ctx)
 	if err != nil {
 		return err
 	}
 	return c.print(struct {
 		Pauses []wire.Pause `json:"pauses"`
-	}{append([]wire.Pause{}, on...)}, func(w io.Writer) { printPauses(w, on) })
+		Ended  []wire.Pause `json:"ended,omitempty"`
+	}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
+		for _, p := range ended {
+			printPause(w, "resumed: ", p)
+		}
+		printPauses(w, on)
+		if last != "" {
+			fmt.Fprintln(w, last)
+		}
+	})
 }
 
 func printPauses(w io.Writer, on []wire.Pause) {
-	if len(on) == 0 {
-		fmt.Fprintln(w, "nothing is paused")
-	}
 	for _, p := range on {
-		what := "all orders"
-		if p.Category != "" {
-			what = "orders of " + oneLine(p.Category, 60)
-		}
-		fmt.Fprintf(w, "paused: closes by %s of %s until %s: %s\n", ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
+		printPause(w, "paused: ", p)
 	}
+}
+
+// printPause prints a line about a pause.
+func printPause(w io.Writer, state string, p wire.Pause) {
+	what := "all orders"
+	if p.Category != "" {
+		what = "orders of " + oneLine(p.Category, 60)
+	}
+	fmt.Fprintf(w, "%scloses by %s of %s until %s: %s\n", state, ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
 }
