@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 )
 
@@ -84,11 +85,16 @@ func TestRunbook_MayBeElsewhere(t *testing.T) {
 	if got := p.Runbook("x") + " " + p.Runbook(""); got != "/ops/runbook#x /ops/runbook" {
 		t.Error(got)
 	}
-	if got, want := p.Commands("the-closer-is-behind"), "orderclose --config '/etc/our topics.yaml' status\n"; !strings.HasPrefix(got, want) {
+	if got, want := p.Commands("the-closer-is-behind"), "orderclose --config '/etc/our topics.yaml' doctor\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := p.Commands("none"); got != "" {
 		t.Error(got)
+	}
+	for _, section := range ops.RunbookSections() {
+		if p.Commands(section) == "" {
+			t.Errorf("the section %s has no commands", section)
+		}
 	}
 	c.o.Settings.Runbook = "https://wiki.example/runbook"
 	if got := p.Runbook("x"); got != "https://wiki.example/runbook#x" {

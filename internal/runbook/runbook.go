@@ -136,10 +136,11 @@ func (s Section) Check() error {
 	return nil
 }
 
-// First returns the first commands for a shell in Look and Act, at most three, each once.
+// First returns the first commands for a shell in Look and Act, at most three, each once. It leaves out
+// those with --yes: before them a person reads a plan.
 func (s Section) First() (first []string) {
 	for _, line := range append(s.Commands("Look", "sh"), s.Commands("Act", "sh")...) {
-		if len(first) < 3 && !slices.Contains(first, line) {
+		if len(first) < 3 && !slices.Contains(first, line) && !strings.Contains(line, " --yes") {
 			first = append(first, line)
 		}
 	}
