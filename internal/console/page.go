@@ -54,7 +54,7 @@ func (p page) Word(group string, value any) string {
 func (page) PathName(path orderclose.Path) string { return ops.PathName(path) }
 
 // Say returns a sentence of internal/ops in the page's language.
-func (p page) Say(s ops.Sentence) string { return clean(translate(p.Lang, s), 500) }
+func (p page) Say(s ops.Sentence) string { return p.WithConfig(clean(translate(p.Lang, s), 500)) }
 
 // Title returns the title of the page.
 func (p page) Title() string {
