@@ -8,8 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
@@ -21,7 +19,7 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	var text strings.Builder
 	table(&text)
 	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
-	if _, err := io.WriteString(w, ops.WithConfig(text.String(), configFlag(c.config))); err != nil {
+	if _, err := io.WriteString(w, withConfig(text.String(), c.config)); err != nil {
 		return err
 	}
 	return w.Flush()

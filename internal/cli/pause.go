@@ -127,19 +127,8 @@ func (c *common) pause(ctx context.Context, f pauseFlags) error {
 		if err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s, nil, "To end it now:\n  "+f.resumeCommand())
+		return c.showPauses(ctx, s, nil)
 	})
-}
-
-// resumeCommand returns the command that ends what these flags pause.
-func (f pauseFlags) resumeCommand() string {
-	command := "orderclose resume"
-	for _, flag := range []struct{ name, value string }{{"path", f.path}, {"category", f.category}, {"via", f.via}} {
-		if flag.value != "" && flag.value != "all" {
-			command += " --" + flag.name + " " + ops.ShellQuote(flag.value)
-		}
-	}
-	return command
 }
 
 func (c *common) resume(ctx context.Context, f pauseFlags) error {
@@ -152,12 +141,12 @@ func (c *common) resume(ctx context.Context, f pauseFlags) error {
 		if err = cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused")); err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s, ended, "")
+		return c.showPauses(ctx, s, ended)
 	})
 }
 
-// showPauses prints the pauses that were ended, what is paused now, and a last line, if there is one.
-func (c *common) showPauses(ctx context.Context, s *session, ended []wire.Pause, last string) error {
+// showPauses prints the pauses that were ended, and what is paused now.
+func (c *common) showPauses(ctx context.Context, s *session, ended []wire.Pause) error {
 	on, err := s.pauses().Pauses(ctx)
 	if err != nil {
 		return err
@@ -166,27 +155,18 @@ func (c *common) showPauses(ctx context.Context, s *session, ended []wire.Pause,
 		Pauses []wire.Pause `json:"pauses"`
 		Ended  []wire.Pause `json:"ended,omitempty"`
 	}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
-		for _, p := range ended {
-			printPause(w, "resumed: ", p)
-		}
-		printPauses(w, on)
-		if last != "" {
-			fmt.Fprintln(w, last)
-		}
+		printPauses(w, "resumed", ended)
+		printPauses(w, "paused", on)
 	})
 }
 
-func printPauses(w io.Writer, on []wire.Pause) {
-	for _, p := range on {
-		printPause(w, "paused: ", p)
+// printPauses prints a line for each pause, which begins with a word.
+func printPauses(w io.Writer, word string, pauses []wire.Pause) {
+	for _, p := range pauses {
+		what := "all orders"
+		if p.Category != "" {
+			what = "orders of " + oneLine(p.Category, 60)
+		}
+		fmt.Fprintf(w, "%s: closes by %s of %s until %s: %s\n", word, ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
 	}
-}
-
-// printPause prints a line about a pause.
-func printPause(w io.Writer, state string, p wire.Pause) {
-	what := "all orders"
-	if p.Category != "" {
-		what = "orders of " + oneLine(p.Category, 60)
-	}
-	fmt.Fprintf(w, "%scloses by %s of %s until %s: %s\n", state, ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
 }

@@ -89,9 +89,9 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 	if err != nil && err.Error() != "" {
 		given := ""
 		if f := root.PersistentFlags().Lookup("config"); f != nil {
-			given = configFlag(f.Value.String())
+			given = f.Value.String()
 		}
-		fmt.Fprintln(env.Stderr, "orderclose:", ops.WithConfig(err.Error(), given))
+		fmt.Fprintln(env.Stderr, "orderclose:", withConfig(err.Error(), given))
 	}
 	return codeOf(err)
 }
@@ -164,13 +164,12 @@ func (c *common) logger() *slog.Logger {
 
 const defaultConfig = "topics.yaml"
 
-// configFlag returns the flag --config for a command that a person is to run, with a space before it;
-// "" if the file is the default.
-func configFlag(file string) string {
+// withConfig is ops.WithConfig. It adds nothing if the file is the default.
+func withConfig(text, file string) string {
 	if file == defaultConfig {
-		return ""
+		return text
 	}
-	return ops.ConfigFlag(file)
+	return ops.WithConfig(text, file)
 }
 
 // session holds the configuration and the clients of a command.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -19,32 +20,23 @@ to look, what to do, and how to see that it is over. Without an argument it list
 sections, with the alerts that lead to them. It needs no server and no topics.yaml.
 
 SECTION is the title of a section, its anchor (what follows # in a link to it), the name
-of an alert, or a part of one of these. Exits 4 if no section or several sections fit.`,
+of an alert, or a part of one of these. Exits 4 if none or several fit.`,
 		Example: "  orderclose runbook redis-is-down\n  orderclose runbook OrdercloseCloseLate",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				all := runbook.Sections()
-				return c.print(all, func(w io.Writer) { printSections(w, all) })
+			found := runbook.Sections()
+			if len(args) > 0 {
+				found = runbook.Find(strings.Join(args, " "))
 			}
-			name := strings.Join(args, " ")
-			found, exactly := runbook.Find(name)
-			switch {
-			case len(found) == 0:
-				return Exit(NotFound, fmt.Errorf("the runbook has no section %q: orderclose runbook lists all", name))
-			case len(found) > 1 || !exactly:
-				var list strings.Builder
-				printSections(&list, found)
-				return Exit(NotFound, fmt.Errorf("no section of the runbook is called %q; near are:\n%s", name, strings.ReplaceAll(list.String(), "\t", "  ")))
+			if len(found) == 1 {
+				return c.print(found[0], func(w io.Writer) { fmt.Fprintln(w, found[0].Plain()) })
 			}
-			return c.print(found[0], func(w io.Writer) { fmt.Fprintln(w, found[0].Plain()) })
+			err := c.print(found, func(w io.Writer) {
+				for _, s := range found {
+					fmt.Fprintf(w, "%s\t%s\n", s.Anchor, strings.Join(s.Alerts, ", "))
+				}
+			})
+			return cmp.Or(err, exitIf(len(args) > 0, NotFound, "%q fits %d sections: name one; orderclose runbook lists all", args, len(found)))
 		},
-	}
-}
-
-// printSections prints a line for each section.
-func printSections(w io.Writer, all []runbook.Section) {
-	for _, s := range all {
-		fmt.Fprintf(w, "%s\t%s\n", s.Anchor, strings.Join(s.Alerts, ", "))
 	}
 }

@@ -13,8 +13,8 @@ import (
 func TestRunbook_UsesValidCommands(t *testing.T) {
 	n := 0
 	for _, s := range runbook.Sections() {
-		for _, part := range runbook.Parts {
-			for _, line := range s.Commands(part, "sh") {
+		for _, part := range s.Parts() {
+			for _, line := range s.Commands(part.Name, "sh") {
 				args := strings.Fields(line)
 				if args[0] != "orderclose" {
 					continue
@@ -52,7 +52,7 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 		{[]string{"Redis", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
 		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis is down"}},
 		{[]string{"orderCloseno"}, 4, []string{"the-closer-is-behind", "the-relay-is-down"}},
-		{[]string{"what is with redis"}, 4, []string{`called "what is with redis"`, "redis-is-down"}},
+		{[]string{"what", "is", "with", "redis?"}, 0, []string{"Redis is down"}},
 		{[]string{"zebra"}, 4, []string{"orderclose runbook lists all"}},
 	} {
 		out, stderr, code := run(t, nil, append([]string{"runbook"}, row.args...)...)
@@ -69,7 +69,7 @@ func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 	without := []string{"runbook", "notify", "healthcheck", "version", "completion", "help"}
 	for _, cmd := range newRoot(Env{}).Commands() {
 		plain := "orderclose " + cmd.Name()
-		if printed := ops.WithConfig(plain, " --config x"); (printed == plain) != slices.Contains(without, cmd.Name()) {
+		if printed := ops.WithConfig(plain, "x"); (printed == plain) != slices.Contains(without, cmd.Name()) {
 			t.Errorf("%s is printed as %q", plain, printed)
 		}
 	}

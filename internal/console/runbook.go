@@ -21,15 +21,12 @@ import (
 // documents is where the documents are that the runbook links to.
 const documents = "https://github.com/orderclose/orderclose/blob/main/docs/"
 
-// runbookData is what the page of the runbook shows.
-type runbookData struct {
-	Sections []runbook.Section
-	Text     template.HTML
+func (c *Console) serveRunbook(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.newPage(r, "runbook", runbookHTML()))
 }
 
-func (c *Console) serveRunbook(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.newPage(r, "runbook", runbookData{runbook.Sections(), runbookHTML()}))
-}
+// Sections returns the sections of the runbook.
+func (page) Sections() []runbook.Section { return runbook.Sections() }
 
 // Runbook returns the address of a section of the runbook; that of the whole if section is "".
 func (p page) Runbook(section string) string {
@@ -50,41 +47,32 @@ func (p page) Commands(section string) string {
 }
 
 // WithConfig adds the flag --config to the commands of a text.
-func (p page) WithConfig(text string) string {
-	return ops.WithConfig(text, ops.ConfigFlag(p.c.o.TopicsFile))
-}
+func (p page) WithConfig(text string) string { return ops.WithConfig(text, p.c.o.TopicsFile) }
 
-// runbookHTML returns the runbook without its title, as HTML. It has no HTML of the document itself.
+// runbookHTML returns the runbook without its title.
 var runbookHTML = sync.OnceValue(func() template.HTML {
 	_, source, _ := strings.Cut(docs.Runbook, "\n")
-	var html bytes.Buffer
-	if err := writeHTML(&html, []byte(source)); err != nil {
-		panic(err) // of the tree: a mistake of this package, not of a document
-	}
-	return template.HTML(html.String())
+	return toHTML(source)
 })
 
-// writeHTML writes Markdown as HTML. Each heading has the anchor that links to it use, and links to other
-// documents lead to documents.
-func writeHTML(html *bytes.Buffer, source []byte) error {
-	base, err := url.Parse(documents)
-	if err != nil {
-		return err
-	}
+// toHTML returns Markdown as HTML, without HTML that the text has. Each heading has the anchor that links
+// to it use, and links to other documents lead to documents.
+func toHTML(source string) template.HTML {
+	base, _ := url.Parse(documents)
 	markdown := goldmark.New(goldmark.WithExtensions(extension.Table))
-	tree := markdown.Parser().Parse(markdowntext.NewReader(source))
-	if err := ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+	tree := markdown.Parser().Parse(markdowntext.NewReader([]byte(source)))
+	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		switch n := n.(type) {
 		case *ast.Heading:
-			n.SetAttributeString("id", []byte(runbook.Anchor(strings.TrimSpace(string(n.Lines().Value(source))))))
+			n.SetAttributeString("id", []byte(runbook.Anchor(strings.TrimSpace(string(n.Lines().Value([]byte(source)))))))
 		case *ast.Link:
 			if to, err := base.Parse(string(n.Destination)); entering && err == nil && !bytes.HasPrefix(n.Destination, []byte("#")) {
 				n.Destination = []byte(to.String())
 			}
 		}
 		return ast.WalkContinue, nil
-	}); err != nil {
-		return err
-	}
-	return markdown.Renderer().Render(html, source, tree)
+	})
+	var html bytes.Buffer
+	_ = markdown.Renderer().Render(&html, []byte(source), tree) // a buffer has no errors
+	return template.HTML(html.String())
 }

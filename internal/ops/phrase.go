@@ -46,21 +46,15 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 // commandName matches the name of a command that reads topics.yaml, in a text for people.
 var commandName = regexp.MustCompile(`\borderclose (?:audit|compensate|console|dlq|doctor|forecast|lateness|migrate|order|pause|postpone|replay|resume|run|send|shadow|status|sweeps|topics)\b`)
 
-// ConfigFlag returns the flag --config for a file, with a space before it; "" without a file.
-func ConfigFlag(file string) string {
+// WithConfig adds the flag --config to each command of orderclose that a text names, so that a person who
+// copies a command uses the same topics.yaml. Without a file it adds nothing.
+func WithConfig(text, file string) string {
 	if file == "" {
-		return ""
-	}
-	return " --config " + ShellQuote(file)
-}
-
-// WithConfig adds a flag of ConfigFlag to each command of orderclose that a text names, so that a person
-// who copies a command uses the same topics.yaml.
-func WithConfig(text, flag string) string {
-	if flag == "" {
 		return text
 	}
-	return commandName.ReplaceAllStringFunc(text, func(command string) string { return strings.Replace(command, " ", flag+" ", 1) })
+	return commandName.ReplaceAllStringFunc(text, func(command string) string {
+		return strings.Replace(command, " ", " --config "+ShellQuote(file)+" ", 1)
+	})
 }
 
 // ShellQuote quotes an order's id for a shell, for commands that people paste.

@@ -3,7 +3,7 @@ package ops
 import "testing"
 
 func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
-	flag := ConfigFlag("/etc/our $1 topics.yaml")
+	const file, flag = "/etc/our $1 topics.yaml", " --config '/etc/our $1 topics.yaml'"
 	for in, want := range map[string]string{
 		"start one with orderclose run relay; see orderclose runbook kafka-is-down": "start one with orderclose" + flag + " run relay; see orderclose runbook kafka-is-down",
 		"orderclose dlq ls\norderclose status":                                      "orderclose" + flag + " dlq ls\norderclose" + flag + " status",
@@ -11,11 +11,11 @@ func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 		"columns that orderclose did not create":                                    "columns that orderclose did not create",
 		"orderclose notify, orderclose version, stop":                               "orderclose notify, orderclose version, stop",
 	} {
-		if got := WithConfig(in, flag); got != want {
+		if got := WithConfig(in, file); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
-	if got := WithConfig("orderclose status", ConfigFlag("")); got != "orderclose status" {
+	if got := WithConfig("orderclose status", ""); got != "orderclose status" {
 		t.Error(got)
 	}
 }

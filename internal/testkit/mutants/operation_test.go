@@ -24,7 +24,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a printed command uses another topics.yaml",
-		edits: []edit{{"internal/cli/output.go", "ops.WithConfig(text.String(), configFlag(c.config))", "ops.WithConfig(text.String(), \"\")"}},
+		edits: []edit{{"internal/cli/output.go", "withConfig(text.String(), c.config)", "text.String()"}},
 		pkg:   "internal/cli", run: "TestBroker_DeadLettersAre", says: "the plan does not print the command",
 	},
 	{
