@@ -91,6 +91,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"github.com/go-redsync/redsync/v4":       {"compensator", "pipeline"},
 		"golang.org/x/crypto":                    {"internal/console/access"},
 		"github.com/prometheus/exporter-toolkit": {"internal/console/access"},
+		"github.com/yuin/goldmark":               {"internal/console"},
 		"internal/cli":                           {"cmd", "internal/cli"},
 		"github.com/twmb/franz-go/pkg/kmsg":      {"internal/kafka", "internal/testkit", "pipeline/pipelinetest", "cmd/orderclose-dev"},
 		"github.com/twmb/franz-go/pkg/kadm":      {"internal/testkit"},
@@ -172,7 +173,7 @@ func TestStructure_ThePipelineLinksNoConsole(t *testing.T) {
 	for _, dep := range links(t, "./pipeline") {
 		for _, shown := range []string{
 			module + "/internal/console", module + "/internal/cli", "html/template", "golang.org/x/crypto/bcrypt", "golang.org/x/net/trace",
-			"github.com/prometheus/exporter-toolkit", "github.com/mwitkow/go-conntrack", "github.com/spf13/cobra",
+			"github.com/prometheus/exporter-toolkit", "github.com/mwitkow/go-conntrack", "github.com/spf13/cobra", "github.com/yuin/goldmark",
 		} {
 			if under(dep, shown) {
 				t.Errorf("pipeline links %s", dep)

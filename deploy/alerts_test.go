@@ -21,7 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
-	"github.com/orderclose/orderclose/internal/testkit/runbook"
+	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/release"
@@ -118,10 +118,6 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 // Each alert has a severity, a description, and an absolute link to a section of the runbook that
 // says what to do and names the alert. All links have the same base: make runbook-url changes it.
 func TestAlerts_LinkToTheRunbook(t *testing.T) {
-	sections, err := runbook.Read("../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Chdir("alerts")
 	linked, bases := map[string][]string{}, map[string]bool{}
 	for _, r := range rules(t) {
@@ -129,7 +125,7 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		}
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if _, ok := sections[anchor]; !ok {
+		if _, ok := runbook.At(anchor); !ok {
 			t.Errorf("%s: %s links to %q, which the runbook does not have", r.file, r.Alert, anchor)
 		}
 		linked[anchor], bases[base] = append(linked[anchor], r.Alert), true
@@ -142,8 +138,8 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 			t.Errorf("the links to the runbook begin with %v; want one absolute URL", slices.Sorted(maps.Keys(bases)))
 		}
 	}
-	for anchor, s := range sections {
-		if diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[anchor]))); diff != "" {
+	for _, s := range runbook.Sections() {
+		if diff := cmp.Diff(slices.Sorted(slices.Values(s.Alerts)), slices.Sorted(slices.Values(linked[s.Anchor]))); diff != "" {
 			t.Errorf("section %q and the alerts that link to it (-named +linked):\n%s", s.Title, diff)
 		}
 	}
@@ -152,17 +148,25 @@ func TestAlerts_LinkToTheRunbook(t *testing.T) {
 // Each section of the runbook but the first says the same things in the same order: what an alert or
 // a procedure means, whether money is at risk, where to look, what to do, and how to verify it.
 func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
-	sections, err := runbook.Read("../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
+	if n := len(runbook.Sections()); n < 30 {
+		t.Errorf("the runbook has %d sections only", n)
 	}
-	if len(sections) < 30 {
-		t.Errorf("the runbook has %d sections only", len(sections))
-	}
-	for anchor, s := range sections {
-		if err := s.Check(); err != nil && anchor != "first-look" {
-			t.Error(err)
+	seen := map[string]bool{}
+	for _, s := range runbook.Sections() {
+		var have []string
+		for _, p := range s.Parts() {
+			have = append(have, p.Name)
+			if strings.TrimSpace(p.Text) == "" {
+				t.Errorf("section %q: the part %s is empty", s.Title, p.Name)
+			}
 		}
+		if want := []string{"Meaning", "Money at risk", "Look", "Act", "Verify"}; !slices.Equal(have, want) && s.Anchor != "first-look" {
+			t.Errorf("section %q has the parts %q, want %q", s.Title, have, want)
+		}
+		if seen[s.Anchor] {
+			t.Errorf("the runbook has two sections %q", s.Title)
+		}
+		seen[s.Anchor] = true
 	}
 }
 

@@ -46,7 +46,7 @@ func TestChartSchema_ListsTheVariables(t *testing.T) {
 	var env, console []string
 	for _, name := range slices.Sorted(maps.Keys(knownVariables(t))) {
 		switch {
-		case strings.HasPrefix(name, "ORDERCLOSE_CONSOLE_"):
+		case strings.HasPrefix(name, "ORDERCLOSE_CONSOLE_"), name == config.EnvRunbook:
 			console = append(console, name)
 		case name != config.EnvListen: // the chart sets it
 			env = append(env, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
@@ -17,6 +18,7 @@ const Console Role = "console"
 type ConsoleHost struct {
 	Config       func() *Config // the configuration in effect
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
+	TopicsFile   string         // its absolute path; "": the App has none
 	Connections  Connections
 	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
 	// nil. Sweep is nil if the App has no Redis or cannot sweep.
@@ -31,6 +33,7 @@ func (a *App) buildConsole() (part, error) {
 	}
 	host := ConsoleHost{Config: a.config, Connections: a.conns, Logger: a.o.Logger}
 	if a.o.TopicsFile != "" {
+		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
 		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile); return err }
 	}
 	if a.conns.Redis != nil {

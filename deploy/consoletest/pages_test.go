@@ -26,6 +26,10 @@ func pages(l look) func(testing.TB, world) {
 				t.Errorf("%s: the navigation does not show which page is open", path)
 			}
 		}
+		b.goTo("/runbook")
+		b.isInLanguage("/runbook", l)
+		b.fits("/runbook")
+		b.accessible("/runbook")
 		b.goTo("/order")
 		b.searchOrder("pages-" + l.name())
 		b.isPage(w, "order", l)
@@ -120,6 +124,8 @@ func onAPhone(t testing.TB, w world) {
 		b.goTo(path)
 		b.fits(path)
 	}
+	b.goTo("/runbook")
+	b.fits("/runbook")
 	b.openLetter(w.giveUp(t, letter{Order: long}))
 	b.fits("a dead letter")
 	b.searchOrder(long)

@@ -36,6 +36,7 @@ func newStandIn(t testing.TB, fault string) *standIn {
 	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/plans/{id}"} {
 		mux.HandleFunc(path, s.page)
 	}
+	mux.HandleFunc("/runbook", s.page)
 	mux.HandleFunc("POST /language", func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "lang", Value: r.FormValue("lang"), Path: "/"})
 		http.Redirect(w, r, r.FormValue("path"), http.StatusSeeOther)

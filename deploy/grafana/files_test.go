@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/orderclose/orderclose/internal/testkit/runbook"
+	"github.com/orderclose/orderclose/internal/runbook"
 )
 
 // file is a dashboard as it is in a file, with the keys that the tests read.
@@ -81,10 +81,6 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 }
 
 func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
-	sections, err := runbook.Read("../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, f := range files(t) {
 		for _, p := range f.Panels {
 			if p.Type == "row" {
@@ -99,7 +95,7 @@ func TestFiles_EachPanelExplainsItselfAndLinksToTheRunbook(t *testing.T) {
 			}
 			for _, link := range p.Links {
 				anchor, ok := strings.CutPrefix(link.URL, "${runbook:raw}#")
-				if _, there := sections[anchor]; !ok || !there {
+				if _, there := runbook.At(anchor); !ok || !there {
 					t.Errorf("%s: %s links to %s, which does not exist", name, p.Title, link.URL)
 				}
 			}

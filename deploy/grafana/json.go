@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/testkit/runbook"
+	"github.com/orderclose/orderclose/internal/runbook"
 )
 
 // runbookURL is where the links of all panels lead. The section follows after a #.

@@ -70,7 +70,7 @@ func (r *release) documents() ([]file, error) {
 	return append(append(files, completions...), pages...), err
 }
 
-// tracked returns the files of the repository that match the patterns, without the tests of alerts. It
+// tracked returns the files of the repository that match the patterns, without code and the tests of alerts. It
 // follows links to folders: the chart has a link to the alerts, and works without it.
 func (r *release) tracked(patterns ...string) ([]file, error) {
 	list, err := run(r.source, nil, "git", append([]string{"ls-files", "-z", "--"}, patterns...)...)
@@ -79,7 +79,7 @@ func (r *release) tracked(patterns ...string) ([]file, error) {
 	}
 	var files []file
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if strings.HasSuffix(name, ".test.yml") {
+		if strings.HasSuffix(name, ".test.yml") || strings.HasSuffix(name, ".go") {
 			continue
 		}
 		if folder, err := os.Readlink(filepath.Join(r.source, name)); err == nil {

@@ -97,7 +97,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 	out, _, _ = r.cli("dlq", "redrive")
-	if !strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes\n") {
+	if !strings.Contains(out, "orderclose --config "+r.file+" dlq redrive --through 0/2 --yes\n") {
 		t.Errorf("the plan does not print the command:\n%s", out)
 	}
 	if len(r.records(r.cfg.Topics.Replay)) != 0 {

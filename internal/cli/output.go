@@ -11,13 +11,17 @@ import (
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
-// tab-separated columns that table writes.
+// tab-separated columns that table writes. The commands in the table get the flag --config.
 func (c *common) print(v any, table func(w io.Writer)) error {
 	if c.output == "json" {
 		return json.NewEncoder(c.env.Stdout).Encode(v)
 	}
+	var text strings.Builder
+	table(&text)
 	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
-	table(w)
+	if _, err := io.WriteString(w, withConfig(text.String(), c.config)); err != nil {
+		return err
+	}
 	return w.Flush()
 }
 

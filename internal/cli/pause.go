@@ -127,7 +127,7 @@ func (c *common) pause(ctx context.Context, f pauseFlags) error {
 		if err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s)
+		return c.showPauses(ctx, s, nil)
 	})
 }
 
@@ -138,33 +138,35 @@ func (c *common) resume(ctx context.Context, f pauseFlags) error {
 	}
 	return with(c.openPauses(ctx, f))(func(s *session) error {
 		ended, err := s.pauses().Resume(ctx, paths, f.category)
-		if err = cmp.Or(err, exitIf(ended == 0, NotFound, "nothing was paused")); err != nil {
+		if err = cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused")); err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s)
+		return c.showPauses(ctx, s, ended)
 	})
 }
 
-// showPauses prints what is paused now.
-func (c *common) showPauses(ctx context.Context, s *session) error {
+// showPauses prints the pauses that were ended, and what is paused now.
+func (c *common) showPauses(ctx context.Context, s *session, ended []wire.Pause) error {
 	on, err := s.pauses().Pauses(ctx)
 	if err != nil {
 		return err
 	}
 	return c.print(struct {
 		Pauses []wire.Pause `json:"pauses"`
-	}{append([]wire.Pause{}, on...)}, func(w io.Writer) { printPauses(w, on) })
+		Ended  []wire.Pause `json:"ended,omitempty"`
+	}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
+		printPauses(w, "resumed", ended)
+		printPauses(w, "paused", on)
+	})
 }
 
-func printPauses(w io.Writer, on []wire.Pause) {
-	if len(on) == 0 {
-		fmt.Fprintln(w, "nothing is paused")
-	}
-	for _, p := range on {
+// printPauses prints a line for each pause, which begins with a word.
+func printPauses(w io.Writer, word string, pauses []wire.Pause) {
+	for _, p := range pauses {
 		what := "all orders"
 		if p.Category != "" {
 			what = "orders of " + oneLine(p.Category, 60)
 		}
-		fmt.Fprintf(w, "paused: closes by %s of %s until %s: %s\n", ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
+		fmt.Fprintf(w, "%s: closes by %s of %s until %s: %s\n", word, ops.PathName(p.Path), what, stamp(p.Until), oneLine(p.Reason, 500))
 	}
 }

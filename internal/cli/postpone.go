@@ -141,7 +141,7 @@ func (c *common) planPostpone(ctx context.Context, s *session, p ops.PostponePla
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return Exit(Refused, fmt.Errorf("%s exists: if its plan was carried out in part, a new plan would move orders twice; finish it with %s, or name another file",
-			path, c.postponeCommand(path)))
+			path, postponeCommand(path)))
 	}
 	if err != nil {
 		return Exit(Usage, fmt.Errorf("--plan: %w", err))
@@ -157,7 +157,7 @@ func (c *common) planPostpone(ctx context.Context, s *session, p ops.PostponePla
 	if err != nil {
 		return postponeError(err)
 	}
-	return c.print(sum, func(w io.Writer) { printPostponePlan(w, sum, path, c.postponeCommand(path)) })
+	return c.print(sum, func(w io.Writer) { printPostponePlan(w, sum, path, postponeCommand(path)) })
 }
 
 // applyPostpone carries out the plan in a file.
@@ -175,14 +175,14 @@ func (c *common) applyPostpone(ctx context.Context, s *session, p ops.PostponePl
 		return postponeError(fmt.Errorf("%s: %w", path, err))
 	}
 	if err := cmp.Or(err, c.print(r, func(w io.Writer) { printPostponed(w, r) })); err != nil {
-		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, c.postponeCommand(path)))
+		return Exit(Partly, fmt.Errorf("%w; to continue: %s", err, postponeCommand(path)))
 	}
 	return nil
 }
 
 // postponeCommand returns the command that carries out the plan in a file.
-func (c *common) postponeCommand(path string) string {
-	return "orderclose" + c.configFlag() + " postpone --plan " + ops.ShellQuote(path) + " --yes"
+func postponeCommand(path string) string {
+	return "orderclose postpone --plan " + ops.ShellQuote(path) + " --yes"
 }
 
 // postponeError gives the reason why due times are not changed its exit code.

@@ -96,9 +96,9 @@ func (f *replayFlags) window(now time.Time) (w ops.ReplayWindow, err error) {
 }
 
 // command returns the command that carries a plan out, or that continues it.
-func (f *replayFlags) command(configFlag string, w ops.ReplayWindow) string {
+func (f *replayFlags) command(w ops.ReplayWindow) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "orderclose%s replay --from %s --to %s", configFlag, stamp(w.From), stamp(w.To))
+	fmt.Fprintf(&b, "orderclose replay --from %s --to %s", stamp(w.From), stamp(w.To))
 	for _, id := range w.Orders {
 		fmt.Fprintf(&b, " --order %s", ops.ShellQuote(id))
 	}
@@ -128,7 +128,7 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	if s.Store != nil {
 		database = s.Store
 	}
-	command := f.command(c.configFlag(), w)
+	command := withConfig(f.command(w), c.config)
 	if !f.yes {
 		return c.previewReplay(ctx, s, plan, database, command, f)
 	}

@@ -151,7 +151,7 @@ func TestReplay_Tables(t *testing.T) {
 			},
 		},
 	}
-	golden(t, "replay_plan", func(w io.Writer) { printReplayPlan(w, p, f.rate, f.command("", p.ReplayWindow)+" --yes") })
+	golden(t, "replay_plan", func(w io.Writer) { printReplayPlan(w, p, f.rate, f.command(p.ReplayWindow)+" --yes") })
 	empty := ops.ReplayPlan{ReplayWindow: ops.ReplayWindow{Topic: "order-close", From: at, To: at.Add(time.Hour)}, Preview: &ops.ReplayPreview{}}
 	golden(t, "replay_nothing", func(w io.Writer) { printReplayPlan(w, empty, ops.ReplayRate, "") })
 	golden(t, "replay", func(w io.Writer) {

@@ -28,6 +28,7 @@
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema
 //	notify.go         notify: sends alerts to people
+//	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
 //	version.go        version
 //
@@ -86,7 +87,11 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Exit(Usage, err) })
 	err := root.ExecuteContext(ctx)
 	if err != nil && err.Error() != "" {
-		fmt.Fprintln(env.Stderr, "orderclose:", err)
+		given := ""
+		if f := root.PersistentFlags().Lookup("config"); f != nil {
+			given = f.Value.String()
+		}
+		fmt.Fprintln(env.Stderr, "orderclose:", withConfig(err.Error(), given))
 	}
 	return codeOf(err)
 }
@@ -120,7 +125,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c),
+		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c),
 		newConsole(c), newSend(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
@@ -159,13 +164,12 @@ func (c *common) logger() *slog.Logger {
 
 const defaultConfig = "topics.yaml"
 
-// configFlag returns the flag --config for a command that a person is to run, with a space before it;
-// "" if the flag was not given.
-func (c *common) configFlag() string {
-	if c.config == "" || c.config == defaultConfig {
-		return ""
+// withConfig is ops.WithConfig. It adds nothing if the file is the default.
+func withConfig(text, file string) string {
+	if file == defaultConfig {
+		return text
 	}
-	return " --config " + ops.ShellQuote(c.config)
+	return ops.WithConfig(text, file)
 }
 
 // session holds the configuration and the clients of a command.

@@ -1,22 +1,20 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/testkit/runbook"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/runbook"
 )
 
 // This command line accepts every command of the runbook.
 func TestRunbook_UsesValidCommands(t *testing.T) {
-	sections, err := runbook.Read("../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := 0
-	for _, s := range sections {
-		for _, part := range runbook.Parts {
-			for _, line := range s.Commands(part, "sh") {
+	for _, s := range runbook.Sections() {
+		for _, part := range s.Parts() {
+			for _, line := range s.Commands(part.Name, "sh") {
 				args := strings.Fields(line)
 				if args[0] != "orderclose" {
 					continue
@@ -40,5 +38,39 @@ func TestRunbook_UsesValidCommands(t *testing.T) {
 	}
 	if n < 50 {
 		t.Errorf("the runbook has %d commands only", n)
+	}
+}
+
+func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
+	for _, row := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{nil, 0, []string{"redis-is-down", "OrdercloseLockUnavailable", "changing-topics"}},
+		{[]string{"redis-is-down"}, 0, []string{"Redis is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ", "\norderclose doctor\n"}},
+		{[]string{"Redis", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
+		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis is down"}},
+		{[]string{"orderCloseno"}, 4, []string{"the-closer-is-behind", "the-relay-is-down"}},
+		{[]string{"what", "is", "with", "redis?"}, 0, []string{"Redis is down"}},
+		{[]string{"zebra"}, 4, []string{"orderclose runbook lists all"}},
+	} {
+		out, stderr, code := run(t, nil, append([]string{"runbook"}, row.args...)...)
+		for _, want := range row.want {
+			if code != row.code || !strings.Contains(out+stderr, want) {
+				t.Errorf("%v: exit %d, lacks %q:\n%s%s", row.args, code, want, out, stderr)
+			}
+		}
+	}
+}
+
+// Each command that is not listed here gets the flag --config where it is printed.
+func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
+	without := []string{"runbook", "notify", "healthcheck", "version", "completion", "help"}
+	for _, cmd := range newRoot(Env{}).Commands() {
+		plain := "orderclose " + cmd.Name()
+		if printed := ops.WithConfig(plain, "x"); (printed == plain) != slices.Contains(without, cmd.Name()) {
+			t.Errorf("%s is printed as %q", plain, printed)
+		}
 	}
 }

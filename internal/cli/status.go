@@ -86,7 +86,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			}
 			if len(f.Pauses) > 0 {
 				fmt.Fprintln(w)
-				printPauses(w, f.Pauses)
+				printPauses(w, "paused", f.Pauses)
 			}
 			if err := cmp.Or(s.wrong[config.EnvDSN], f.PausesErr); err != nil {
 				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))

@@ -44,7 +44,7 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 	if codeOf(err) != int(Findings) {
 		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
 	}
-	for _, want := range []string{"1 partition is", "delay_1m/0", "offset 900", "1m35s", "orderclose@10.0.0.7", "Records do not leave a delay topic"} {
+	for _, want := range []string{"1 partition is", "delay_1m/0", "offset 900", "1m35s", "orderclose@10.0.0.7", "orderclose runbook records-do-not-leave-a-delay-topic"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not contain %q", err, want)
 		}

@@ -63,7 +63,7 @@ func TestTopicsApply_ChangesATopicOfAnotherTeamOnlyByItsName(t *testing.T) {
 	if out, stderr, code := r.cli("topics", "apply", "--change", "clients"); code != int(Usage) || !strings.Contains(stderr, "topics.yaml has no topic of that name") {
 		t.Errorf("a name that is not in topics.yaml exits with %d:\n%s%s", code, out, stderr)
 	}
-	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out, "orderclose topics apply --change customers") {
+	if out, stderr, code := r.cli("topics", "apply"); code != int(Partly) || !strings.Contains(out, "orderclose --config "+r.file+" topics apply --change customers") {
 		t.Errorf("without a name it exits with %d:\n%s%s", code, out, stderr)
 	}
 	if n, err := r.kafka.Partitions(t.Context(), "customers"); n != 1 || err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"strings"
 )
@@ -22,6 +23,7 @@ const (
 	EnvConsoleUserHeader = "ORDERCLOSE_CONSOLE_USER_HEADER"
 	EnvConsoleRoleHeader = "ORDERCLOSE_CONSOLE_ROLE_HEADER"
 	EnvConsoleOperators  = "ORDERCLOSE_CONSOLE_OPERATORS"
+	EnvRunbook           = "ORDERCLOSE_RUNBOOK_URL"
 )
 
 // DefaultConsoleListen is the address of the console. It is on loopback: the operator decides
@@ -40,6 +42,7 @@ type Console struct {
 	UserHeader    string
 	RoleHeader    string
 	Operators     []string
+	Runbook       string
 }
 
 // ConsoleFromEnviron reads the settings of the console through lookup: os.LookupEnv, or a fake
@@ -57,6 +60,7 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		UserHeader:    e.plain(EnvConsoleUserHeader),
 		RoleHeader:    e.plain(EnvConsoleRoleHeader),
 		Operators:     splitList(e.plain(EnvConsoleOperators)),
+		Runbook:       e.plain(EnvRunbook),
 	}
 	e.fail(movedVariables(e.plain))
 	c.checkValues(&e)
@@ -156,6 +160,9 @@ var clientHeaders = map[string]bool{
 func (c Console) checkValues(e *environment) {
 	if !basePath.MatchString(c.BasePath) {
 		e.fail(fmt.Errorf("%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath))
+	}
+	if u, err := url.Parse(c.Runbook); c.Runbook != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Contains(c.Runbook, "#")) {
+		e.fail(fmt.Errorf("%s is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section", EnvRunbook))
 	}
 	for _, v := range []struct{ name, value, example string }{
 		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleRoleHeader, c.RoleHeader, "X-Forwarded-Role"},

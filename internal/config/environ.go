@@ -76,7 +76,7 @@ var (
 		EnvListen, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
 		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
 		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleWebConfig, EnvConsoleProxies,
-		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators,
+		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators, EnvRunbook,
 	}
 )
 

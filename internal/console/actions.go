@@ -179,6 +179,7 @@ type pausePlan struct {
 	For      string            `json:"for,omitempty"`
 	Reason   string            `json:"reason,omitempty"`
 	On       []wire.Pause      `json:"on"` // that are on now
+	Ended    []wire.Pause      `json:"ended,omitempty"`
 }
 
 // planPause plans to close no orders for a while: path, for, reason, and perhaps category.
@@ -190,8 +191,8 @@ func (c *Console) planPause(fields url.Values) (planner, error) {
 		return nil, err
 	}
 	p := pausePlan{Paths: paths, Category: fields.Get("category"), For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
-	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) error {
-		return kept.Pause(ctx, paths, p.Category, lasting, p.Reason)
+	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) ([]wire.Pause, error) {
+		return nil, kept.Pause(ctx, paths, p.Category, lasting, p.Reason)
 	})
 }
 
@@ -202,13 +203,13 @@ func (c *Console) planResume(fields url.Values) (planner, error) {
 		return nil, err
 	}
 	p := pausePlan{Paths: paths, Category: fields.Get("category")}
-	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) error {
-		_, err := kept.Resume(ctx, paths, p.Category)
-		return err
+	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) ([]wire.Pause, error) {
+		return kept.Resume(ctx, paths, p.Category)
 	})
 }
 
-func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pauser) error) (planner, error) {
+// planPauses plans a change of pauses, which returns those that it has ended.
+func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pauser) ([]wire.Pause, error)) (planner, error) {
 	kept, err := c.pipeline().Pauser()
 	if err != nil {
 		return nil, err
@@ -219,7 +220,7 @@ func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pause
 		}
 		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, error) {
 			after := p
-			if err := change(ctx, kept); err != nil {
+			if after.Ended, err = change(ctx, kept); err != nil {
 				return nil, err
 			}
 			c.pauses.forget()

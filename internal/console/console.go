@@ -17,6 +17,7 @@
 //	chart.go      charts, as SVG
 //	times.go      moments, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
+//	runbook.go    the page of the runbook, links to it, and its commands
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
 //	planpages.go  shows plans
@@ -51,9 +52,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// DefaultRunbook is the address of the runbook. That of a section is this with # and its name.
-const DefaultRunbook = "https://github.com/orderclose/orderclose/blob/main/docs/runbook.md"
-
 // Options of a Console. Config and Settings are required.
 type Options struct {
 	Config func() *config.Config // the configuration in effect
@@ -68,9 +66,11 @@ type Options struct {
 	Sweep func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
 
 	Settings config.Console // who may open the console; Settings.Listen must be set
-	Runbook  string         // default DefaultRunbook
 	Version  string         // of the program, shown in the footer
 	Logger   *slog.Logger
+
+	// TopicsFile is the path of topics.yaml, for commands that a page shows; "": they name no file.
+	TopicsFile string
 }
 
 // Console serves the console. Make it with New.
@@ -111,9 +111,6 @@ var files embed.FS
 func New(o Options) (*Console, error) {
 	if o.Config == nil {
 		return nil, errors.New("console: Options.Config is missing")
-	}
-	if o.Runbook == "" {
-		o.Runbook = DefaultRunbook
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -171,6 +168,7 @@ func (c *Console) Handler() http.Handler {
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
 		"GET /sweeps":                            c.serveSweeps,
 		"GET /replay":                            c.serveReplay,
+		"GET /runbook":                           c.serveRunbook,
 		"GET /plans/{id}":                        c.servePlan,
 		"POST /language":                         c.serveLanguage,
 		"GET /live":                              c.serveLive,

@@ -191,7 +191,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
 	r.c.status.forget()
 	page = r.open("/")
-	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay", DefaultRunbook+"#records-do-not-leave-a-delay-topic")
+	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay", `<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
 
 	res, page := r.do(http.MethodGet, "/", "zh-CN,zh;q=0.9,en;q=0.5", nil)
 	contains(t, page, `<html lang="zh">`, "订单关闭已经或即将延迟")

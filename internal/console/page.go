@@ -54,7 +54,7 @@ func (p page) Word(group string, value any) string {
 func (page) PathName(path orderclose.Path) string { return ops.PathName(path) }
 
 // Say returns a sentence of internal/ops in the page's language.
-func (p page) Say(s ops.Sentence) string { return clean(translate(p.Lang, s), 500) }
+func (p page) Say(s ops.Sentence) string { return p.WithConfig(clean(translate(p.Lang, s), 500)) }
 
 // Title returns the title of the page.
 func (p page) Title() string {
@@ -74,9 +74,6 @@ func (p page) Asset(name string) string {
 
 // Version returns the version of the program.
 func (p page) Version() string { return p.c.o.Version }
-
-// Runbook returns the address of a section of the runbook.
-func (p page) Runbook(section string) string { return p.c.o.Runbook + "#" + section }
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
@@ -236,7 +233,7 @@ func clean(s string, most int) string {
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "error"} {
+	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all

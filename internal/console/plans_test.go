@@ -203,7 +203,7 @@ func TestPlans_PauseAndResume(t *testing.T) {
 	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="plan-resume"`)
 	contains(t, r.open("/"), `data-kind="closing_paused"`)
 	path, _ = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
-	contains(t, r.confirm(path), `<dd id="paused">0</dd>`)
+	contains(t, r.confirm(path), `<dd id="paused">0</dd>`, `<dd id="ended"><p>the pipeline, all orders, 2`, "&lt;b&gt;maintenance&lt;/b&gt;")
 	contains(t, r.open("/delays"), `id="no-pause"`)
 	_, page = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
 	contains(t, page, `data-state="nothing"`)

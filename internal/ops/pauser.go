@@ -58,8 +58,8 @@ type Pauser interface {
 	// Pause keeps orders of a category, or with an empty category all orders, from being closed by
 	// some paths for a time. The error wraps store.ErrNoCategory if orders have no category.
 	Pause(ctx context.Context, paths []orderclose.Path, category string, lasting time.Duration, reason string) error
-	// Resume ends pauses, and returns how many.
-	Resume(ctx context.Context, paths []orderclose.Path, category string) (ended int64, err error)
+	// Resume ends pauses, and returns those that were on.
+	Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error)
 }
 
 // Pauser returns where the pauses of the pipeline are kept.
@@ -95,18 +95,18 @@ func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category s
 }
 
 // Resume implements Pauser. No pause in the control topic is of one category.
-func (c *Control) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended int64, err error) {
+func (c *Control) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error) {
 	on, err := c.Pauses(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	on = slices.DeleteFunc(on, func(p wire.Pause) bool { return !slices.Contains(paths, p.Path) || category != "" })
-	now := time.Now().UTC()
-	for i := range on {
-		on[i].CreatedAt, on[i].Until = now, now
-	}
 	if len(on) == 0 {
-		return 0, nil
+		return nil, nil
 	}
-	return int64(len(on)), c.WritePauses(ctx, on...)
+	marks, now := slices.Clone(on), time.Now().UTC()
+	for i := range marks {
+		marks[i].CreatedAt, marks[i].Until = now, now
+	}
+	return on, c.WritePauses(ctx, marks...)
 }

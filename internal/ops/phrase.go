@@ -3,6 +3,7 @@ package ops
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -40,6 +41,20 @@ func (s *Sentence) UnmarshalJSON(b []byte) error {
 	err := json.Unmarshal(b, &text)
 	*s = Sentence{{"%s", []any{text}}}
 	return err
+}
+
+// commandName matches the name of a command that reads topics.yaml, in a text for people.
+var commandName = regexp.MustCompile(`\borderclose (?:audit|compensate|console|dlq|doctor|forecast|lateness|migrate|order|pause|postpone|replay|resume|run|send|shadow|status|sweeps|topics)\b`)
+
+// WithConfig adds the flag --config to each command of orderclose that a text names, so that a person who
+// copies a command uses the same topics.yaml. Without a file it adds nothing.
+func WithConfig(text, file string) string {
+	if file == "" {
+		return text
+	}
+	return commandName.ReplaceAllStringFunc(text, func(command string) string {
+		return strings.Replace(command, " ", " --config "+ShellQuote(file)+" ", 1)
+	})
 }
 
 // ShellQuote quotes an order's id for a shell, for commands that people paste.

@@ -132,11 +132,10 @@ func (o Overdue) Record() *Head {
 
 // Next says what to do, for the most likely cause.
 func (o Overdue) Next() string {
-	part, section := "relay", "Records do not leave a delay topic"
+	part, glance := "relay", "see orderclose runbook "+o.runbook()
 	if o.Topic.close {
-		part, section = "closer", "The closer is behind"
+		part = "closer"
 	}
-	glance := fmt.Sprintf("see %q in docs/runbook.md", section)
 	switch {
 	case o.Partition.Owner != nil:
 		return fmt.Sprintf("its owner %s does not move the record: %s", MemberName(o.Partition.Owner), glance)

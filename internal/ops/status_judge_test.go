@@ -96,7 +96,7 @@ func TestNext_NamesTheLikelyCause(t *testing.T) {
 		{Overdue{Topic: TopicStatus{close: true}}, "orderclose run closer"},
 		{Overdue{Topic: TopicStatus{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},
 	} {
-		if got := c.o.Next(); !strings.Contains(got, c.want) || !strings.Contains(got, "docs/runbook.md") {
+		if got := c.o.Next(); !strings.Contains(got, c.want) || !strings.Contains(got, "orderclose runbook "+c.o.runbook()) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

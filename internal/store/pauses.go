@@ -36,13 +36,15 @@ func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category str
 }
 
 // Resume ends the pauses of a category on some paths; with an empty category, all pauses of the paths.
-// It returns how many pauses it has ended. The error wraps orderclose.ErrUnavailable if the database
+// It returns the pauses that it has ended. The error wraps orderclose.ErrUnavailable if the database
 // failed.
-func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended int64, err error) {
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		res := tx.Exec("DELETE FROM pauses WHERE path IN ? AND (category = ? OR ? = '')", paths, category, category)
-		ended = res.RowsAffected
-		return res.Error
+func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) (err error) {
+		const which = "path IN ? AND (category = ? OR ? = '')"
+		if ended, err = s.pauses(tx, which+" AND until_at > ?", paths, category, category, s.dialect.now()); err != nil {
+			return err
+		}
+		return tx.Exec("DELETE FROM pauses WHERE "+which, paths, category, category).Error
 	})
 	return ended, wrap(err, "delete the pause")
 }

@@ -12,6 +12,6 @@
 //
 // Its subfolders have what judges a run of the whole pipeline (checker), the suite that each kind of
 // database must pass (storetest), a checkout that makes orders (scenario), real servers (servers) and
-// processes (process), the numbers of benchmarks (measure), a reader of the runbook (runbook), and the tests of the whole pipeline: in virtual time (simulation), on real servers
+// processes (process), the numbers of benchmarks (measure), and the tests of the whole pipeline: in virtual time (simulation), on real servers
 // (realtest), and with code that is broken on purpose (mutants).
 package testkit

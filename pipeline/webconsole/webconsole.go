@@ -48,10 +48,14 @@ type Settings struct {
 	// The operators; all other users are viewers. At most one of both is set.
 	RoleHeader string   // the header in which a proxy gives the role; needs UserHeader
 	Operators  []string // names of users; of a user with a client certificate, the common name of its subject
+
+	// Runbook is the address of your own copy of the runbook, with the same anchors. "": the console's page
+	// of the runbook.
+	Runbook string
 }
 
-// FromEnvironment reads the settings of the console from the variables ORDERCLOSE_CONSOLE_…
-// that docs/security.md lists. lookup is os.LookupEnv. The error names each wrong variable, and shows
+// FromEnvironment reads the settings of the console from the variables that docs/security.md lists:
+// ORDERCLOSE_CONSOLE_… and ORDERCLOSE_RUNBOOK_URL. lookup is os.LookupEnv. The error names each wrong variable, and shows
 // no value.
 func FromEnvironment(lookup func(string) (string, bool)) (Settings, error) {
 	c, err := config.ConsoleFromEnviron(lookup)
@@ -78,7 +82,7 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 		servers := clients.Of(host.Connections)
 		c, err := console.New(console.Options{
 			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
-			Settings: config.Console(o.Settings), Version: o.Version, Logger: host.Logger.With("stage", "console"),
+			Settings: config.Console(o.Settings), Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("webconsole.Settings, whose fields are called as the variables ORDERCLOSE_CONSOLE_…: %w", err)

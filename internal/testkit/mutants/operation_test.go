@@ -23,6 +23,16 @@ var operationMutants = []mutant{
 		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
 	},
 	{
+		name:  "a printed command uses another topics.yaml",
+		edits: []edit{{"internal/cli/output.go", "withConfig(text.String(), c.config)", "text.String()"}},
+		pkg:   "internal/cli", run: "TestBroker_DeadLettersAre", says: "the plan does not print the command",
+	},
+	{
+		name:  "the console shows a command that acts without a plan",
+		edits: []edit{{"internal/runbook/runbook.go", " && !strings.Contains(line, \" --yes\")", ""}},
+		pkg:   "internal/runbook", run: "TestFirst_", says: "redrive --yes",
+	},
+	{
 		name:  "a topic that does not answer hides the others from status",
 		edits: []edit{{"internal/ops/status.go", "	for i, target := range targets {\n		t := &r.Topics[i]\n", "	for _, t := range r.Topics {\n		if t.Problem != \"\" {\n			return r\n		}\n	}\n	for i, target := range targets {\n		t := &r.Topics[i]\n"}},
 		pkg:   "internal/ops", run: "TestInspect_APartitionThatDoesNotAnswer", says: "0 wait in 30 partitions",

@@ -163,7 +163,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	order("unknown")
 	r.configureCauses("{records: 0, time: 10s}")
 	out := r.must("compensate", "--once")
-	if !strings.Contains(out, "unknown") || !strings.Contains(out, "orderclose order unknown --budget") {
+	if !strings.Contains(out, "unknown") || !strings.Contains(out, " order unknown --budget") {
 		t.Errorf("without a budget:\n%s", out)
 	}
 }

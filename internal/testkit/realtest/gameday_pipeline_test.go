@@ -70,6 +70,7 @@ var pipelineIncidents = []incident{
 			members("2 members")
 			g.send("frozen", syscall.SIGSTOP)
 			g.fires(g.alerts...)
+			g.look(g.alerts...)
 			members("1 member")
 			g.send("frozen", syscall.SIGCONT)
 			g.resolves(g.alerts...)

@@ -20,8 +20,8 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit"
-	"github.com/orderclose/orderclose/internal/testkit/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -104,11 +104,7 @@ func newGame(t *testing.T, i incident) *game {
 	g := &game{rig: newRigIn(t, s, own.prefix, own.secured), alerts: i.alerts, lasting: i.lasting, prometheus: startPrometheus(t), own: own,
 		bin: t.TempDir(), sections: map[string]runbook.Section{}, addresses: map[string]string{}, fired: map[string]bool{}, ended: map[string]bool{}}
 	g.words = []string{"lock:scan_unpaid_orders", g.cfg.Compensator.Lock.Key}
-	sections, err := runbook.Read("../../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range sections {
+	for _, s := range runbook.Sections() {
 		for _, alert := range s.Alerts {
 			g.sections[alert] = s
 		}

@@ -346,7 +346,7 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 func (r *secretsRig) console() {
 	r.t.Helper()
 	for _, path := range []string{
-		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/nothing",
+		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/runbook", "/nothing",
 		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/lateness", "/api/v1/topics", "/api/v1/openapi.json",
 	} {
 		req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil)

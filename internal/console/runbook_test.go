@@ -1,0 +1,99 @@
+package console
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/runbook"
+)
+
+var (
+	hrefs = regexp.MustCompile(`href="([^"]*)"`)
+	ids   = regexp.MustCompile(` id="([^"]*)"`)
+)
+
+// Each link of the page leads to a heading of the page, to a document of the repository, or to a page of
+// the console.
+func TestRunbook_LinksLeadSomewhere(t *testing.T) {
+	r := newRig(t)
+	page := r.open("/runbook")
+	contains(t, page, `<h2 id="topicsyaml-was-refused">topics.yaml was refused</h2>`, `<h3 id="change-a-delay">`, `<th>metric</th>`, `<a href="#redis-is-down">`,
+		documents+"alerting.md#try-it", `<code class="language-sh">orderclose status`, `<nav `)
+	anchors := map[string]bool{"main": true}
+	for _, m := range ids.FindAllStringSubmatch(page, -1) {
+		anchors[m[1]] = true
+	}
+	for _, s := range runbook.Sections() {
+		if !anchors[s.Anchor] {
+			t.Errorf("the page has no anchor %q", s.Anchor)
+		}
+	}
+	n := 0
+	for _, m := range hrefs.FindAllStringSubmatch(page, -1) {
+		to, file := m[1], ""
+		switch {
+		case strings.HasPrefix(to, "#"):
+			if !anchors[to[1:]] {
+				t.Errorf("a link to %s leads nowhere", to)
+			}
+			n++
+		case strings.HasPrefix(to, "https://"):
+			file, _, _ = strings.Cut(strings.TrimPrefix(to, strings.TrimSuffix(documents, "docs/")), "#")
+			if _, err := os.Stat(filepath.Join("../..", filepath.FromSlash(file))); err != nil {
+				t.Errorf("%s: %v", to, err)
+			}
+			n++
+		case !strings.HasPrefix(to, "/"):
+			t.Errorf("a link to %q", to)
+		}
+	}
+	if n < 100 {
+		t.Errorf("%d links only", n)
+	}
+	contains(t, r.open("/"), `<a href="/runbook">`)
+	res, _ := r.do(http.MethodGet, "/runbook", "zh", nil)
+	if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+		t.Errorf("Content-Security-Policy %q", csp)
+	}
+}
+
+func TestRunbook_EscapesWhatTheDocumentHas(t *testing.T) {
+	html := string(toHTML("## A <b>\n\n<script>x</script> `<i>` [a](javascript:alert(1)) [b]()\n\n| <u> |\n| --- |\n| `<u>` |\n\n```sh\necho \"<s>\"\n```\n"))
+	for _, refused := range []string{"<script", "<b>", "<i>", "<u>", "<s>", "javascript:"} {
+		if strings.Contains(html, refused) {
+			t.Errorf("the page has %q:\n%s", refused, html)
+		}
+	}
+}
+
+func TestRunbook_MayBeElsewhere(t *testing.T) {
+	c := &Console{}
+	if got := (page{c: c}).Runbook("x"); got != "/runbook#x" {
+		t.Error(got)
+	}
+	c.o.Settings.BasePath, c.o.TopicsFile = "/ops", "/etc/our topics.yaml"
+	p := page{c: c}
+	if got := p.Runbook("x") + " " + p.Runbook(""); got != "/ops/runbook#x /ops/runbook" {
+		t.Error(got)
+	}
+	if got, want := p.Commands("the-closer-is-behind"), "orderclose --config '/etc/our topics.yaml' doctor\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := p.Commands("none"); got != "" {
+		t.Error(got)
+	}
+	for _, section := range ops.RunbookSections() {
+		if p.Commands(section) == "" {
+			t.Errorf("the section %s has no commands", section)
+		}
+	}
+	c.o.Settings.Runbook = "https://wiki.example/runbook"
+	if got := p.Runbook("x"); got != "https://wiki.example/runbook#x" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,118 @@
+package runbook
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const example = `# Runbook
+
+## First look
+
+No parts.
+
+## The relay is down
+
+Alerts: ` + "`OrdercloseNoRelay`, `OrdercloseOther`" + `
+
+**Meaning.** No relay
+runs.
+
+**Money at risk.** No.
+
+**Look.** Here.
+
+**Act.** Start:
+
+1. One:
+
+   ` + "```sh\n   orderclose run relay\n   orderclose status\n   ```" + `
+
+` + "```sql\nSELECT 1\n```" + `
+
+**Verify.** See.
+
+` + "```sh\norderclose doctor\n```" + `
+`
+
+func TestParse_FindsPartsAndCommands(t *testing.T) {
+	sections := Parse(example)
+	if len(sections) != 2 {
+		t.Fatalf("%d sections", len(sections))
+	}
+	s := sections[1]
+	if s.Title != "The relay is down" || s.Anchor != "the-relay-is-down" {
+		t.Errorf("%q, %q", s.Title, s.Anchor)
+	}
+	if diff := cmp.Diff([]string{"OrdercloseNoRelay", "OrdercloseOther"}, s.Alerts); diff != "" {
+		t.Error(diff)
+	}
+	for _, c := range []struct {
+		part, language string
+		want           []string
+	}{
+		{"Act", "sh", []string{"orderclose run relay", "orderclose status"}},
+		{"Act", "sql", []string{"SELECT 1"}},
+		{"Verify", "sh", []string{"orderclose doctor"}},
+		{"Look", "sh", nil},
+	} {
+		if diff := cmp.Diff(c.want, s.Commands(c.part, c.language)); diff != "" {
+			t.Errorf("%s, %s: %s", c.part, c.language, diff)
+		}
+	}
+	want := []Part{{"Meaning", "No relay\nruns.\n\n"}, {"Money at risk", "No.\n\n"}, {"Look", "Here.\n\n"}}
+	if parts := s.Parts(); len(parts) != 5 || !slices.Equal(parts[:3], want) || parts[4].Name != "Verify" {
+		t.Errorf("%+v", parts)
+	}
+	if parts := sections[0].Parts(); len(parts) > 0 {
+		t.Errorf("%+v", parts)
+	}
+}
+
+func TestFind_TakesTitlesAnchorsAlertsAndPartsOfThem(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		want string // the first section; "": none
+		many bool
+	}{
+		{"redis-is-down", "redis-is-down", false},
+		{" Redis is down ", "redis-is-down", false},
+		{"#redis-is-down", "redis-is-down", false},
+		{"topics.yaml was refused", "topicsyaml-was-refused", false},
+		{"Is everything well?", "is-everything-well", false},
+		{"OrdercloseLockUnavailable", "redis-is-down", false},
+		{"orderclosenocloser", "the-closer-is-behind", false},
+		{"Change a delay", "changing-topics", false},
+		{"redis", "redis-is-down", false},
+		{"dead-letters", "dead-letters", false},
+		{"takes no writes", "the-database-takes-no-writes", false},
+		{"the", "the-delay-of-a-category-was-wrong", true},
+		{"OrdercloseNo", "the-closer-is-behind", true},
+		{"what is with redis", "redis-is-down", false},
+		{"redis does not answer", "a-process-does-not-answer", true},
+		{"zebra", "", false},
+	} {
+		found := Find(row.name)
+		if (len(found) > 1) != row.many || (len(found) > 0) != (row.want != "") || len(found) > 0 && found[0].Anchor != row.want {
+			t.Errorf("%q: %d sections, want %+v", row.name, len(found), row)
+		}
+	}
+}
+
+func TestFirst_HasThreeCommandsOfLookAndAct(t *testing.T) {
+	text := strings.Replace(example, "**Look.** Here.", "**Look.** Here.\n\n```sh\norderclose status\norderclose dlq redrive --yes\norderclose sweeps\norderclose status\n```", 1)
+	want := []string{"orderclose status", "orderclose sweeps", "orderclose run relay"}
+	if diff := cmp.Diff(want, Parse(text)[1].First()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPlain_ShowsWhereALinkLeads(t *testing.T) {
+	s := Parse("x\n## Title\n\n**Look.** See [the\nrelay](#relay), `a[0]`.\n")[0]
+	if got, want := s.Plain(), "Title\n\nLook. See the\nrelay (#relay), `a[0]`."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
