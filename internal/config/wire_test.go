@@ -212,6 +212,15 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	}
 }
 
+func TestWire_TheRecordOfDelaysEqualsTheCode(t *testing.T) {
+	d := wire.NewDelays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute}}, "compensator@shop-1:17:9464")
+	d.File = "3f0a9c21d4"
+	m, err := d.Encode()
+	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json delays")); err != nil || diff != "" || string(m.Key) != "delays" {
+		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
+	}
+}
+
 // block returns the content of the fenced block that begins with ```name.
 func block(t *testing.T, doc, name string) string {
 	t.Helper()

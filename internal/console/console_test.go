@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -375,4 +376,33 @@ func TestConsole_RefusesInTheFormatOfTheReader(t *testing.T) {
 	if res.StatusCode != http.StatusForbidden || res.Header.Get("Content-Type") != "application/json" || strings.TrimSpace(body) != want {
 		t.Errorf("the API answers %s %s", res.Status, body)
 	}
+}
+
+func TestDelays_ShowWhenTheyChanged(t *testing.T) {
+	r := newRig(t)
+	contains(t, r.open("/delays"), `id="no-delay-change"`)
+	for _, minutes := range []time.Duration{30, 7} {
+		d := wire.NewDelays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"ticket": minutes * time.Minute}}, "compensator@shop:17")
+		d.File = "0123456789"
+		m, err := d.Encode()
+		if err == nil {
+			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.c.sweeps.forget()
+	page := r.open("/delays")
+	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
+	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="today"`)
+	var sweeps answer[ops.Sweeps]
+	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps); code != http.StatusOK || len(sweeps.Value.Delays) != 1 || sweeps.Value.Delays[0].To != "7m" {
+		t.Errorf("%d: %+v", code, sweeps)
+	}
+}
+
+func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.ConfigBroken = func() error { return errors.New("line 3") } })
+	contains(t, r.open("/delays"), "The last valid ones", "line 3")
 }

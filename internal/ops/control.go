@@ -44,8 +44,9 @@ type Control struct {
 	logID  wire.LogID    // the log that next is an offset of
 	known  bool          // next is known
 	pauses map[orderclose.Path]wire.Pause
-	sweeps []wire.Sweep // oldest first
-	losses []Loss       // oldest first
+	sweeps []wire.Sweep     // oldest first
+	losses []Loss           // oldest first
+	delays []RecordedDelays // oldest first
 }
 
 // NewControl returns a Control for the topic with that name.
@@ -58,8 +59,9 @@ type ControlState struct {
 	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
 	// own.
 	Pauses []wire.Pause
-	Sweeps []wire.Sweep // newest first, at most 500
-	Losses []Loss       // newest first, at most 500
+	Sweeps []wire.Sweep     // newest first, at most 500
+	Losses []Loss           // newest first, at most 500
+	Delays []RecordedDelays // newest first, at most 500
 }
 
 // Loss is a notice of lost records. If Last is less than First, it is unknown which offsets were lost,
@@ -112,7 +114,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.pauses, c.sweeps, c.losses = map[orderclose.Path]wire.Pause{}, nil, nil
+	c.pauses, c.sweeps, c.losses, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil, nil
 }
 
 // readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
@@ -143,7 +145,7 @@ func (c *Control) readTo(ctx context.Context, end int64) (replaced bool, err err
 // add remembers what one record says.
 func (c *Control) add(r wire.RawRecord) {
 	switch string(r.Key()) { // most records are probes of a clock, without a key
-	case wire.KeyPause, wire.KeySweep, wire.KeyLost:
+	case wire.KeyPause, wire.KeySweep, wire.KeyLost, wire.KeyDelays:
 	default:
 		return
 	}
@@ -171,6 +173,11 @@ func (c *Control) add(r wire.RawRecord) {
 			l.Offsets, l.At = max(0, l.Last-l.First+1), m.Appended.UTC()
 			c.losses = newest(append(c.losses, l))
 		}
+	case wire.KeyDelays:
+		var d wire.Delays
+		if json.Unmarshal(m.Value, &d) == nil && d.Default > 0 {
+			c.delays = newest(append(c.delays, RecordedDelays{d, m.Appended.UTC()}))
+		}
 	}
 }
 
@@ -184,9 +191,10 @@ func (c *Control) state(now time.Time) (s ControlState) {
 			s.Pauses = append(s.Pauses, pause)
 		}
 	}
-	s.Sweeps, s.Losses = slices.Clone(c.sweeps), slices.Clone(c.losses)
+	s.Sweeps, s.Losses, s.Delays = slices.Clone(c.sweeps), slices.Clone(c.losses), slices.Clone(c.delays)
 	slices.Reverse(s.Sweeps)
 	slices.Reverse(s.Losses)
+	slices.Reverse(s.Delays)
 	// A sweep whose append failed is recorded behind later ones.
 	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
 	return s

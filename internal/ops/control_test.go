@@ -59,6 +59,8 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 			m = r.Encode()
 		case wire.Pause:
 			m, err = r.Encode()
+		case wire.Delays:
+			m, err = r.Encode()
 		case wire.Message:
 			m = r
 		}

@@ -52,6 +52,7 @@ const (
 	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
+	DelayFell      ProblemKind = "delay_fell"      // a delay has fallen to half or less within a day
 )
 
 // Severity says how urgent a problem is.
@@ -79,6 +80,7 @@ var kinds = map[ProblemKind]struct {
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
 	TopicsDiffer: {Today, "topics-differ"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
+	DelayFell: {Today, "the-delay-of-a-category-was-wrong"},
 }
 
 // ProblemKinds returns all kinds.
@@ -184,6 +186,14 @@ func Judge(f Facts) Verdict {
 	}
 	if f.ConfigBroken != nil {
 		add(ConfigBroken, 0, f.ConfigBroken.Error())
+	}
+	if fallen := fallenDelays(f.Sweeps.Delays, f.Now); len(fallen) > 0 {
+		add(DelayFell, len(fallen), fallen[0].describe())
+		p := &all[len(all)-1]
+		p.Since, p.Process = fallen[0].At, fallen[0].Process
+		if over := fallen[0].over(); !over.IsZero() && f.Now.After(over) {
+			p.Severity = Healed
+		}
 	}
 	v := Verdict{State: Well, Problems: append([]Problem{}, all...)}
 	slices.SortStableFunc(v.Problems, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
