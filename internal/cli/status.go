@@ -11,12 +11,16 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
 // problem.
 const statusTimeout = time.Minute
+
+// secondLook is the pause before a second look, which says whether an overdue backlog shrinks.
+const secondLook = time.Second
 
 func newStatus(c *common) *cobra.Command {
 	var partitions bool
@@ -43,6 +47,9 @@ they count as waiting until the commit passes them.
 
 With a broken topics.yaml it uses the valid values, and defaults for the others.
 
+If a record is overdue by more than 30 s, the command looks again after a second, and says whether
+the backlog shrinks.
+
 Exits 3 if a record is overdue by more than 30 s, and 6 if something could not be
 checked, or topics.yaml is broken.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
@@ -54,6 +61,11 @@ checked, or topics.yaml is broken.`,
 func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
 		r, err := s.pipeline().Status(ctx)
+		if _, found := r.Worst(ops.OverdueLimit); err == nil && found && retry.Sleep(ctx, secondLook) {
+			before := r
+			r, err = s.pipeline().Status(ctx)
+			r.Follow(before)
+		}
 		if err != nil {
 			return Exit(Partly, err)
 		}

@@ -146,6 +146,9 @@ func Judge(f Facts) Verdict {
 	if worst, found := f.Status.Worst(OverdueLimit); found {
 		add(RecordsOverdue, worst.Count, fmt.Sprintf("%s/%d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Partition.Overdue, worst.Next()))
 		all[len(all)-1].Runbook = worst.runbook()
+		if worst.Topic.replay && worst.Partition.CatchUp > 0 {
+			all[len(all)-1].Severity = Today
+		}
 	}
 	if n, first := f.Status.firstProblem(); n > 0 {
 		add(TopicUnread, n, first)
