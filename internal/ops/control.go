@@ -68,7 +68,7 @@ type ControlState struct {
 // if any. There is one such notice for each partition at a first start.
 type Loss struct {
 	wire.Lost
-	Offsets int64     `json:"offsets"` // number of the lost offsets
+	Offsets int64     `json:"offsets"` // how many of the lost offsets were not settled; of older versions: of all
 	At      time.Time `json:"at"`      // when the notice was appended, by the brokers' clock
 }
 
@@ -171,6 +171,9 @@ func (c *Control) add(r wire.RawRecord) {
 		var l Loss
 		if json.Unmarshal(m.Value, &l.Lost) == nil {
 			l.Offsets, l.At = max(0, l.Last-l.First+1), m.Appended.UTC()
+			if l.Waited != nil {
+				l.Offsets = *l.Waited
+			}
 			c.losses = newest(append(c.losses, l))
 		}
 	case wire.KeyDelays:

@@ -24,7 +24,7 @@ type Facts struct {
 
 	Now         time.Time
 	Sweeps      Sweeps
-	SweepPeriod time.Duration // between two regular sweeps
+	SweepPeriod time.Duration // between two regular sweeps, if the last sweep does not say it
 	Lateness    Lateness
 	DeadLetters int // pending
 }
@@ -170,15 +170,23 @@ func Judge(f Facts) Verdict {
 		if last.Error != "" || last.Failed > 0 {
 			add(SweepFailed, last.Failed, last.Error)
 		}
-		if f.SweepPeriod > 0 && f.Now.Sub(ended) > 2*f.SweepPeriod {
+		period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, f.SweepPeriod)
+		if period > 0 && f.Now.Sub(ended) > 2*period {
 			add(SweepMissing, 0, stamp(ended))
 		}
 		if last.Closed > 0 {
 			add(SweepFound, last.Closed, describeCauses(last.Causes))
 		}
 	}
-	if n, first := recentLosses(f.Sweeps.Losses, f.Now); n > 0 {
-		add(RecordsLost, n, first)
+	if n, newest := recentLosses(f.Sweeps.Losses, f.Now); n > 0 {
+		add(RecordsLost, n, fmt.Sprintf("%s/%d: %s", newest.Topic, newest.Partition, newest.Reason))
+		p := &all[len(all)-1]
+		p.Since = newest.At
+		if slices.ContainsFunc(f.Sweeps.Sweeps, func(s wire.Sweep) bool {
+			return s.Why == wire.SweepLosses && s.Error == "" && s.Failed == 0 && s.StartedAt.After(newest.At)
+		}) {
+			p.Severity = Healed
+		}
 	}
 	if f.DeadLetters > 0 {
 		add(LettersPending, f.DeadLetters, "")
@@ -227,12 +235,13 @@ func describeCauses(causes map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// recentLosses counts the lost records of the last while, and describes the newest loss.
-func recentLosses(losses []Loss, now time.Time) (n int, newest string) {
+// recentLosses counts the lost records of the last while, and returns the newest loss.
+func recentLosses(losses []Loss, now time.Time) (n int, newest Loss) {
 	for _, l := range losses {
 		if now.Sub(l.At) < lossIsRecent && l.Offsets > 0 {
-			n += int(l.Offsets)
-			newest = cmp.Or(newest, fmt.Sprintf("%s/%d: %s", l.Topic, l.Partition, l.Reason))
+			if n += int(l.Offsets); newest.At.IsZero() {
+				newest = l
+			}
 		}
 	}
 	return n, newest
