@@ -180,3 +180,21 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 		}
 	})
 }
+
+// Replays are late from the start, and no sign that closers are slow.
+func TestCloser_ReplaysHaveALatenessOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, r := &orderLog{}, testkit.NewMetrics()
+		log.add(t, "fresh")
+		o := orderclose.Order{ID: "replayed", CreatedAt: time.Now(), Due: time.Now()}
+		log.put(t, testkit.TopicPartition{Topic: "order-close-replay"}, wire.Record{Order: o, Release: o.Due, Lane: wire.LaneReplay})
+		defer runCloserWith(t, log, &fakeStore{}, 10, r)()
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		for _, path := range []string{"pipeline", "replay"} {
+			if n, closed := r.Value("close_end_to_end_lateness_seconds", "path", path, "category", "default"), r.Value("close_total", "path", path, "result", "closed"); n != 1 || closed != 1 {
+				t.Errorf("%s: %v closed, the lateness of %v; want 1", path, closed, n)
+			}
+		}
+	})
+}

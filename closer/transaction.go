@@ -68,17 +68,18 @@ func (t *transactions) run(g *group) {
 	outcomes, err := t.culprits.Close(g.ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
 	returned()
 	late.Stop()
-	t.report(requests, outcomes, err, began)
+	t.report(err, began)
 	for _, j := range g.jobs {
 		n := len(j.requests)
 		j.outcomes, j.err, outcomes = outcomes[:n:n], err, outcomes[n:]
+		t.count(j)
 		close(j.done)
 	}
 	t.start(t.batcher.ended(g))
 }
 
-// report counts the outcomes of a transaction, and takes note of pauses and outages.
-func (t *transactions) report(requests []orderclose.CloseRequest, outcomes []orderclose.Outcome, err error, began time.Time) {
+// report takes note of pauses and outages.
+func (t *transactions) report(err error, began time.Time) {
 	switch {
 	case err == nil:
 		t.metrics.batch.Observe(time.Since(began).Seconds())
@@ -89,13 +90,21 @@ func (t *transactions) report(requests []orderclose.CloseRequest, outcomes []ord
 	case errors.Is(err, bisect.ErrNoVerdicts):
 		t.batcher.failed()
 	}
-	for i, o := range outcomes {
+}
+
+// count counts the outcomes of a job.
+func (t *transactions) count(j *job) {
+	closes := t.metrics.Closes
+	if j.replay {
+		closes = t.metrics.replays
+	}
+	for i, o := range j.outcomes {
 		if o.Verdict == "" {
 			continue
 		}
-		t.metrics.Verdict(o.Verdict)
+		closes.Verdict(o.Verdict)
 		if o.Verdict == orderclose.Closed {
-			t.metrics.Lateness(requests[i].Category, -o.Remaining())
+			closes.Lateness(j.requests[i].Category, -o.Remaining())
 		}
 	}
 }

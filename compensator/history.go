@@ -100,7 +100,7 @@ func (c *Compensator) record(ctx context.Context, why wire.SweepReason, r Report
 		return
 	}
 	s := wire.Sweep{
-		StartedAt: r.StartedAt.UTC(), Cutoff: r.Cutoff.UTC(), TookMillis: r.TookMillis, Lock: r.Lock, Why: why,
+		StartedAt: r.StartedAt.UTC(), Cutoff: r.Cutoff.UTC(), TookMillis: r.TookMillis, Lock: r.Lock, Why: why, PeriodMillis: c.o.Period.Milliseconds(),
 		Found: r.Found, Closed: r.Closed, AlreadyPaid: r.AlreadyPaid, AlreadyClosed: r.AlreadyClosed, NotDue: r.NotDue,
 		Excluded: r.Excluded, Paused: r.Paused, PaymentPending: r.PaymentPending, Failed: r.Failed, Lost: r.Lost,
 	}

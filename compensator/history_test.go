@@ -88,7 +88,7 @@ func TestHistory_HasTheReportOfEachSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []wire.Sweep{{
-			StartedAt: began, Cutoff: began, TookMillis: r.TookMillis, Lock: "none", Holder: "shop/17", Why: wire.SweepOnce,
+			StartedAt: began, Cutoff: began, TookMillis: r.TookMillis, Lock: "none", Holder: "shop/17", Why: wire.SweepOnce, PeriodMillis: 3_600_000,
 			Found: 25, Closed: 23, AlreadyPaid: 1, Failed: 1, Causes: map[string]int{"absent": 20, "unknown": 3}, OldestDue: oldest,
 		}}
 		if diff := cmp.Diff(want, h.take()); diff != "" || r.TookMillis == 0 {

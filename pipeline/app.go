@@ -33,6 +33,7 @@
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
+//	delays.go       the record of the delays, for the history of their changes
 //	overdue.go, ordercount.go, writes.go, deadletters.go    what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready
@@ -133,6 +134,7 @@ func New(o Options) (*App, error) {
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
 	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
+	a.metrics.Delays(o.Config.Delays)
 	a.picked.Store(&o.Config.Buckets)
 	if o.TopicsFile != "" {
 		if a.reloader, err = a.newReloader(); err != nil {
@@ -217,7 +219,8 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	beside, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	for _, watch := range []func(context.Context, []Role){
-		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.countOrders, a.watchWrites, a.watchPauses, a.keepBuckets, a.watchFile, a.announce,
+		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.countOrders, a.watchWrites, a.watchPauses, a.watchDelays, a.keepBuckets,
+		a.watchFile, a.announce,
 	} {
 		watching.Go(func() { watch(beside, roles) })
 	}

@@ -35,6 +35,7 @@ type appMetrics struct {
 	paused               *prometheus.GaugeVec
 	pausesIgnored        prometheus.Gauge
 	clockOffset          *prometheus.GaugeVec
+	delay                *prometheus.GaugeVec
 	deadLetters          *prometheus.GaugeVec
 	deadOldest, deadRead *prometheus.GaugeVec // without labels: a value that is not known has no series
 	overdue              *prometheus.GaugeVec
@@ -63,6 +64,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path"),
 		pausesIgnored:   f.Gauge("compensator_pauses_ignored", "1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered for compensator.pauses.wait; 0 otherwise."),
 		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
+		delay:           f.GaugeVec("delay_seconds", "The delay of a category in the topics.yaml that the process uses; default: of all that the file does not list.", "category"),
 		deadLetters:     f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
 		deadOldest:      f.GaugeVec("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
 		overdue:         f.GaugeVec("overdue_orders", "Unpaid orders that have been due in the database for more than 5 s, without excluded and paused ones; 1000 orders are read at most. One compensator counts them every 15 s, and every 5 s while there are some; others have no value.", "category"),
@@ -124,6 +126,15 @@ func (m *appMetrics) ConfigReloaded(ok bool) {
 	}
 	m.reloaded.Set(1)
 	m.reloadedAt.Set(metrics.Timestamp(time.Now()))
+}
+
+// Delays sets the delay of each category, and removes those of other categories.
+func (m *appMetrics) Delays(d orderclose.Delays) {
+	m.delay.Reset()
+	m.delay.WithLabelValues(metrics.OtherCategories).Set(d.Default.Seconds())
+	for category, delay := range d.ByCategory {
+		m.delay.WithLabelValues(category).Set(delay.Seconds())
+	}
 }
 
 // Waiting sets what waits in each topic, and the number of topics and partitions with a problem.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -37,6 +38,11 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{Topic: "delay_5m", Waiting: 7, Partitions: []ops.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: &due}}},
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
+	m.Delays(orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"gone": time.Minute}})
+	m.Delays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 1500 * time.Millisecond}})
+	if n := r.Series("delay_seconds"); n != 2 {
+		t.Errorf("delay_seconds has %d series, want those of the last file", n)
+	}
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
 	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
 	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
@@ -53,6 +59,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"waiting_records", "topic", "delay_5m", 7},
 		{"waiting_overdue_seconds", "topic", "delay_5m", 9},
 		{"waiting_farthest_due_seconds", "topic", "delay_5m", 3600},
+		{"delay_seconds", "category", "default", 1800},
+		{"delay_seconds", "category", "virtual", 1.5},
 		{"dead_letters_pending", "cause", "bad_due", 2},
 		{"overdue_orders", "category", "ticket", 4},
 		{"overdue_orders", "category", "default", 0},

@@ -38,6 +38,7 @@ func (a *App) config() *config.Config { return a.live.Load() }
 // keepBuckets applies its buckets.
 func (a *App) apply(next *config.Config) {
 	a.live.Store(next)
+	a.metrics.Delays(next.Delays)
 	select {
 	case a.changed <- struct{}{}:
 	default:

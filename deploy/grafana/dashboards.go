@@ -103,11 +103,12 @@ func overviewDashboard() dashboard {
 				},
 				{
 					title: "5 Configuration", kind: "stat", unit: "short", red: 1, runbook: "topics.yaml was refused", also: "Topics differ",
-					shows: "Processes that refused a changed topics.yaml and keep the previous one, and differences between the topics and topics.yaml.",
+					shows: "Processes that refused a changed topics.yaml and keep the previous one, differences between the topics and topics.yaml, and delays that have fallen by half or more within a day.",
 					good:  "0.",
 					queries: []query{
 						{"Refused", "sum(1 - orderclose_config_last_reload_successful{" + everywhere + "})"},
 						{"Topics differ", "max(orderclose_topic_drift{" + everywhere + "})"},
+						{"Delays fell", "count(min by (category) (orderclose_delay_seconds{" + everywhere + "}) <= 0.5 * max by (category) (max_over_time(orderclose_delay_seconds{" + everywhere + "}[1d]))) or vector(0)"},
 					},
 				},
 				{

@@ -51,6 +51,9 @@ they count as waiting until the commit passes them.
 
 With a broken topics.yaml it uses the valid values, and defaults for the others.
 
+If a record is overdue by more than 30 s, the command looks again after a second, and
+says whether the backlog shrinks.
+
 Exits 3 if orders are late or early, or will be, such as if a record is overdue by more
 than 30 s, or more than ten orders are overdue in the database. Exits 6 if something
 could not be checked, or topics.yaml is broken.`,

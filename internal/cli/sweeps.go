@@ -98,14 +98,14 @@ func (o sweepsOutput) printMisses(w io.Writer) {
 // printLosses prints a line for each loss with offsets, and one line for each reason of the others,
 // because a first start reports every partition.
 func (o sweepsOutput) printLosses(w io.Writer) {
-	heading, shown, more := "\nlost records\ttopic\tpartition\toffsets\treason\n", 0, 0
+	heading, shown, more := "\nlost records\ttopic\tpartition\twaited\toffsets\treason\n", 0, 0
 	for _, l := range o.Losses {
 		switch {
 		case l.Offsets == 0:
 		case o.limit > 0 && shown == o.limit:
 			more++
 		default:
-			fmt.Fprintf(w, "%s%s\t%s\t%d\t%d to %d\t%s\n", heading, stamp(l.At), oneLine(l.Topic, 100), l.Partition, l.First, l.Last, oneLine(l.Reason, 300))
+			fmt.Fprintf(w, "%s%s\t%s\t%d\t%d\t%d to %d\t%s\n", heading, stamp(l.At), oneLine(l.Topic, 100), l.Partition, l.Offsets, l.First, l.Last, oneLine(l.Reason, 300))
 			heading = ""
 			shown++
 		}

@@ -204,10 +204,19 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)
 	m, err := wire.Sweep{
-		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "shop-1/17", Why: wire.SweepPeriod,
+		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "shop-1/17", Why: wire.SweepPeriod, PeriodMillis: 3_600_000,
 		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"relay_behind": 1}, OldestDue: due,
 	}.Encode()
 	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep")); err != nil || diff != "" || string(m.Key) != "sweep" {
+		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
+	}
+}
+
+func TestWire_TheRecordOfDelaysEqualsTheCode(t *testing.T) {
+	d := wire.NewDelays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute}}, "compensator@shop-1:17:9464")
+	d.File = "3f0a9c21d4"
+	m, err := d.Encode()
+	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json delays")); err != nil || diff != "" || string(m.Key) != "delays" {
 		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 	}
 }

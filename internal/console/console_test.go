@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -216,7 +217,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 		}
 	}
 	r.c.database.forget()
-	contains(t, r.open("/"), `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", DefaultRunbook+"#orders-are-overdue-in-the-database",
+	contains(t, r.open("/"), `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	if err := r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"); err != nil {
 		t.Fatal(err)
@@ -402,4 +403,50 @@ func TestConsole_RefusesInTheFormatOfTheReader(t *testing.T) {
 	if res.StatusCode != http.StatusForbidden || res.Header.Get("Content-Type") != "application/json" || strings.TrimSpace(body) != want {
 		t.Errorf("the API answers %s %s", res.Status, body)
 	}
+}
+
+// A first start has a notice for each partition.
+func TestSweeps_ListOnlyLossesOfRecordsThatWaited(t *testing.T) {
+	r := newRig(t)
+	lost := wire.Lost{Topic: "delay_1h", Last: 40_000, Reason: "recreated", Waited: new(int64)}
+	*lost.Waited = 1413
+	for _, notice := range []wire.Lost{{Topic: "delay_1h", Last: -1, Reason: "first start"}, lost} {
+		if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{notice.Encode()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := r.open("/sweeps")
+	contains(t, page, "<td>delay_1h/0</td><td class=\"n\">1,413</td>", `<p id="no-loss">`)
+	if strings.Contains(page, "first start</td>") {
+		t.Error("the page lists a notice without a loss")
+	}
+}
+
+func TestDelays_ShowWhenTheyChanged(t *testing.T) {
+	r := newRig(t)
+	contains(t, r.open("/delays"), `id="no-delay-change"`)
+	for _, minutes := range []time.Duration{30, 7} {
+		d := wire.NewDelays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"ticket": minutes * time.Minute}}, "compensator@shop:17")
+		d.File = "0123456789"
+		m, err := d.Encode()
+		if err == nil {
+			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.c.sweeps.forget()
+	page := r.open("/delays")
+	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
+	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="today"`)
+	var sweeps answer[ops.Sweeps]
+	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps); code != http.StatusOK || len(sweeps.Value.Delays) != 1 || sweeps.Value.Delays[0].To != "7m" {
+		t.Errorf("%d: %+v", code, sweeps)
+	}
+}
+
+func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.ConfigBroken = func() error { return errors.New("line 3") } })
+	contains(t, r.open("/delays"), "The last valid ones", "line 3")
 }

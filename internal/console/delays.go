@@ -14,18 +14,23 @@ import (
 
 // delaysData is what the page of delays shows.
 type delaysData struct {
-	Default, Mixed, Max string
-	Categories          []categoryDelay
-	Buckets             []bucketRow
-	Topics              known[ops.TopicsPlan]
-	Pauses              known[[]wire.Pause]
-	Paths               []string
-	Broken              error       // of the present topics.yaml
-	Asked               string      // the category in the calculator
-	Answer              *delayRoute // nil: the calculator was not asked
+	Mixed, Max string
+	Categories []categoryDelay // the last one is the default, without a name
+	Buckets    []bucketRow
+	Topics     known[ops.TopicsPlan]
+	Pauses     known[[]wire.Pause]
+	Paths      []string
+	Changes    known[[]ops.DelayChange]
+	Broken     error       // of the present topics.yaml
+	Asked      string      // the category in the calculator
+	Answer     *delayRoute // nil: the calculator was not asked
 }
 
-type categoryDelay struct{ Name, Delay string }
+// categoryDelay is the delay of a category, and its last change; nil: none is known.
+type categoryDelay struct {
+	Name, Delay string
+	Changed     *ops.DelayChange
+}
 
 type bucketRow struct {
 	Topic, Length string
@@ -51,11 +56,18 @@ func route(cfg *config.Config, category string, now time.Time) delayRoute {
 func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 	cfg := c.o.Config()
 	d := delaysData{
-		Default: config.FormatDuration(cfg.Delays.Default), Mixed: string(cfg.Delays.Mixed), Max: config.FormatDuration(cfg.MaxDelay),
+		Mixed: string(cfg.Delays.Mixed), Max: config.FormatDuration(cfg.MaxDelay),
 		Topics: c.topics.get(r.Context(), c.ctx), Paths: []string{"all"},
 	}
-	for _, name := range slices.Sorted(maps.Keys(cfg.Delays.ByCategory)) {
-		d.Categories = append(d.Categories, categoryDelay{name, config.FormatDuration(cfg.Delays.ByCategory[name])})
+	sweeps := c.sweeps.get(r.Context(), c.ctx)
+	d.Changes = known[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
+	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
+		_, delay, _ := cfg.Delays.Of(name)
+		row := categoryDelay{name, config.FormatDuration(delay), nil}
+		if i := slices.IndexFunc(sweeps.Value.Delays, func(c ops.DelayChange) bool { return c.Category == name }); i >= 0 && sweeps.Value.Delays[i].To == row.Delay {
+			row.Changed = &sweeps.Value.Delays[i]
+		}
+		d.Categories = append(d.Categories, row)
 	}
 	for _, p := range orderclose.Paths() {
 		d.Paths = append(d.Paths, ops.PathName(p))

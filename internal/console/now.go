@@ -59,6 +59,7 @@ var problemPages = map[ops.ProblemKind]navigation{
 	ops.SweepFailed: {"sweeps", "/sweeps"}, ops.SweepMissing: {"sweeps", "/sweeps"}, ops.SweepFound: {"sweeps", "/sweeps"},
 	ops.RecordsLost: {"sweeps", "/sweeps#losses-heading"}, ops.LettersPending: {"dead-letters", "/dead-letters"},
 	ops.TopicUnread: {"delays", "/delays#drift-heading"}, ops.TopicsDiffer: {"delays", "/delays#drift-heading"}, ops.ConfigBroken: {"delays", "/delays"},
+	ops.DelayFell: {"delays", "/delays#delay-changes-heading"},
 }
 
 // PageOf returns the page that shows more about a problem; nil: none does.

@@ -18,7 +18,12 @@ func (p page) TimeAndAge(t time.Time) string {
 	if t.IsZero() || age < staleAfter {
 		return p.Time(t)
 	}
-	return p.Time(t) + " (" + p.T("ago", config.FormatDuration(age.Round(time.Second))) + ")"
+	return p.Time(t) + " (" + p.Age(t) + ")"
+}
+
+// Age returns how long ago a moment was.
+func (p page) Age(t time.Time) string {
+	return p.T("ago", config.FormatDuration(time.Since(t).Round(time.Second)))
 }
 
 // In returns how long after another moment a moment is; empty if it is not later.

@@ -95,7 +95,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	if n := len(raw.RecordBatches); n > 0 && f.Next == at.Offset {
 		return failed(fmt.Errorf("the broker sent %d bytes without a whole batch", n))
 	}
-	f.AtEnd = f.Next >= raw.HighWatermark
+	f.AtEnd, f.End = f.Next >= raw.HighWatermark, raw.HighWatermark
 	f.Log = wire.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
 	buffer.records = f.Records
 	f.Free = func() { c.answers.put(buffer) }

@@ -25,7 +25,8 @@ type Closes struct {
 	early    prometheus.Counter
 }
 
-// NewCloses returns Closes and registers its metrics with f. path is how the orders are closed.
+// NewCloses returns Closes and registers its metrics with f. path is how the orders are closed,
+// or "replay" for records that a person has sent again to the pipeline.
 // category returns the label value for an order's category. Each value adds a histogram, so it
 // must return few. If category is nil, all orders have OtherCategories. Check f.Err afterwards.
 func NewCloses(f *Factory, path orderclose.Path, category func(string) string) Closes {
@@ -34,7 +35,7 @@ func NewCloses(f *Factory, path orderclose.Path, category func(string) string) C
 	}
 	c := Closes{
 		path: string(path), category: category,
-		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result.", "path", "result"),
+		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result. The path replay: of a record that was sent again.", "path", "result"),
 		lateness: f.HistogramVec("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock. A category that topics.yaml does not list counts as default.", LatenessBuckets, "path", "category"),
 		early:    f.Counter("close_early_total", "Orders closed before they were due. Must be 0."),
 	}

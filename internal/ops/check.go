@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // ClockSkewWarning is the smallest difference between two clocks that doctor, console and log report.
@@ -30,7 +31,7 @@ func (p Pipeline) Facts(ctx context.Context) Facts {
 			question(ctx)
 		})
 	}
-	all.Go(func() { f.Status, f.Kafka.Err = p.Status(ctx) })
+	all.Go(func() { f.Status, f.Kafka.Err = p.statusTwice(ctx) })
 	if p.Kafka != nil {
 		ask(func(ctx context.Context) { f.Sweeps, _ = p.Sweeps(ctx, 0) })
 		ask(func(ctx context.Context) { f.Lateness, _ = p.Lateness(ctx, latenessWithin) })
@@ -51,6 +52,20 @@ func (p Pipeline) Facts(ctx context.Context) Facts {
 	})
 	all.Wait()
 	return f
+}
+
+// secondLook is the time between two statuses by which statusTwice sees whether a backlog shrinks.
+const secondLook = time.Second
+
+// statusTwice is Status. If a record is overdue, it looks twice.
+func (p Pipeline) statusTwice(ctx context.Context) (Status, error) {
+	r, err := p.Status(ctx)
+	if _, found := r.Worst(OverdueLimit); err == nil && found && retry.Sleep(ctx, secondLook) {
+		before := r
+		r, err = p.Status(ctx)
+		r.Follow(before)
+	}
+	return r, err
 }
 
 // ClosesInDatabase reports whether orders are closed in the database, rather than by a service.

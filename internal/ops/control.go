@@ -45,8 +45,9 @@ type Control struct {
 	logID  wire.LogID    // the log that next is an offset of
 	known  bool          // next is known
 	pauses map[orderclose.Path]wire.Pause
-	sweeps []wire.Sweep // oldest first
-	losses []Loss       // oldest first
+	sweeps []wire.Sweep     // oldest first
+	losses []Loss           // oldest first
+	delays []RecordedDelays // oldest first
 	// processes are those that have announced themselves, by name.
 	processes map[string]Process
 }
@@ -61,8 +62,9 @@ type ControlState struct {
 	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
 	// own.
 	Pauses []wire.Pause
-	Sweeps []wire.Sweep // newest first, at most 500
-	Losses []Loss       // newest first, at most 500
+	Sweeps []wire.Sweep     // newest first, at most 500
+	Losses []Loss           // newest first, at most 500
+	Delays []RecordedDelays // newest first, at most 500
 	// Processes have announced themselves within two hours. Their State is not set.
 	Processes []Process
 }
@@ -71,7 +73,7 @@ type ControlState struct {
 // if any. There is one such notice for each partition at a first start.
 type Loss struct {
 	wire.Lost
-	Offsets int64     `json:"offsets"` // number of the lost offsets
+	Offsets int64     `json:"offsets"` // how many of the lost offsets were not settled; of older versions: of all
 	At      time.Time `json:"at"`      // when the notice was appended, by the brokers' clock
 }
 
@@ -117,7 +119,8 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.pauses, c.sweeps, c.losses, c.processes = map[orderclose.Path]wire.Pause{}, nil, nil, map[string]Process{}
+	c.pauses, c.sweeps, c.losses, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil, nil
+	c.processes = map[string]Process{}
 }
 
 // readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
@@ -148,7 +151,7 @@ func (c *Control) readTo(ctx context.Context, end int64) (replaced bool, err err
 // add remembers what one record says.
 func (c *Control) add(r wire.RawRecord) {
 	switch string(r.Key()) { // most records are probes of a clock, without a key
-	case wire.KeyPause, wire.KeySweep, wire.KeyLost, wire.KeyProcess:
+	case wire.KeyPause, wire.KeySweep, wire.KeyLost, wire.KeyProcess, wire.KeyDelays:
 	default:
 		return
 	}
@@ -178,7 +181,15 @@ func (c *Control) add(r wire.RawRecord) {
 		var l Loss
 		if json.Unmarshal(m.Value, &l.Lost) == nil {
 			l.Offsets, l.At = max(0, l.Last-l.First+1), m.Appended.UTC()
+			if l.Waited != nil {
+				l.Offsets = *l.Waited
+			}
 			c.losses = newest(append(c.losses, l))
+		}
+	case wire.KeyDelays:
+		var d wire.Delays
+		if json.Unmarshal(m.Value, &d) == nil && d.Default > 0 {
+			c.delays = newest(append(c.delays, RecordedDelays{d, m.Appended.UTC()}))
 		}
 	}
 }
@@ -195,9 +206,10 @@ func (c *Control) state(now time.Time) (s ControlState) {
 	}
 	maps.DeleteFunc(c.processes, func(_ string, p Process) bool { return now.Sub(p.Announced) > expectedFor })
 	s.Processes = slices.Collect(maps.Values(c.processes))
-	s.Sweeps, s.Losses = slices.Clone(c.sweeps), slices.Clone(c.losses)
+	s.Sweeps, s.Losses, s.Delays = slices.Clone(c.sweeps), slices.Clone(c.losses), slices.Clone(c.delays)
 	slices.Reverse(s.Sweeps)
 	slices.Reverse(s.Losses)
+	slices.Reverse(s.Delays)
 	// A sweep whose append failed is recorded behind later ones.
 	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
 	return s

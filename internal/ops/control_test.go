@@ -59,6 +59,8 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 			m = r.Encode()
 		case wire.Pause:
 			m, err = r.Encode()
+		case wire.Delays:
+			m, err = r.Encode()
 		case wire.Message:
 			m = r
 		}
@@ -202,16 +204,22 @@ func TestControl_ASweepCountsOnce(t *testing.T) {
 func TestControl_RemembersTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &controlLog{}
+		waited := int64(1)
 		for i := range 3 * controlKeeps {
 			log.put(t, sweepAt(i), wire.Lost{Topic: "a", First: int64(i), Last: int64(i + 1)})
 		}
-		s, err := NewControl(log, "control").Read(t.Context(), noon)
+		c := NewControl(log, "control")
+		s, err := c.Read(t.Context(), noon)
 		if err != nil || len(s.Sweeps) != controlKeeps || len(s.Losses) != controlKeeps {
 			t.Fatalf("%d sweeps, %d losses, %v", len(s.Sweeps), len(s.Losses), err)
 		}
 		last := 3*controlKeeps - 1
 		if diff := cmp.Diff(sweepAt(last), s.Sweeps[0]); diff != "" {
 			t.Error(diff)
+		}
+		log.put(t, wire.Lost{Topic: "a", First: 0, Last: 99, Waited: &waited})
+		if s, err := c.Read(t.Context(), noon); err != nil || s.Losses[0].Offsets != 1 {
+			t.Errorf("%+v, %v: want the records that waited", s.Losses[0], err)
 		}
 		want := Loss{Lost: wire.Lost{Topic: "a", First: int64(last), Last: int64(last + 1)}, Offsets: 2, At: time.Now().UTC()}
 		if diff := cmp.Diff(want, s.Losses[0]); diff != "" {

@@ -6,7 +6,7 @@
 //	ReadStatus     what waits in each partition, by how much it is overdue, and its owner
 //	NewForecast    how many records leave each bucket in each interval of time
 //	ReadLateness   how late the stages were in the last hour, by samples
-//	Control        pauses, earlier sweeps and lost records, by the control topic
+//	Control        pauses, earlier sweeps, lost records and delays, by the control topic
 //	SearchTopics   the records of one order; NewHistory adds the database's rows
 //	Audit          what the database has about each due order, compared with Kafka
 //	ReportShadow   what a shadow run would have done, compared with the database
@@ -35,6 +35,7 @@
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
 //	lateness.go          which records are sampled, and how late they were
 //	control.go           reading the control topic, and writing pauses to it
+//	delays.go            how the delays have changed, and which have fallen (pure)
 //	pauser.go            pauses of closing, wherever they are kept
 //	history.go           the history of an order, and in one sentence where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)

@@ -36,7 +36,7 @@ type Facts struct {
 
 	Now         time.Time
 	Sweeps      Sweeps
-	SweepPeriod time.Duration // between two regular sweeps
+	SweepPeriod time.Duration // between two regular sweeps, if the last sweep does not say it
 	Lateness    Lateness
 	DeadLetters int // pending
 
@@ -71,6 +71,7 @@ const (
 	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
 	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer, or takes no writes
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
+	DelayFell      ProblemKind = "delay_fell"      // a delay has fallen to half or less within a day
 )
 
 // Severity says how urgent a problem is.
@@ -100,6 +101,7 @@ var kinds = map[ProblemKind]struct {
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
 	TopicsDiffer: {Today, "topics-differ"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
+	DelayFell: {Today, "the-delay-of-a-category-was-wrong"},
 }
 
 // ProblemKinds returns all kinds.
@@ -177,6 +179,9 @@ func Judge(f Facts) Verdict {
 		add(RecordsOverdue, worst.Count, fmt.Sprintf("%s/%d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Partition.Overdue, worst.Next()))
 		all[len(all)-1].Runbook = worst.runbook()
 		all[len(all)-1].Since = status.At.Add(-time.Duration(worst.Partition.Overdue * float64(time.Second)))
+		if worst.Topic.replay && worst.Partition.CatchUp > 0 {
+			all[len(all)-1].Severity = Today
+		}
 	}
 	if n, first := f.Status.firstProblem(); n > 0 {
 		add(TopicUnread, n, first)
@@ -208,15 +213,23 @@ func Judge(f Facts) Verdict {
 		if last.Error != "" || last.Failed > 0 {
 			add(SweepFailed, last.Failed, last.Error)
 		}
-		if f.SweepPeriod > 0 && f.Now.Sub(ended) > 2*f.SweepPeriod {
+		period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, f.SweepPeriod)
+		if period > 0 && f.Now.Sub(ended) > 2*period {
 			add(SweepMissing, 0, stamp(ended))
 		}
 		if last.Closed > 0 {
 			add(SweepFound, last.Closed, describeCauses(last.Causes))
 		}
 	}
-	if n, first := recentLosses(f.Sweeps.Losses, f.Now); n > 0 {
-		add(RecordsLost, n, first)
+	if n, newest := recentLosses(f.Sweeps.Losses, f.Now); n > 0 {
+		add(RecordsLost, n, fmt.Sprintf("%s/%d: %s", newest.Topic, newest.Partition, newest.Reason))
+		p := &all[len(all)-1]
+		p.Since = newest.At
+		if slices.ContainsFunc(f.Sweeps.Sweeps, func(s wire.Sweep) bool {
+			return s.Why == wire.SweepLosses && s.Error == "" && s.Failed == 0 && s.StartedAt.After(newest.At)
+		}) {
+			p.Severity = Healed
+		}
 	}
 	if f.DeadLetters > 0 {
 		add(LettersPending, f.DeadLetters, "")
@@ -237,6 +250,14 @@ func Judge(f Facts) Verdict {
 	}
 	if f.DatabaseOffset.Abs() > ClockSkewWarning {
 		add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", f.DatabaseOffset.Round(time.Millisecond)))
+	}
+	if fallen := fallenDelays(f.Sweeps.Delays, f.Now); len(fallen) > 0 {
+		add(DelayFell, len(fallen), fallen[0].describe())
+		p := &all[len(all)-1]
+		p.Since, p.Process = fallen[0].At, fallen[0].Process
+		if over := fallen[0].over(); !over.IsZero() && f.Now.After(over) {
+			p.Severity = Healed
+		}
 	}
 	v := Verdict{State: Well, Problems: append([]Problem{}, all...)}
 	slices.SortStableFunc(v.Problems, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
@@ -303,12 +324,13 @@ func describeCauses(causes map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// recentLosses counts the lost records of the last while, and describes the newest loss.
-func recentLosses(losses []Loss, now time.Time) (n int, newest string) {
+// recentLosses counts the lost records of the last while, and returns the newest loss.
+func recentLosses(losses []Loss, now time.Time) (n int, newest Loss) {
 	for _, l := range losses {
 		if now.Sub(l.At) < lossIsRecent && l.Offsets > 0 {
-			n += int(l.Offsets)
-			newest = cmp.Or(newest, fmt.Sprintf("%s/%d: %s", l.Topic, l.Partition, l.Reason))
+			if n += int(l.Offsets); newest.At.IsZero() {
+				newest = l
+			}
 		}
 	}
 	return n, newest

@@ -116,16 +116,17 @@ func (p Pipeline) Lateness(ctx context.Context, within time.Duration) (Lateness,
 	return ReadLateness(ctx, p.Kafka, o), nil
 }
 
-// Sweeps are the sweeps of the last week, and the notices of lost records.
+// Sweeps are the sweeps of the last week, the notices of lost records, and the changes of delays.
 type Sweeps struct {
-	Sweeps []wire.Sweep   `json:"sweeps"` // newest first
-	Causes map[string]int `json:"causes"` // of Sweeps, summed up
-	Losses []Loss         `json:"losses"` // newest first
+	Sweeps []wire.Sweep   `json:"sweeps"`           // newest first
+	Causes map[string]int `json:"causes"`           // of Sweeps, summed up
+	Losses []Loss         `json:"losses"`           // newest first
+	Delays []DelayChange  `json:"delays,omitempty"` // newest first
 }
 
 // NewSweeps returns the newest sweeps, at most limit, and all losses. A limit of 0 means all.
 func NewSweeps(state ControlState, limit int) Sweeps {
-	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Causes: map[string]int{}, Losses: append([]Loss{}, state.Losses...)}
+	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...), Causes: map[string]int{}, Losses: append([]Loss{}, state.Losses...), Delays: delayChanges(state.Delays)}
 	if limit > 0 {
 		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
 	}

@@ -33,6 +33,8 @@ type TopicGroup struct {
 	// Whole is set for the smallest bucket. Shorter delays go there too, so its owner reads
 	// the whole topic into memory.
 	Whole bool
+	// Replay is set for the replay topic, whose records are overdue from the start.
+	Replay bool
 }
 
 // Status is the result of ReadStatus.
@@ -55,8 +57,8 @@ type TopicStatus struct {
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
 
-	close   bool
-	members []string // their client ids
+	close, replay bool
+	members       []string // their client ids
 }
 
 // PartitionStatus is the state of a partition.
@@ -81,6 +83,10 @@ type PartitionStatus struct {
 	// last, and those among which Late was searched. Others may be due later.
 	FarthestDue *time.Time    `json:"farthest_due,omitempty"`
 	Owner       *kafka.Member `json:"owner,omitempty"`
+	// PerSecond is how many records a second were settled between two looks, and CatchUp about how many
+	// seconds the backlog still takes; 0: it does not shrink. Follow sets them.
+	PerSecond float64 `json:"per_second,omitempty"`
+	CatchUp   float64 `json:"catch_up_seconds,omitempty"`
 	// Problem is a fault of the partition, or the error that hides its state.
 	Problem string `json:"problem,omitempty"`
 }
@@ -135,7 +141,7 @@ func each(n int, f func(i int)) {
 }
 
 func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
-	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0}
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0, replay: target.Replay}
 	var commits []kafka.Commit
 	var group kafka.Group
 	n, err := log.Partitions(ctx, target.Topic)

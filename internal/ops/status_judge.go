@@ -2,6 +2,8 @@ package ops
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,8 +100,33 @@ func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 	return seconds
 }
 
-// Worst returns the most overdue partition. It returns false if no partition is overdue by
-// more than the limit.
+// followedFor is how old the status before may be for Follow.
+const followedFor = time.Minute
+
+// Follow sets how fast the backlogs shrink, by a status that was read shortly before.
+func (r Status) Follow(before Status) {
+	took := r.At.Sub(before.At)
+	for _, t := range r.Topics {
+		i := slices.IndexFunc(before.Topics, func(b TopicStatus) bool { return b.Topic == t.Topic && len(b.Partitions) == len(t.Partitions) })
+		for n := range t.Partitions {
+			if i < 0 || took <= 0 || took > followedFor {
+				break
+			}
+			p, was := &t.Partitions[n], before.Topics[i].Partitions[n]
+			p.PerSecond = max(0, float64(p.End-p.Waiting-was.End+was.Waiting)/took.Seconds())
+			left, shrinks := p.Overdue, was.Overdue-p.Overdue // most records of a delay topic are not due
+			if t.close {
+				left, shrinks = float64(p.Waiting), float64(was.Waiting-p.Waiting)
+			}
+			if p.PerSecond > 0 && shrinks > 0 {
+				p.CatchUp = left * took.Seconds() / shrinks
+			}
+		}
+	}
+}
+
+// Worst returns the most overdue partition, of those that do not catch up if there are any. It returns
+// false if no partition is overdue by more than the limit.
 func (r Status) Worst(limit time.Duration) (Overdue, bool) {
 	var worst Overdue
 	for _, t := range r.Topics {
@@ -108,7 +135,8 @@ func (r Status) Worst(limit time.Duration) (Overdue, bool) {
 				continue
 			}
 			worst.Count++
-			if p.Overdue > worst.Partition.Overdue {
+			behind, most := p.CatchUp == 0, worst.Partition.CatchUp == 0 && worst.Count > 1
+			if behind && !most || behind == most && p.Overdue > worst.Partition.Overdue {
 				worst.Topic, worst.Partition = t, p
 			}
 		}
@@ -136,7 +164,11 @@ func (o Overdue) Next() string {
 	if o.Topic.close {
 		part = "closer"
 	}
-	switch {
+	switch speed := math.Ceil(o.Partition.PerSecond); {
+	case o.Partition.CatchUp > 0:
+		return fmt.Sprintf("it is catching up, %.0f records a second, and needs about %.0f s", speed, math.Ceil(o.Partition.CatchUp))
+	case o.Partition.Owner != nil && speed > 0:
+		return fmt.Sprintf("its owner %s moves %.0f records a second, and the backlog does not shrink: %s", MemberName(o.Partition.Owner), speed, glance)
 	case o.Partition.Owner != nil:
 		return fmt.Sprintf("its owner %s does not move the record: %s", MemberName(o.Partition.Owner), glance)
 	case o.Topic.Members == 0:

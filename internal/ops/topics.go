@@ -95,5 +95,5 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 		all = append(all, TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
 	return append(all, TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
-		TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
+		TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup(), Replay: true})
 }

@@ -263,7 +263,7 @@ func TestLosses_AFailingControlTopicIsTriedWithPauses(t *testing.T) {
 			return 1
 		}}
 		l := newTestLoop(t.Context(), log)
-		l.publishLoss(wire.Range{First: 1, Last: 2}, "gone")
+		l.publishLoss(wire.Range{First: 1, Last: 2}, nil, "gone")
 		l.play(func() bool { return l.committer.holds == 0 })
 		if took := time.Since(begin); tries > int(time.Hour/send.MaxRest)+10 || took > time.Hour+send.MaxRest+2*time.Second {
 			t.Errorf("%d tries, appended after %v", tries, took)

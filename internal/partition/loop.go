@@ -129,6 +129,7 @@ type Loop struct {
 	pulse     *Pulse
 	reader    *reader
 	committer *committer
+	end       int64       // of the log when it was fetched last; 0: unknown
 	wake      time.Time   // when the loop wakes at the latest; see stillAssigned
 	results   chan func() // from Go
 	running   int         // calls of Go whose results have not arrived yet
@@ -308,12 +309,13 @@ func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 	f = l.reader.handleFetched(f)
+	if f.Lost != nil {
+		l.handleLoss(h, &f)
+	}
+	l.end = f.End
 	if f.Ahead {
 		h.Handle(f)
 		return
-	}
-	if f.Lost != nil {
-		l.handleLoss(h, &f)
 	}
 	n := 0
 	for i := range f.Records {
@@ -336,7 +338,7 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 // handleLoss reports offsets that the log no longer has, and continues behind them. Records
 // in memory stay, unless the log was replaced.
 func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
-	r := f.Lost
+	r, waited := f.Lost, l.waited(f)
 	if f.Replaced {
 		l.committer.Restart(f)
 		l.reader.restart(f.Next)
@@ -344,11 +346,11 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	}
 	l.committer.Lose(f.Next)
 	l.committer.Read(*f)
-	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "err", r.Err)
-	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, r.Last-r.First+1)
+	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "waited", waited, "err", r.Err)
+	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, waited)
 	if l.stage.ControlTopic == "" {
 		l.committer.CommitNow(time.Now())
 		return
 	}
-	l.publishLoss(*r, r.Err.Error())
+	l.publishLoss(*r, &waited, r.Err.Error())
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -119,6 +120,9 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 		}
 		if lost := m.Value("retention_lost_records_total"); lost != 2 || len(log.Appended()["control"]) != 1 {
 			t.Errorf("%v records lost, notices %v; want 2 and one notice", lost, log.Appended()["control"])
+		}
+		if notice := string(log.Appended()["control"][0].Value); !strings.Contains(notice, `"waited":2}`) {
+			t.Errorf("the notice is %s", notice)
 		}
 	})
 }

@@ -18,16 +18,30 @@ type losses struct {
 // which records the topic had before.
 func (l *Loop) reportMissingCommit() {
 	if l.Claim.NoCommit {
-		l.publishLoss(wire.Range{First: 0, Last: l.Claim.Offset - 1}, "nothing was committed: this is the first start, or the topic was deleted")
+		l.publishLoss(wire.Range{First: 0, Last: l.Claim.Offset - 1}, nil, "nothing was committed: this is the first start, or the topic was deleted")
 	}
+}
+
+// waited returns how many of the lost offsets were not done: of a log that was replaced, also of those that
+// it is known to have had and nobody had read.
+func (l *Loop) waited(f *wire.Fetched) (n int64) {
+	first, end := max(f.Lost.First, l.committer.Low()), f.Lost.Last+1
+	if f.Replaced {
+		end = max(end, l.end)
+	}
+	n = max(0, end-first)
+	for _, r := range l.committer.Runs() {
+		n -= max(0, min(r.End, end)-max(r.First, first))
+	}
+	return n
 }
 
 // publishLoss appends a notice of lost records to the control topic, in another goroutine. No
 // position is committed until the notice is acked, so that the next owner finds the same
 // loss if the claim ends first. If the control topic refuses the notice for good, commits
 // continue, and the notice is only in the process log.
-func (l *Loop) publishLoss(r wire.Range, reason string) {
-	lost := wire.Lost{Topic: l.Claim.Topic, Partition: l.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
+func (l *Loop) publishLoss(r wire.Range, waited *int64, reason string) {
+	lost := wire.Lost{Topic: l.Claim.Topic, Partition: l.Claim.Partition, First: r.First, Last: r.Last, Reason: reason, Waited: waited}
 	m := lost.Encode()
 	l.losses.waiting = append(l.losses.waiting, m.Raw())
 	l.committer.Hold()

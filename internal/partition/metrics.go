@@ -25,7 +25,7 @@ func NewMetrics(f *metrics.Factory, stage string, causes ...string) *Metrics {
 		deadLetters: f.CounterVec("dead_letters_total", "Records given up as dead letters. A record that is read again counts again.", "stage", "cause"),
 		stuck:       f.CounterVec("partition_stuck_total", "Restarts of a partition's loop because it hung.", "stage", "topic", "partition"),
 		repeated:    f.Counter("possible_duplicates_total", "Records that may have been appended twice, because an answer was missing or the broker forgot the producer id. Duplicates are harmless."),
-		lost:        f.CounterVec("retention_lost_records_total", "Offsets that were lost before they were read, by retention, truncation, or a recreation of the topic. An unknown number counts as 1.", "topic", "partition"),
+		lost:        f.CounterVec("retention_lost_records_total", "Records that were lost before they were settled, by retention, truncation, or a recreation of the topic. An unknown number counts as 1.", "topic", "partition"),
 		failing:     f.Elapsed("fetch_failing_seconds", "Time since fetches of a partition began to fail; 0 while fetches succeed.", time.Now, "stage", "topic", "partition"),
 	}
 	for _, cause := range append(sharedCauses(), causes...) {
@@ -54,7 +54,7 @@ func (m *Metrics) Stuck(stage, topic string, partition int) {
 // Repeated counts records that may have been written twice.
 func (m *Metrics) Repeated(records int) { m.repeated.Add(float64(records)) }
 
-// Lost counts offsets that the log no longer had when the loop fetched them. A number below 1
+// Lost counts records that the log no longer had and that were not settled. A number below 1
 // means that the number is unknown, and counts as 1.
 func (m *Metrics) Lost(topic string, partition int, records int64) {
 	m.lost.WithLabelValues(topic, strconv.Itoa(partition)).Add(float64(max(records, 1)))

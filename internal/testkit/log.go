@@ -235,7 +235,7 @@ func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) 
 		f.Next, f.Lost = begin, &wire.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}
 		return f, 0
 	}
-	f.Next = offset
+	f.Next, f.End = offset, end
 	for _, m := range l.records[at][offset-begin:] {
 		if later := time.Until(m.visible); later > 0 {
 			f.AtEnd = len(f.Records) == 0 // as the high watermark of a broker says

@@ -68,6 +68,8 @@ type Fetched struct {
 	// AtEnd is set if the log had nothing at Next or behind it when it was read. An answer
 	// without records may come from the middle of a log, too.
 	AtEnd bool
+	// End is the offset after the last record that the log had when it was read; 0: unknown.
+	End int64
 	// Corrupt is set if the broker sent records that cannot be read. They lie between
 	// Records and Next.
 	Corrupt *Range

@@ -14,6 +14,9 @@ type Lost struct {
 	First     int64  `json:"first"` // first and last offset of the lost range; see Range
 	Last      int64  `json:"last"`
 	Reason    string `json:"reason"`
+	// Waited is how many records are known to be gone that were not settled: of a topic that was recreated,
+	// most of the range had been settled before. nil: the whole range, as older versions count.
+	Waited *int64 `json:"waited,omitempty"`
 }
 
 // KeyLost is the key of a Lost in the control topic.

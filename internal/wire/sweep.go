@@ -16,6 +16,8 @@ type Sweep struct {
 	Lock       string      `json:"lock"`   // held, unavailable, stuck, or none
 	Holder     string      `json:"holder"` // the process that swept: host name and process id, as host/17
 	Why        SweepReason `json:"why"`
+	// PeriodMillis is the process's compensator.period; 0: it is of an older version.
+	PeriodMillis int64 `json:"period_ms,omitempty"`
 
 	Found          int `json:"found"`
 	Closed         int `json:"closed"`

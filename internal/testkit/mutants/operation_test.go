@@ -13,6 +13,11 @@ var operationMutants = []mutant{
 		pkg:   "internal/ops", run: "TestJudge_", says: "writes_refused records_overdue",
 	},
 	{
+		name:  "a delay that falls to half is no problem",
+		edits: []edit{{"internal/ops/delays.go", "case 2*c.to <= most:", "case 4*c.to <= most:"}},
+		pkg:   "internal/ops", run: "TestJudge_ADelayThatFell", says: "by half: ",
+	},
+	{
 		name:  "status looks at the first record of a partition only",
 		edits: []edit{{"internal/ops/status.go", "	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {\n", "	if p.Overdue < 0 && p.Waiting > 1 {\n"}},
 		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
@@ -49,7 +54,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a pause of a control topic that was deleted stays on",
-		edits: []edit{{"internal/ops/control.go", "	c.pauses, c.sweeps, c.losses, c.processes = map[orderclose.Path]wire.Pause{}, nil, nil, map[string]Process{}\n", "	c.processes = map[string]Process{}\n	if c.pauses == nil {\n		c.pauses = map[orderclose.Path]wire.Pause{}\n	}\n"}},
+		edits: []edit{{"internal/ops/control.go", "	c.pauses, c.sweeps, c.losses, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil, nil\n", "	if c.pauses == nil {\n		c.pauses = map[orderclose.Path]wire.Pause{}\n	}\n"}},
 		pkg:   "internal/ops", run: "TestControl_StartsAgainInAnotherLog", says: "pauses one",
 	},
 	{

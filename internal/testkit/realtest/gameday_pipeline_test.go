@@ -142,6 +142,18 @@ var pipelineIncidents = []incident{
 		},
 	},
 	{
+		name:   "a delay is cut",
+		alerts: []string{"OrdercloseDelayFell"},
+		play: func(g *game) {
+			g.begin("compensator")
+			g.rewrite("virtual: 5s", "virtual: 1s")
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			g.rewrite("virtual: 1s", "virtual: 5s")
+			g.resolves(g.alerts...)
+		},
+	},
+	{
 		name:    "a wrong bucket",
 		lasting: []string{"OrdercloseMispicked"},
 		play: func(g *game) {

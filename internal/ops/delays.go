@@ -1,0 +1,99 @@
+package ops
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// RecordedDelays are delays that a compensator has recorded in the control topic.
+type RecordedDelays struct {
+	wire.Delays
+	At time.Time // when the record was appended, by the brokers' clock
+}
+
+// DelayChange is a change of the delay of a category. From and To are delays as in topics.yaml.
+type DelayChange struct {
+	Category string    `json:"category"` // "": all that topics.yaml does not list
+	From     string    `json:"from"`
+	To       string    `json:"to"`
+	At       time.Time `json:"at"`             // when a compensator recorded it, by the brokers' clock
+	File     string    `json:"file,omitempty"` // the first digits of the new file's SHA-256
+	Process  string    `json:"process"`        // that compensator
+	from, to time.Duration
+}
+
+// delayChanges returns the changes between records that follow each other. Both lists have the newest
+// first. Several compensators may record the same change: a record that repeats the one before shows none.
+func delayChanges(records []RecordedDelays) (all []DelayChange) {
+	for i := range max(0, len(records)-1) {
+		after, before := records[i], records[i+1]
+		names := map[string]int64{"": 0}
+		maps.Copy(names, before.Categories)
+		maps.Copy(names, after.Categories)
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if from, to := before.Of(name), after.Of(name); from != to {
+				all = append(all, DelayChange{name, config.FormatDuration(from), config.FormatDuration(to), after.At, after.File, after.Process, from, to})
+			}
+		}
+	}
+	return all
+}
+
+// delayFallIsRecent is how long a fall of a delay counts as a problem.
+const delayFallIsRecent = 24 * time.Hour
+
+// delayFall is a change of a delay to half of the longest of the last day, or less, and the rise after it.
+// Without a rise, rose.At is zero.
+type delayFall struct {
+	DelayChange
+	rose DelayChange
+}
+
+// fallenDelays returns the last recent fall of each category: those without a rise before the others.
+func fallenDelays(changes []DelayChange, now time.Time) (fallen []delayFall) {
+	recent := slices.DeleteFunc(slices.Clone(changes), func(c DelayChange) bool { return now.Sub(c.At) >= delayFallIsRecent })
+	longest, rose, found := map[string]time.Duration{}, map[string]DelayChange{}, map[string]bool{}
+	for _, c := range recent {
+		longest[c.Category] = max(longest[c.Category], c.from)
+	}
+	for _, c := range recent {
+		switch most := longest[c.Category]; {
+		case found[c.Category]:
+		case 2*c.to <= most:
+			c.From, found[c.Category] = config.FormatDuration(most), true
+			fallen = append(fallen, delayFall{c, rose[c.Category]})
+		default:
+			rose[c.Category] = c
+		}
+	}
+	slices.SortStableFunc(fallen, func(a, b delayFall) int { return a.rose.At.Compare(b.rose.At) })
+	return fallen
+}
+
+// over returns when the last order with the short delay is due; zero: the delay is short.
+func (f delayFall) over() time.Time {
+	if f.rose.At.IsZero() {
+		return time.Time{}
+	}
+	return f.rose.At.Add(f.to)
+}
+
+// describe says what fell, and how to move the orders that have the short delay. A checkout may read a
+// changed file 5 s before a compensator records it.
+func (f delayFall) describe() string {
+	what, category := "default", ""
+	if f.Category != "" {
+		what, category = f.Category, " --category "+ShellQuote(f.Category)
+	}
+	what += fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, f.File)
+	if f.rose.At.IsZero() {
+		return what + fmt.Sprintf("; if that is a mistake: orderclose pause%s --for 30m --reason WHY, correct the file, and this line shows the orderclose postpone that moves the orders made meanwhile", category)
+	}
+	return what + fmt.Sprintf(", until %s; the orders made meanwhile: orderclose postpone%s --created-from %s --created-before %s --due-before %s --by %s --plan plan.jsonl", stamp(f.rose.At), category,
+		stamp(f.At.Add(-5*time.Second)), stamp(f.rose.At), stamp(f.over()), config.FormatDuration((f.rose.to-f.to).Truncate(time.Second)))
+}
