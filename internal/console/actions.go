@@ -252,16 +252,3 @@ func given(values []string) (some []string) {
 	}
 	return some
 }
-
-// moment parses a moment of a form or of the API: RFC 3339, or without a zone, in UTC.
-func moment(field, value string, optional bool) (time.Time, error) {
-	if value == "" && optional {
-		return time.Time{}, nil
-	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		if t, err := time.Parse(layout, value); err == nil {
-			return t.UTC(), nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("%s is %.40q, want a moment such as 2026-11-20T12:30:00Z", field, value)
-}

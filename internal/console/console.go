@@ -15,7 +15,7 @@
 //	page.go       rendering a page, in the language of the browser
 //	texts.go      the catalogue of all texts, texts.yaml
 //	chart.go      charts, as SVG
-//	times.go      moments, ages, and servers that are not configured
+//	times.go      moments in the zone of the reader, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
@@ -165,7 +165,8 @@ func (c *Console) Handler() http.Handler {
 		"GET /sweeps":                            c.serveSweeps,
 		"GET /replay":                            c.serveReplay,
 		"GET /plans/{id}":                        c.servePlan,
-		"POST /language":                         c.serveLanguage,
+		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
+		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
 		"GET /live":                              c.serveLive,
 		"GET /static/{name}":                     c.serveStatic,
 		"/":                                      c.serveNotFound,

@@ -84,6 +84,7 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 		}
 		fields = r.PostForm
 	}
+	fields = inUTC(fields, zoneOf(r))
 	d := lettersData{Filter: fields}
 	if c.letters != nil {
 		d.State = c.letters.State()
@@ -153,7 +154,7 @@ func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
 // of six hours.
 func hoursChart(s deadletters.CatalogState) chart {
 	const perBar = 6
-	c := chart{Key: "letters.chart", Series: []string{"dead letters"}}
+	c := chart{Key: "letters.chart", Series: []string{"dead letters"}, Layout: "01-02"}
 	for i := 0; i < len(s.ByHour); i += perBar {
 		hours := s.ByHour[i:min(i+perBar, len(s.ByHour))]
 		b := bar{From: hours[0].From, To: hours[len(hours)-1].From.Add(time.Hour), Parts: []barPart{{}}}
@@ -161,8 +162,8 @@ func hoursChart(s deadletters.CatalogState) chart {
 			b.Sum += int64(h.Pending)
 		}
 		b.Parts[0].Count = b.Sum
-		if i > 0 && i%(4*perBar) == 0 { // the label of the first bar would be cut
-			b.Label = b.From.UTC().Format("01-02")
+		if i%(4*perBar) == 0 {
+			b.Label = b.From
 		}
 		c.Bars = append(c.Bars, b)
 	}

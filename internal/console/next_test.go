@@ -60,8 +60,8 @@ func TestErrors_OnlyAMissingPageIsNotFound(t *testing.T) {
 	r := newRig(t)
 	_, page := r.do(http.MethodGet, "/nothing", "en", nil)
 	contains(t, page, "<h1>Not found</h1>")
-	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}})
-	contains(t, page, "<h1>This request failed</h1>", "nothing has changed", "reason is missing")
+	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"resume"}})
+	contains(t, page, "<h1>This request failed</h1>", "nothing has changed", "path is")
 	r.user = "bob"
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}})
 	contains(t, page, "<h1>This request failed</h1>", "Actions need an operator")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,16 +13,27 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// horizons are the charts of what falls due: the first and the last step of each, and its name in
-// the catalogue.
-var horizons = []struct {
-	key    string
+// horizon is how far the chart of what falls due looks ahead.
+type horizon struct {
+	Name   string // in the query of Now
+	Key    string // in the catalogue
 	within time.Duration
 	step   time.Duration
-}{
-	{"now.due_minutes", 10 * time.Minute, time.Minute},
-	{"now.due_hours", 6 * time.Hour, 30 * time.Minute},
-	{"now.due_day", 24 * time.Hour, 2 * time.Hour},
+}
+
+// horizons are those that a person can choose. The first is shown without a choice.
+var horizons = []horizon{
+	{"10m", "now.due_minutes", 10 * time.Minute, time.Minute},
+	{"6h", "now.due_hours", 6 * time.Hour, 30 * time.Minute},
+	{"24h", "now.due_day", 24 * time.Hour, 2 * time.Hour},
+}
+
+// horizonNamed returns the horizon of a name, or the first.
+func horizonNamed(name string) horizon {
+	if i := slices.IndexFunc(horizons, func(h horizon) bool { return h.Name == name }); i >= 0 {
+		return horizons[i]
+	}
+	return horizons[0]
 }
 
 // forecastEdges returns the limits of the steps of all horizons, each once. A step of a longer
@@ -51,8 +63,14 @@ type nowData struct {
 	Sweeps   known[ops.Sweeps]
 	Pauses   []wire.Pause
 	Letters  deadletters.CatalogState
-	Charts   []chart
+	Horizon  horizon // of the chart of what falls due
 }
+
+// Horizons returns those that a person can choose.
+func (nowData) Horizons() []horizon { return horizons }
+
+// Due returns the chart of what falls due.
+func (d nowData) Due() chart { return forecastChart(d.Forecast.Value, d.Horizon) }
 
 // problemPages are the pages of the console that show more about a problem.
 var problemPages = map[ops.ProblemKind]navigation{
@@ -109,14 +127,17 @@ func (c *Console) now(ctx context.Context) nowData {
 		f.PausesErr = nil // nobody has asked for them
 	}
 	d.Verdict = ops.Judge(f)
-	if d.Forecast.Known() {
-		d.Charts = forecastCharts(d.Forecast.Value)
-	}
 	return d
 }
 
-func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
-	p := c.newPage(r, "now", c.now(r.Context()))
+func (c *Console) nowPage(r *http.Request) page {
+	d := c.now(r.Context())
+	d.Horizon = horizonNamed(r.URL.Query().Get("due"))
+	p := c.newPage(r, "now", d)
 	p.Live = nowInterval
-	c.render(w, r, http.StatusOK, p)
+	return p
+}
+
+func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.nowPage(r))
 }

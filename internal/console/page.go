@@ -30,9 +30,10 @@ type page struct {
 	c    *Console
 	Name string // of the template and the page: now, order, …
 	Lang string
-	Path string        // of the request, below the base path: where a form returns to
-	Live time.Duration // the time between two live updates; 0: the page has none
-	Data any           // of the page
+	Zone *time.Location // of the moments on the page; nil: UTC
+	Path string         // of the request, below the base path: where a form returns to
+	Live time.Duration  // the time between two live updates; 0: the page has none
+	Data any            // of the page
 	User access.Identity
 }
 
@@ -88,33 +89,17 @@ type navigation struct{ Name, Path string }
 // LivePath returns where the page gets its updates.
 func (p page) LivePath() string {
 	path := p.Base() + "/live?page=" + p.Name
-	if plan, ok := p.Data.(plan); ok {
-		path += "&id=" + plan.ID
+	switch d := p.Data.(type) {
+	case plan:
+		path += "&id=" + d.ID
+	case nowData:
+		path += "&due=" + d.Horizon.Name
 	}
 	return path
 }
 
 // Languages returns the languages that the page can be shown in.
 func (page) Languages() []string { return languages }
-
-// Time formats a moment for people, in UTC.
-func (page) Time(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
-}
-
-// Millis is Time with milliseconds.
-func (page) Millis(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.000")
-}
-
-// Machine formats a moment for the attribute datetime.
-func (page) Machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Seconds formats a number of seconds for people: 350 ms, 4.2 s, 3m20s.
 func (page) Seconds(s float64) string {
@@ -143,6 +128,17 @@ func (page) Count(n any) string {
 	return sign + digits
 }
 
+// CountAbove is Count for the number above a bar, which has little room: 12k, 3M.
+func (p page) CountAbove(n int64) string {
+	switch {
+	case n >= 10_000_000:
+		return p.Count(n/1_000_000) + "M"
+	case n >= 10_000:
+		return p.Count(n/1000) + "k"
+	}
+	return p.Count(n)
+}
+
 // Chart returns what the template chart needs.
 func (p page) Chart(c chart) any {
 	return struct {
@@ -165,9 +161,6 @@ type absence interface {
 	Known() bool
 	Away() bool
 }
-
-// Input formats a moment for an input of a form, in UTC.
-func (page) Input(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 
 // Part returns what the template summary needs.
 func (p page) Part(kind string, data any) any {
@@ -211,6 +204,9 @@ func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == n
 // LetterKinds returns the kinds of plans for dead letters.
 func (page) LetterKinds() []string { return []string{kindRedrive, kindDiscard} }
 
+// Lines returns the lines of a text, such as of several errors.
+func (page) Lines(s string) []string { return strings.Split(s, "\n") }
+
 // Clean replaces what could hide or reorder the text around it: control characters, and marks that
 // change the direction of text. It cuts a text that is longer than 300 characters.
 func (page) Clean(s string) string { return clean(s, 300) }
@@ -248,7 +244,7 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 	if cookie, err := r.Cookie(languageCookie); err == nil {
 		chosen = cookie.Value
 	}
-	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Path: r.URL.Path, Data: data, User: access.From(r.Context())}
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data, User: access.From(r.Context())}
 }
 
 // render writes a page, whole or not at all.
@@ -301,16 +297,19 @@ func (c *Console) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// serveLanguage keeps the chosen language and returns to the page.
-func (c *Console) serveLanguage(w http.ResponseWriter, r *http.Request) {
-	if !c.parseForm(w, r) {
-		return
+// keepChoice returns a handler that keeps the choice of a person in a cookie, and returns to the page.
+// valid returns the choice that holds for the value of the field.
+func (c *Console) keepChoice(cookie, field string, valid func(value string) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !c.parseForm(w, r) {
+			return
+		}
+		http.SetCookie(w, &http.Cookie{
+			Name: cookie, Value: valid(r.PostFormValue(field)), Path: cmp.Or(c.o.Settings.BasePath, "/"),
+			MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		})
+		http.Redirect(w, r, c.o.Settings.BasePath+localPath(r.PostFormValue("path")), http.StatusSeeOther)
 	}
-	http.SetCookie(w, &http.Cookie{
-		Name: languageCookie, Value: languageOf(r.PostFormValue("lang"), ""), Path: cmp.Or(c.o.Settings.BasePath, "/"),
-		MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-	})
-	http.Redirect(w, r, c.o.Settings.BasePath+localPath(r.PostFormValue("path")), http.StatusSeeOther)
 }
 
 // localPath returns a path of this console: the given one, or / if it leads elsewhere.

@@ -39,8 +39,16 @@ func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 	if !c.parseForm(w, r) {
 		return
 	}
-	p, err := c.addPlan(r, r.PostFormValue("kind"), r.PostForm)
-	if err != nil {
+	kind, fields := r.PostFormValue("kind"), inUTC(r.PostForm, zoneOf(r))
+	p, err := c.addPlan(r, kind, fields)
+	switch {
+	case err != nil && kind == kindReplay:
+		c.renderReplay(w, r, planStatus(err), fields, err)
+		return
+	case err != nil && kind == kindPause:
+		c.renderDelays(w, r, planStatus(err), delaysData{Form: fields, Problem: err})
+		return
+	case err != nil:
 		c.renderPlanError(w, r, err)
 		return
 	}
@@ -149,6 +157,13 @@ func (p page) Selection() []selected {
 	for i, f := range fields {
 		if n := len(f.Values) - shownValues; n > 0 {
 			fields[i].Values, fields[i].More = f.Values[:shownValues], n
+		}
+	}
+	for _, f := range fields {
+		for i, value := range f.Values {
+			if at, err := moment(f.Name, value, false); err == nil && slices.Contains(momentFields, f.Name) {
+				f.Values[i] = p.Time(at)
+			}
 		}
 	}
 	return fields

@@ -40,7 +40,7 @@ func computed() (keys []string) {
 		keys = append(keys, name+".title")
 	}
 	for _, h := range horizons {
-		keys = append(keys, h.key)
+		keys = append(keys, h.Key)
 	}
 	for _, kind := range []string{kindRedrive, kindDiscard, kindReplay, kindSweep, kindPause, kindResume} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)

@@ -1,6 +1,14 @@
-// Keeps the open page up to date: the server sends the changing part as HTML each time it changes.
-// Without this script the page works the same, and shows what was known when it was opened.
+// Offers the time zone of the browser, and keeps the open page up to date: the server sends the changing
+// part as HTML each time it changes. Without this script the page works the same, in UTC, and shows what was
+// known when it was opened.
 "use strict";
+(() => {
+  const button = document.getElementById("other-zone");
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (!button || !button.hidden || !zone || zone === "UTC") return;
+  button.value = button.textContent = zone;
+  button.hidden = false;
+})();
 (() => {
   const main = document.getElementById("main");
   const part = document.getElementById("live");
