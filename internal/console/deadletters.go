@@ -20,6 +20,7 @@ type lettersData struct {
 	Chart   chart
 	Filter  url.Values // cause, topic, stage, since, all; and order, which stands in no URL
 	Listing deadletters.Listing
+	Pending int   // that fit the filter, on all pages
 	Problem error // of the filter, or of reading the page
 }
 
@@ -89,6 +90,9 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 	if c.letters != nil {
 		d.State = c.letters.State()
 		d.Chart = hoursChart(d.State)
+	}
+	if q, err := letterQuery(fields); err == nil && c.letters != nil {
+		d.Pending = c.letters.CountPending(q)
 	}
 	var status int
 	if d.Listing, status, d.Problem = c.listLetters(r, fields); status != http.StatusBadRequest {
