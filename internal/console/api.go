@@ -111,6 +111,8 @@ func (c *Console) endpoints() []endpoint {
 			body: delayQuestion{}, answer: delayRoute{}, statuses: []int{200, 400}, serve: c.serveDelayJSON},
 		{pattern: "POST /api/v1/plans", summary: "Begin to make a plan, which changes nothing. Read it until its state is planned",
 			body: planQuestion{}, answer: plan{}, statuses: []int{202, 400, 403, 503}, action: true, serve: c.serveAddPlanJSON},
+		{pattern: "GET /api/v1/plans", summary: "The plans of the last day that this process has made, the newest first",
+			answer: []plan{}, statuses: []int{200}, serve: c.servePlansJSON},
 		{pattern: "GET /api/v1/plans/{id}", summary: "A plan: what it would change, its progress, or its result",
 			answer: plan{}, statuses: []int{200, 404}, serve: c.servePlanJSON},
 		{pattern: "POST /api/v1/plans/{id}/confirm", summary: "Begin to carry out a plan of one's own",

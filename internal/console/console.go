@@ -164,6 +164,7 @@ func (c *Console) Handler() http.Handler {
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
 		"GET /sweeps":                            c.serveSweeps,
 		"GET /replay":                            c.serveReplay,
+		"GET /plans":                             c.servePlans,
 		"GET /plans/{id}":                        c.servePlan,
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
 		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),

@@ -81,7 +81,7 @@ func (p page) Runbook(section string) string { return p.c.o.Runbook + "#" + sect
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
-	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}}
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}, {"plans", "/plans"}}
 }
 
 type navigation struct{ Name, Path string }
@@ -173,11 +173,9 @@ func (p page) Part(kind string, data any) any {
 
 // DoneOf returns how many records the result of a plan sent or resolved; nil for a summary.
 func (page) DoneOf(data any) any {
-	switch d := data.(type) {
-	case deadletters.Result:
-		return strconv.Itoa(d.Done)
-	case ops.ReplayResult:
-		return strconv.Itoa(d.Sent)
+	switch data.(type) {
+	case deadletters.Result, ops.ReplayResult:
+		return strconv.FormatInt(handledOf(data), 10)
 	}
 	return nil
 }
@@ -232,7 +230,7 @@ func clean(s string, most int) string {
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "error"} {
+	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "plans", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all

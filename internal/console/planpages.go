@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // servePlan shows a plan: what it would change, its progress, or its result.
@@ -28,10 +29,15 @@ func (c *Console) planPage(r *http.Request, id string) (page, bool) {
 		return page{}, false
 	}
 	shown := c.newPage(r, "plan", p)
-	if p.Busy() {
+	if p.Busy() || p.Follows {
 		shown.Live = planInterval
 	}
 	return shown, true
+}
+
+// servePlans lists the plans of the last day that this process has in memory, the newest first.
+func (c *Console) servePlans(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.newPage(r, "plans", c.plans.all()))
 }
 
 // serveAddPlan begins to make a plan, and shows it.
@@ -100,7 +106,7 @@ func (c *Console) audit(p plan) {
 		selected[field.Name] = field.Values
 	}
 	access.Audit(c.o.Logger, access.AuditLine{
-		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),
+		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Planned: p.Planned, Handled: p.Handled, Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),
 	})
 }
 
@@ -116,6 +122,10 @@ func (c *Console) serveAddPlanJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Location", c.o.Settings.BasePath+apiPrefix+"plans/"+p.ID)
 	writeJSON(w, http.StatusAccepted, p)
+}
+
+func (c *Console) servePlansJSON(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, append([]plan{}, c.plans.all()...))
 }
 
 func (c *Console) servePlanJSON(w http.ResponseWriter, r *http.Request) {
@@ -147,10 +157,19 @@ func (p page) Effect(kind string) string {
 // shownValues is how many values of a field the page of a plan shows.
 const shownValues = 20
 
+// ByOthers returns how many dead letters of a done plan were handled by others since it was made.
+func (p page) ByOthers() int64 {
+	made, _ := p.Data.(plan)
+	result, ok := made.Result.(deadletters.Result)
+	if made.State != done || !ok {
+		return 0
+	}
+	return max(0, made.Planned-made.Handled-int64(result.Refused))
+}
+
 // Selection returns the fields that a plan was made from, by name. That of a pause is its summary.
-func (p page) Selection() []selected {
-	made, ok := p.Data.(plan)
-	if !ok || made.Kind == kindPause || made.Kind == kindResume {
+func (p page) Selection(made plan) []selected {
+	if p.Name == "plan" && (made.Kind == kindPause || made.Kind == kindResume) {
 		return nil
 	}
 	fields := made.selected()

@@ -1,10 +1,13 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -25,6 +28,63 @@ type replayData struct {
 // serveReplay shows the records of the close topic over time, and a form for a window of it.
 func (c *Console) serveReplay(w http.ResponseWriter, r *http.Request) {
 	c.renderReplay(w, r, http.StatusOK, inUTC(r.URL.Query(), zoneOf(r)), nil)
+}
+
+// A replay is followed for followTime at most, with a look at the shared status each followEvery.
+const (
+	followTime  = 10 * time.Minute
+	followEvery = 2 * time.Second
+)
+
+// replayOutcome is what became of the records that a replay sent.
+type replayOutcome struct {
+	At      time.Time `json:"at"`      // of Waiting
+	Waiting int64     `json:"waiting"` // records in the replay topic, of all replays and redrives
+	// Asked is set once nothing waits, and the database was asked about the orders of the replay again.
+	Asked   bool   `json:"asked"`
+	Closed  int64  `json:"closed"`   // orders that were closed since the plan was made
+	ToClose int64  `json:"to_close"` // orders that would have been closed then
+	Open    int64  `json:"open"`     // orders that would still be closed
+	NotRead string `json:"not_read,omitempty"`
+}
+
+// followReplay tells how many records wait in the replay topic until none does, and then what became of
+// the orders: it reads the window once more, as the plan did.
+func (c *Console) followReplay(ctx context.Context, plan ops.ReplayPlan, database ops.ReplayDatabase, tell func(any)) {
+	sent := time.Now()
+	before := plan.Preview.Verdicts
+	o := replayOutcome{Waiting: -1, ToClose: before[orderclose.Closed]}
+	for ; o.Waiting != 0; tell(o) {
+		if status := c.status.get(ctx, c.ctx).Value; status.At.After(sent) {
+			i := slices.IndexFunc(status.Topics, func(t ops.TopicStatus) bool { return t.Topic == plan.Into && t.Problem == "" })
+			if i >= 0 {
+				o.At, o.Waiting = status.At, status.Topics[i].Waiting
+			}
+		}
+		if o.Waiting == 0 {
+			break
+		}
+		select {
+		case <-time.After(followEvery):
+		case <-ctx.Done():
+			return
+		}
+		if time.Since(sent) > followTime {
+			return
+		}
+	}
+	if database != nil {
+		preview, err := ops.PreviewReplay(ctx, c.o.Kafka, plan, database, nil)
+		switch {
+		case err != nil:
+			o.NotRead = err.Error()
+		case preview.NotRead != "":
+			o.NotRead = preview.NotRead
+		default:
+			o.Asked, o.Closed, o.Open = true, preview.Verdicts[orderclose.AlreadyClosed]-before[orderclose.AlreadyClosed], preview.Verdicts[orderclose.Closed]
+		}
+	}
+	tell(o)
 }
 
 // renderReplay shows the page with a filled form, and why it was refused.
