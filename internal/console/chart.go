@@ -98,16 +98,8 @@ func (c chart) placed() chart {
 	return c
 }
 
-// Anchor returns how a text at the bar lies around its middle, so that the edge of the chart cuts none.
-func (b bar) Anchor() string {
-	switch {
-	case b.Middle < 5:
-		return "first"
-	case b.Middle > 95:
-		return "last"
-	}
-	return ""
-}
+// Above returns the number above the bar.
+func (b bar) Above() float64 { return float64(b.Sum) }
 
 // NumberY returns the y of the number above the bar.
 func (b bar) NumberY() float64 { return b.Parts[len(b.Parts)-1].Y - 4 }

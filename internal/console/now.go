@@ -63,11 +63,15 @@ type nowData struct {
 	Sweeps   known[ops.Sweeps]
 	Pauses   []wire.Pause
 	Letters  deadletters.CatalogState
+	History  []sample
 	Horizon  horizon // of the chart of what falls due
 }
 
 // Horizons returns those that a person can choose.
 func (nowData) Horizons() []horizon { return horizons }
+
+// Trends returns the charts of the last hours.
+func (d nowData) Trends() []trend { return trends(d.History) }
 
 // Due returns the chart of what falls due.
 func (d nowData) Due() chart { return forecastChart(d.Forecast.Value, d.Horizon) }
@@ -112,7 +116,7 @@ func (c *Console) now(ctx context.Context) nowData {
 	all.Go(func() { topics = c.topics.get(ctx, c.ctx) })
 	all.Go(func() { broken = c.broken.get(ctx, c.ctx) })
 	all.Wait()
-	d.Pauses = pauses.Value
+	d.Pauses, d.History = pauses.Value, c.trend.samples()
 	if c.letters != nil {
 		d.Letters = c.letters.State()
 	}

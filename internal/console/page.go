@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
+	"math"
 	"mime"
 	"net/http"
 	"path"
@@ -19,7 +20,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // languageCookie keeps the language that a person has chosen.
@@ -128,23 +128,17 @@ func (page) Count(n any) string {
 	return sign + digits
 }
 
-// CountAbove is Count for the number above a bar, which has little room: 12k, 3M.
-func (p page) CountAbove(n int64) string {
+// Brief formats a number for little room: 2.4, 17, 12k, 3M.
+func (p page) Brief(v float64) string {
 	switch {
-	case n >= 10_000_000:
-		return p.Count(n/1_000_000) + "M"
-	case n >= 10_000:
-		return p.Count(n/1000) + "k"
+	case v < 10:
+		return strconv.FormatFloat(math.Round(10*v)/10, 'f', -1, 64)
+	case v < 1e4:
+		return p.Count(int64(v))
+	case v < 1e7:
+		return p.Count(int64(v/1e3)) + "k"
 	}
-	return p.Count(n)
-}
-
-// Chart returns what the template chart needs.
-func (p page) Chart(c chart) any {
-	return struct {
-		Page  page
-		Chart chart
-	}{p, c}
+	return p.Count(int64(v/1e6)) + "M"
 }
 
 // Away returns what the template away needs. server is a key of the catalogue.
@@ -162,22 +156,13 @@ type absence interface {
 	Away() bool
 }
 
-// Part returns what the template summary needs.
+// Part returns what a template needs that shows a part of the page.
 func (p page) Part(kind string, data any) any {
 	return struct {
 		Page page
 		Kind string
 		Data any
 	}{p, kind, data}
-}
-
-// DoneOf returns how many records the result of a plan sent or resolved; nil for a summary.
-func (page) DoneOf(data any) any {
-	switch data.(type) {
-	case deadletters.Result, ops.ReplayResult:
-		return strconv.FormatInt(handledOf(data), 10)
-	}
-	return nil
 }
 
 // MakeAgain reports whether the page of a plan offers to make the plan again.

@@ -124,10 +124,6 @@ func (c *Console) serveAddPlanJSON(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusAccepted, p)
 }
 
-func (c *Console) servePlansJSON(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, append([]plan{}, c.plans.all()...))
-}
-
 func (c *Console) servePlanJSON(w http.ResponseWriter, r *http.Request) {
 	p, err := c.plans.get(r.PathValue("id"))
 	if err != nil {
@@ -176,13 +172,6 @@ func (p page) Selection(made plan) []selected {
 	for i, f := range fields {
 		if n := len(f.Values) - shownValues; n > 0 {
 			fields[i].Values, fields[i].More = f.Values[:shownValues], n
-		}
-	}
-	for _, f := range fields {
-		for i, value := range f.Values {
-			if at, err := moment(f.Name, value, false); err == nil && slices.Contains(momentFields, f.Name) {
-				f.Values[i] = p.Time(at)
-			}
 		}
 	}
 	return fields

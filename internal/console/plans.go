@@ -167,7 +167,8 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 }
 
 // all returns all plans as they are now, the newest first.
-func (s *plans) all() (all []plan) {
+func (s *plans) all() []plan {
+	all := []plan{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.byID {

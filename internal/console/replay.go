@@ -4,11 +4,11 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // The chart of the close topic: the last day in steps of half an hour.
@@ -54,33 +54,25 @@ func (c *Console) followReplay(ctx context.Context, plan ops.ReplayPlan, databas
 	sent := time.Now()
 	before := plan.Preview.Verdicts
 	o := replayOutcome{Waiting: -1, ToClose: before[orderclose.Closed]}
-	for ; o.Waiting != 0; tell(o) {
-		if status := c.status.get(ctx, c.ctx).Value; status.At.After(sent) {
-			i := slices.IndexFunc(status.Topics, func(t ops.TopicStatus) bool { return t.Topic == plan.Into && t.Problem == "" })
-			if i >= 0 {
-				o.At, o.Waiting = status.At, status.Topics[i].Waiting
+	for {
+		status := c.status.get(ctx, c.ctx).Value
+		for _, t := range status.Topics {
+			if t.Topic == plan.Into && t.Problem == "" && status.At.After(sent) {
+				o.At, o.Waiting = status.At, t.Waiting
 			}
 		}
-		if o.Waiting == 0 {
+		if tell(o); o.Waiting == 0 {
 			break
 		}
-		select {
-		case <-time.After(followEvery):
-		case <-ctx.Done():
-			return
-		}
-		if time.Since(sent) > followTime {
+		if time.Since(sent) > followTime || !retry.Sleep(ctx, followEvery) {
 			return
 		}
 	}
 	if database != nil {
 		preview, err := ops.PreviewReplay(ctx, c.o.Kafka, plan, database, nil)
-		switch {
-		case err != nil:
+		if err != nil {
 			o.NotRead = err.Error()
-		case preview.NotRead != "":
-			o.NotRead = preview.NotRead
-		default:
+		} else if o.NotRead = preview.NotRead; o.NotRead == "" {
 			o.Asked, o.Closed, o.Open = true, preview.Verdicts[orderclose.AlreadyClosed]-before[orderclose.AlreadyClosed], preview.Verdicts[orderclose.Closed]
 		}
 	}

@@ -38,7 +38,13 @@ func every[T any](interval, limit time.Duration, fetch func(context.Context) (T,
 // while a million records waited (make bench-console).
 func (c *Console) makeSources() {
 	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
-	c.status = every(often, limit, func(ctx context.Context) (ops.Status, error) { return c.pipeline().Status(ctx) })
+	c.status = every(often, limit, func(ctx context.Context) (ops.Status, error) {
+		s, err := c.pipeline().Status(ctx)
+		if err == nil {
+			c.trend.add(s, c.o.Config().Topics)
+		}
+		return s, err
+	})
 	c.forecast = every(seldom, limit, func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
 	c.lateness = every(seldom, limit, func(ctx context.Context) (ops.Lateness, error) { return c.pipeline().Lateness(ctx, latenessHorizon) })
 	c.sweeps = every(often, limit, func(ctx context.Context) (ops.Sweeps, error) { return c.pipeline().Sweeps(ctx, 0) })

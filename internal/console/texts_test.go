@@ -39,6 +39,7 @@ func computed() (keys []string) {
 	for name := range templates {
 		keys = append(keys, name+".title")
 	}
+	keys = append(keys, "history.created", "history.handled")
 	for _, h := range horizons {
 		keys = append(keys, h.Key)
 	}

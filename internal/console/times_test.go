@@ -71,7 +71,7 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 	res, _ = r.in("Asia/Shanghai", http.MethodPost, "/plans", url.Values{"kind": {"replay"}, "from": {"2026-11-22 21:41"}, "to": {"2026-11-22 21:50:30"}})
 	path := res.Header.Get("Location")
 	page = r.settled(path)
-	contains(t, page, "<dt>From</dt><dd><bdi>2026-11-22 13:41:00</bdi>", "2026-11-22 13:41:00 – 2026-11-22 13:50:30", `name="from" value="2026-11-22T13:41:00Z"`)
+	contains(t, page, "<dt>From</dt><dd><bdi>2026-11-22T13:41:00Z</bdi>", "2026-11-22 13:41:00 – 2026-11-22 13:50:30", `name="from" value="2026-11-22T13:41:00Z"`)
 	_, page = r.in("Asia/Shanghai", http.MethodGet, path, nil)
 	contains(t, page, "2026-11-22 21:41:00 – 2026-11-22 21:50:30")
 	_, page = r.in("Asia/Shanghai", http.MethodGet, "/dead-letters?since=2026-11-22+21%3A41", nil)
