@@ -35,6 +35,7 @@ var serveChecks = map[string]func(testing.TB, world){
 	"discard":         discards,
 	"lost connection": losesTheConsole,
 	"zone":            switchesZone,
+	"many tabs":       sharesConnections,
 	"nothing cut":     cutsNothing,
 }
 

@@ -21,7 +21,7 @@
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
 //	planpages.go  shows plans
-//	live.go       server-sent events
+//	live.go       server-sent events; static/live.js shares them among the tabs of a browser
 //	api.go        the JSON API
 //	templates, static    HTML, style and script
 package console

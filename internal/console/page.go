@@ -10,6 +10,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -88,7 +89,8 @@ type navigation struct{ Name, Path string }
 
 // LivePath returns where the page gets its updates.
 func (p page) LivePath() string {
-	path := p.Base() + "/live?page=" + p.Name
+	// Tabs share what has the same path, and their cookies say in which language and zone.
+	path := p.Base() + "/live?page=" + p.Name + "&in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
 	switch d := p.Data.(type) {
 	case plan:
 		path += "&id=" + d.ID
