@@ -75,7 +75,7 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 	r.c.trend.kept = append([]sample{{At: time.Now().Add(-time.Minute), Created: -1200}}, r.c.trend.kept...)
 	r.c.trend.mu.Unlock()
 	page := r.open("/")
-	contains(t, page, `id="history"`, "New a second: 20", "Handled a second: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
+	contains(t, page, `id="history"`, "New/s: 20", "Handled/s: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
 	var all []sample
 	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 2 || fmt.Sprint(all[0].Created) != "-1200" {
 		t.Errorf("%d %+v", code, all)
