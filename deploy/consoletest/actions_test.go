@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -254,6 +255,33 @@ func losesTheConsole(t testing.TB, w world) {
 	block(false)
 	b.wait("the page warns no more", "!"+warns)
 	b.seen()
+}
+
+// sharesConnections opens Now in more tabs than a browser has connections to a host. All of them load, and
+// all of them are kept up to date.
+func sharesConnections(t testing.TB, w world) {
+	b := openSignedOut(t, w, look{})
+	b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://operator:"+w.password()+"@", 1)+"/"))
+	tabs := []*tab{b}
+	for range 9 {
+		ctx, cancel := chromedp.NewContext(b.ctx)
+		t.Cleanup(cancel)
+		tabs = append(tabs, &tab{t: t, ctx: ctx, base: b.base, limit: b.limit})
+		if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this call
+			t.Fatal(err)
+		}
+	}
+	waits := func(i int) string { return tabs[i].text(`tr[data-topic="delay_12h"] td`) }
+	before := make([]string, len(tabs))
+	for i, other := range tabs {
+		other.do("look at it", command(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}))
+		other.do("open Now", chromedp.Navigate(w.url()+"/"))
+		before[i] = waits(i)
+	}
+	w.create(t, "many-tabs", "tomorrow")
+	for i, other := range tabs {
+		other.wait("a tab is up to date", `document.querySelector('tr[data-topic="delay_12h"] td').innerText !== `+literal(before[i])+` && document.querySelector("#lost").hidden`)
+	}
 }
 
 // signsIn asks without a password and with a wrong one, and signs in as a viewer and as an operator: the browser

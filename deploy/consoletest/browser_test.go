@@ -107,7 +107,7 @@ type look struct {
 	lang      string // of the browser: en or zh-CN
 	dark      bool   // the system's theme
 	still     bool   // the reader prefers reduced motion
-	phone     bool   // 390 pixels wide
+	phone     bool   // 375 pixels wide
 	noScripts bool
 }
 
@@ -182,7 +182,7 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 	height := int64(900)
 	b.width = 1200
 	if l.phone {
-		b.width, height = 390, 844
+		b.width, height = 375, 812
 	}
 	scheme, motion := "light", "no-preference"
 	if l.dark {

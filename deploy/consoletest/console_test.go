@@ -34,6 +34,9 @@ var serveChecks = map[string]func(testing.TB, world){
 	"pause":           pauses,
 	"discard":         discards,
 	"lost connection": losesTheConsole,
+	"zone":            switchesZone,
+	"many tabs":       sharesConnections,
+	"nothing cut":     cutsNothing,
 }
 
 // proxiedChecks are those of a console with TLS, below a path.

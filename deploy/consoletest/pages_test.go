@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
 
 // pagesOf maps each page in the navigation to its path.
 var pagesOf = map[string]string{
-	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays",
+	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays", "plans": "/plans",
 }
 
 // pages returns a check of every page for a reader with this look.
@@ -173,6 +175,48 @@ func switchesLanguage(t testing.TB, w world) {
 	b.isInLanguage("the next page", look{lang: "zh"})
 	b.leaves("switch to English", func() { b.click(`#language button[value="en"]`) })
 	b.isInLanguage("after the switch back", look{})
+}
+
+// switchesZone switches to the zone of the browser and back. It holds for what is shown and for what is typed.
+func switchesZone(t testing.TB, w world) {
+	b := open(t, w, look{})
+	b.do("be in Shanghai", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Shanghai"}))
+	b.goTo("/replay")
+	if b.text("#times") != "Times: UTC" || !b.has(`#zone [value=UTC][aria-pressed=true]`) {
+		t.Errorf("the page begins in %q", b.text("#times"))
+	}
+	b.leaves("switch the zone", func() { b.click(`#zone button[value="Asia/Shanghai"]`) })
+	if b.text("#times") != "Times: Asia/Shanghai, UTC+08:00" || !b.has(`main[data-page="replay"]`) {
+		t.Errorf("after the switch the page has %q", b.text("#times"))
+	}
+	b.accessible("a page in another zone")
+	eval[chromedp.Void](b, `document.querySelector("#from").value = "2026-11-22 21:41"; document.querySelector("#to").value = "11/22/2026, 09:50:00 PM"`)
+	b.leaves("send a wrong moment", func() { b.click("#plan-replay button") })
+	if !b.has("#refused") || eval[string](b, `document.querySelector("#from").value + "|" + document.querySelector("#to").value`) != "2026-11-22T21:41:00+08:00|11/22/2026, 09:50:00 PM" {
+		t.Errorf("the form is not kept:\n%s", b.text("main"))
+	}
+	b.accessible("a form that was refused")
+	b.leaves("switch back", func() { b.click(`#zone button[value=UTC]`) })
+	if b.text("#times") != "Times: UTC" {
+		t.Errorf("after the switch back the page has %q", b.text("#times"))
+	}
+}
+
+// cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it
+// scrolls, is inside of the window.
+func cutsNothing(t testing.TB, w world) {
+	for _, phone := range []bool{false, true} {
+		b := open(t, w, look{phone: phone})
+		for _, path := range pagesOf {
+			b.goTo(path)
+			for _, cut := range eval[[]string](b, `[...document.querySelectorAll(".chart text, .stack td, .stack tbody th, form label, form input")].filter(e => {
+				const box = e.getBoundingClientRect();
+				return box.width > 1 && e.checkVisibility() && (box.left < 0 || box.right > document.documentElement.clientWidth);
+			}).map(e => e.outerHTML.slice(0, 200))`) {
+				t.Errorf("%s, %v: outside of the window: %s", path, phone, cut)
+			}
+		}
+	}
 }
 
 // focused describes the element that has the keyboard's focus.

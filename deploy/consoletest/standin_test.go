@@ -33,7 +33,7 @@ type plan struct{ Kind, At, State string }
 func newStandIn(t testing.TB, fault string) *standIn {
 	s := &standIn{fault: fault, orders: map[string]string{}, resolved: map[string][]string{}}
 	mux := http.NewServeMux()
-	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/plans/{id}"} {
+	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/plans", "/plans/{id}"} {
 		mux.HandleFunc(path, s.page)
 	}
 	mux.HandleFunc("/runbook", s.page)
@@ -441,7 +441,7 @@ func TestChecks_FindEachFault(t *testing.T) {
 		{"no label", english, "label (critical)", 0},
 		{"no scope", english, "have no caption or scope", 0},
 		{"too wide", english, "it is 2008 pixels wide on a screen of 1200; wider are: <div class=\"wide\">", 0},
-		{"no viewport", onAPhone, "it is 980 pixels wide on a screen of 390", 0},
+		{"no viewport", onAPhone, "pixels wide on a screen of 375", 0},
 		{"always light", dark, "its background is dark: false", 0},
 		{"English only", chinese, `the text of nav[aria-label] is "`, 0},
 		{"moves", pages(look{still: true}), "1 parts of it move", 0},

@@ -93,7 +93,7 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 			return prepared{}, err
 		}
 		o.Filter.Through = plan.Snapshot()
-		return prepared{summary: plan, nothing: plan.Doable() == 0, run: func(ctx context.Context, report progress) (any, error) {
+		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, error) {
 			if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
 				return nil, err
 			} else if now != log {
@@ -150,9 +150,9 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: plan, nothing: plan.Preview.Records == 0, run: func(ctx context.Context, report progress) (any, error) {
+		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records, run: func(ctx context.Context, report progress) (any, error) {
 			return ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
-		}}, nil
+		}, follow: func(ctx context.Context, tell func(any)) { c.followReplay(ctx, plan, database, tell) }}, nil
 	}, nil
 }
 
@@ -166,10 +166,23 @@ func (c *Console) planSweep(url.Values) (planner, error) {
 		if err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: found, nothing: found.Found == 0, run: func(ctx context.Context, report progress) (any, error) {
+		return prepared{summary: found, nothing: found.Found == 0, planned: int64(found.Found), run: func(ctx context.Context, report progress) (any, error) {
 			return c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
 		}}, nil
 	}, nil
+}
+
+// handledOf returns how many dead letters, records or orders a result is about; 0: it counts none.
+func handledOf(result any) int64 {
+	switch r := result.(type) {
+	case deadletters.Result:
+		return int64(r.Done)
+	case ops.ReplayResult:
+		return int64(r.Sent)
+	case compensator.Report:
+		return int64(r.Closed)
+	}
+	return 0
 }
 
 // pausePlan is a plan to pause or to resume, and its result.
@@ -252,17 +265,4 @@ func given(values []string) (some []string) {
 		}
 	}
 	return some
-}
-
-// moment parses a moment of a form or of the API: RFC 3339, or without a zone, in UTC.
-func moment(field, value string, optional bool) (time.Time, error) {
-	if value == "" && optional {
-		return time.Time{}, nil
-	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		if t, err := time.Parse(layout, value); err == nil {
-			return t.UTC(), nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("%s is %.40q, want a moment such as 2026-11-20T12:30:00Z", field, value)
 }

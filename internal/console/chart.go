@@ -6,9 +6,8 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-// The size of a chart, in the units of its SVG.
+// The height of a chart in pixels. Its width is that of the page, so places across are in percent.
 const (
-	chartWidth  = 360
 	chartHeight = 150
 	chartTop    = 16 // above the highest bar, for its number
 	chartBottom = 20 // below the bars, for the times
@@ -22,19 +21,20 @@ type chart struct {
 	Most   int64    // the largest sum of a bar
 	Total  int64
 
-	Buckets bool // the series are buckets
+	Buckets bool   // the series are buckets
+	Layout  string // of the labels, as package time has it
 }
 
-// bar is one bar, in units of the SVG.
+// bar is one bar.
 type bar struct {
 	From, To time.Time
 	Sum      int64
-	Label    string // below the bar; empty: none
-	Quiet    bool   // without the number above
-	Chosen   bool   // it stands out
-	Link     string // what a click opens; empty: nothing
-	X, Width float64
-	Middle   float64 // of the bar, for its label
+	Label    time.Time // below the bar; zero: none
+	Quiet    bool      // without the number above
+	Chosen   bool      // it stands out
+	Link     string    // what a click opens; empty: nothing
+	X, Width float64   // in percent
+	Middle   float64   // of the bar, for its label
 	Parts    []barPart
 }
 
@@ -47,40 +47,34 @@ type barPart struct {
 	Height float64
 }
 
-// Size returns what the attribute viewBox needs.
-func (chart) Size() (s struct{ Width, Height, Baseline float64 }) {
-	s.Width, s.Height, s.Baseline = chartWidth, chartHeight, chartHeight-chartBottom
-	return s
-}
+// Height and Baseline return where the chart ends, and where its bars stand.
+func (chart) Height() int   { return chartHeight }
+func (chart) Baseline() int { return chartHeight - chartBottom }
 
-// forecastCharts returns a chart of each horizon.
-func forecastCharts(f ops.Forecast) []chart {
-	all := make([]chart, len(horizons))
-	for i, h := range horizons {
-		c := chart{Key: h.key, Buckets: true}
-		for _, b := range f.Buckets {
-			c.Series = append(c.Series, b.Length)
-		}
-		for from := time.Duration(0); from < h.within; from += h.step {
-			one := bar{From: f.At.Add(from), To: f.At.Add(from + h.step)}
-			for s, b := range f.Buckets {
-				part := barPart{Series: s, Name: b.Length}
-				for _, step := range b.Steps {
-					if !step.From.Before(one.From) && !step.To.After(one.To) {
-						part.Count += step.Records
-					}
-				}
-				one.Sum += part.Count
-				one.Parts = append(one.Parts, part)
-			}
-			if len(c.Bars)%2 == 1 { // all would overlap
-				one.Label = one.To.UTC().Format("15:04")
-			}
-			c.Bars = append(c.Bars, one)
-		}
-		all[i] = c.placed()
+// forecastChart returns what falls due within a horizon.
+func forecastChart(f ops.Forecast, h horizon) chart {
+	c := chart{Key: h.Key, Buckets: true, Layout: "15:04"}
+	for _, b := range f.Buckets {
+		c.Series = append(c.Series, b.Length)
 	}
-	return all
+	for from := time.Duration(0); from < h.within; from += h.step {
+		one := bar{From: f.At.Add(from), To: f.At.Add(from + h.step)}
+		for s, b := range f.Buckets {
+			part := barPart{Series: s, Name: b.Length}
+			for _, step := range b.Steps {
+				if !step.From.Before(one.From) && !step.To.After(one.To) {
+					part.Count += step.Records
+				}
+			}
+			one.Sum += part.Count
+			one.Parts = append(one.Parts, part)
+		}
+		if len(c.Bars)%2 == 1 { // on a phone all would overlap
+			one.Label = one.To
+		}
+		c.Bars = append(c.Bars, one)
+	}
+	return c.placed()
 }
 
 // placed returns the chart with the places of its bars and of their parts.
@@ -88,7 +82,7 @@ func (c chart) placed() chart {
 	for _, b := range c.Bars {
 		c.Most, c.Total = max(c.Most, b.Sum), c.Total+b.Sum
 	}
-	slot := float64(chartWidth) / float64(max(1, len(c.Bars)))
+	slot := 100 / float64(max(1, len(c.Bars)))
 	scale := float64(chartHeight-chartTop-chartBottom) / float64(max(1, c.Most))
 	for i := range c.Bars {
 		b := &c.Bars[i]
@@ -103,6 +97,9 @@ func (c chart) placed() chart {
 	}
 	return c
 }
+
+// Above returns the number above the bar.
+func (b bar) Above() float64 { return float64(b.Sum) }
 
 // NumberY returns the y of the number above the bar.
 func (b bar) NumberY() float64 { return b.Parts[len(b.Parts)-1].Y - 4 }

@@ -15,13 +15,14 @@
 //	page.go       rendering a page, in the language of the browser
 //	texts.go      the catalogue of all texts, texts.yaml
 //	chart.go      charts, as SVG
-//	times.go      moments, ages, and servers that are not configured
+//	history.go    rates, and what waited in the last hours
+//	times.go      moments in the zone of the reader, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
 //	planpages.go  shows plans
-//	live.go       server-sent events
+//	live.go       server-sent events; static/live.js shares them among the tabs of a browser
 //	api.go        the JSON API
 //	templates, static    HTML, style and script
 package console
@@ -48,6 +49,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -83,6 +85,7 @@ type Console struct {
 	gate *access.Gate
 
 	status   source[ops.Status]
+	trend    history // of status
 	forecast source[ops.Forecast]
 	lateness source[ops.Lateness]
 	sweeps   source[ops.Sweeps]
@@ -97,7 +100,7 @@ type Console struct {
 
 	control   *ops.Control         // nil: no Kafka
 	letters   *deadletters.Catalog // nil: no Kafka
-	following sync.WaitGroup       // of letters
+	following sync.WaitGroup       // of letters and of the history
 	plans     *plans
 	live      atomic.Int64 // the number of open live updates
 	first     firstSeen
@@ -106,7 +109,7 @@ type Console struct {
 //go:embed templates static
 var files embed.FS
 
-// New returns a Console. It follows the dead letters, and asks nothing else until a page needs it. Call
+// New returns a Console. It follows the dead letters, reads a status each sampleEvery, and asks nothing else until a page needs it. Call
 // Close in the end.
 func New(o Options) (*Console, error) {
 	if o.Config == nil {
@@ -132,6 +135,11 @@ func New(o Options) (*Console, error) {
 		c.control = ops.NewControl(o.Kafka, o.Config().Topics.Control)
 		c.letters = deadletters.NewCatalog(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
 		c.following.Go(func() { c.letters.Run(c.ctx) })
+		c.following.Go(func() {
+			for retry.Sleep(c.ctx, sampleEvery) {
+				c.status.get(c.ctx, c.ctx)
+			}
+		})
 	}
 	c.plans = &plans{ctx: c.ctx, now: time.Now, audit: c.audit, byID: map[string]*plan{}}
 	return c, nil
@@ -169,8 +177,10 @@ func (c *Console) Handler() http.Handler {
 		"GET /sweeps":                            c.serveSweeps,
 		"GET /replay":                            c.serveReplay,
 		"GET /runbook":                           c.serveRunbook,
+		"GET /plans":                             c.servePlans,
 		"GET /plans/{id}":                        c.servePlan,
-		"POST /language":                         c.serveLanguage,
+		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
+		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
 		"GET /live":                              c.serveLive,
 		"GET /static/{name}":                     c.serveStatic,
 		"/":                                      c.serveNotFound,

@@ -40,6 +40,7 @@ type rig struct {
 	c      *Console
 	url    string
 	user   string // who sends the requests
+	cookie string // of the requests; empty: none
 }
 
 func newRig(t *testing.T, change ...func(*Options)) *rig {
@@ -103,6 +104,9 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 	}
 	req.Header.Set("Accept-Language", language)
 	req.Header.Set("X-User", r.user)
+	if r.cookie != "" {
+		req.Header.Set("Cookie", r.cookie)
+	}
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -187,7 +191,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	r.putStock("ink")
 	r.addOrder("a", "delay_1h", time.Now().Add(5*time.Minute))
 	page := r.open("/")
-	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`, `data-live="/live?page=now"`, "What falls due")
+	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`, `data-live="/live?page=now&amp;in=en,UTC&amp;due=10m"`, "What falls due")
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
 	r.c.status.forget()

@@ -20,6 +20,7 @@ type lettersData struct {
 	Chart   chart
 	Filter  url.Values // cause, topic, stage, since, all; and order, which stands in no URL
 	Listing deadletters.Listing
+	Pending int   // that fit the filter, on all pages
 	Problem error // of the filter, or of reading the page
 }
 
@@ -84,10 +85,14 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 		}
 		fields = r.PostForm
 	}
+	fields = inUTC(fields, zoneOf(r))
 	d := lettersData{Filter: fields}
 	if c.letters != nil {
 		d.State = c.letters.State()
 		d.Chart = hoursChart(d.State)
+	}
+	if q, err := letterQuery(fields); err == nil && c.letters != nil {
+		d.Pending = c.letters.CountPending(q)
 	}
 	var status int
 	if d.Listing, status, d.Problem = c.listLetters(r, fields); status != http.StatusBadRequest {
@@ -153,7 +158,7 @@ func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
 // of six hours.
 func hoursChart(s deadletters.CatalogState) chart {
 	const perBar = 6
-	c := chart{Key: "letters.chart", Series: []string{"dead letters"}}
+	c := chart{Key: "letters.chart", Series: []string{"dead letters"}, Layout: "01-02"}
 	for i := 0; i < len(s.ByHour); i += perBar {
 		hours := s.ByHour[i:min(i+perBar, len(s.ByHour))]
 		b := bar{From: hours[0].From, To: hours[len(hours)-1].From.Add(time.Hour), Parts: []barPart{{}}}
@@ -161,8 +166,8 @@ func hoursChart(s deadletters.CatalogState) chart {
 			b.Sum += int64(h.Pending)
 		}
 		b.Parts[0].Count = b.Sum
-		if i > 0 && i%(4*perBar) == 0 { // the label of the first bar would be cut
-			b.Label = b.From.UTC().Format("01-02")
+		if i%(4*perBar) == 0 {
+			b.Label = b.From
 		}
 		c.Bars = append(c.Bars, b)
 	}

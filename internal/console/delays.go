@@ -3,6 +3,7 @@ package console
 import (
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type delaysData struct {
 	Broken     error       // of the present topics.yaml
 	Asked      string      // the category in the calculator
 	Answer     *delayRoute // nil: the calculator was not asked
+	Form       url.Values  // of a pause
+	Problem    error       // of a form of a pause that was refused; nil: none was
 }
 
 // categoryDelay is the delay of a category, and its last change; nil: none is known.
@@ -54,11 +57,23 @@ func route(cfg *config.Config, category string, now time.Time) delayRoute {
 }
 
 func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
-	cfg := c.o.Config()
-	d := delaysData{
-		Mixed: string(cfg.Delays.Mixed), Max: config.FormatDuration(cfg.MaxDelay),
-		Topics: c.topics.get(r.Context(), c.ctx), Paths: []string{"all"},
+	if r.Method == http.MethodPost && !c.parseForm(w, r) {
+		return
 	}
+	d := delaysData{Form: url.Values{"for": {"30m"}}}
+	if r.Method == http.MethodPost {
+		d.Asked = r.PostFormValue("category")
+		answer := route(c.o.Config(), d.Asked, time.Now())
+		d.Answer = &answer
+	}
+	c.renderDelays(w, r, http.StatusOK, d)
+}
+
+// renderDelays shows the page, with the fields of d that a form fills.
+func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
+	cfg := c.o.Config()
+	d.Mixed, d.Max = string(cfg.Delays.Mixed), config.FormatDuration(cfg.MaxDelay)
+	d.Topics, d.Paths = c.topics.get(r.Context(), c.ctx), []string{"all"}
 	sweeps := c.sweeps.get(r.Context(), c.ctx)
 	d.Changes = known[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
@@ -77,13 +92,7 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 	}
 	d.Broken = c.broken.get(r.Context(), c.ctx).Err
 	d.Pauses = c.pauses.get(r.Context(), c.ctx)
-	if r.Method == http.MethodPost {
-		if !c.parseForm(w, r) {
-			return
-		}
-		d.Asked = r.PostFormValue("category")
-		answer := route(cfg, d.Asked, time.Now())
-		d.Answer = &answer
-	}
-	c.render(w, r, http.StatusOK, c.newPage(r, "delays", d))
+	p := c.newPage(r, "delays", d)
+	p.Path = "/delays"
+	c.render(w, r, status, p)
 }

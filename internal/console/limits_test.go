@@ -55,19 +55,22 @@ func TestPlans_TheLogSaysWhoBeganWhatAndHowItEnded(t *testing.T) {
 	r.c.Close()
 	var results []string
 	for line := range strings.Lines(log.String()) {
-		var l struct{ Msg, Who, Action, Plan, Selected, Result string }
+		var l struct {
+			Msg, Who, Action, Plan, Selected, Result string
+			Planned, Handled                         int
+		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		if l.Msg != "console action" {
 			continue
 		}
-		results = append(results, l.Result)
+		results = append(results, fmt.Sprintf("%s %d/%d", l.Result, l.Handled, l.Planned))
 		if l.Who != "ann" || l.Action != "discard" || "/plans/"+l.Plan != path || l.Selected != "at=0%2F0&cause=failed&since=2020-01-01T00%3A00%3A00Z" {
 			t.Errorf("%+v", l)
 		}
 	}
-	if strings.Join(results, " ") != "running done" {
+	if strings.Join(results, " ") != "running 0/1 done 1/1" {
 		t.Errorf("%q", results)
 	}
 }

@@ -21,9 +21,7 @@ const maxLive = 200
 func (c *Console) livePage(r *http.Request) (page, bool) {
 	switch r.URL.Query().Get("page") {
 	case "now":
-		p := c.newPage(r, "now", c.now(r.Context()))
-		p.Live = nowInterval
-		return p, true
+		return c.nowPage(r), true
 	case "plan":
 		return c.planPage(r, r.URL.Query().Get("id"))
 	}

@@ -60,8 +60,8 @@ func TestErrors_OnlyAMissingPageIsNotFound(t *testing.T) {
 	r := newRig(t)
 	_, page := r.do(http.MethodGet, "/nothing", "en", nil)
 	contains(t, page, "<h1>Not found</h1>")
-	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}})
-	contains(t, page, "<h1>This request failed</h1>", "nothing has changed", "reason is missing")
+	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"resume"}})
+	contains(t, page, "<h1>This request failed</h1>", "nothing has changed", "path is")
 	r.user = "bob"
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}})
 	contains(t, page, "<h1>This request failed</h1>", "Actions need an operator")
@@ -79,11 +79,18 @@ func TestLetters_AreDiscardedByAFilterOnly(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	page := r.open("/dead-letters")
-	contains(t, page, "Act on all that are pending</h2>", `id="plan-redrive"`, "filter them first")
+	contains(t, page, `id="plan-redrive"`, "<button>Send 1 dead letters again</button>", "filter them first")
 	if strings.Contains(page, `id="plan-discard"`) {
 		t.Error("a button discards all dead letters")
 	}
-	contains(t, r.open("/dead-letters?cause=failed"), "fit the filter</h2>", `id="plan-redrive"`, `id="plan-discard"`)
+	page = r.open("/dead-letters?cause=failed&all=1")
+	contains(t, page, `id="plan-redrive"`, "<button>Discard 1 dead letters</button>")
+	if strings.Index(page, `id="plan-discard"`) > strings.Index(page, `<table id="letters"`) {
+		t.Error("the buttons are below the list")
+	}
+	if page := r.open("/dead-letters?cause=other"); strings.Contains(page, `id="plan-discard"`) {
+		t.Error("a button discards nothing")
+	}
 }
 
 func TestTimes_OldValuesHaveAnAge(t *testing.T) {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,16 +12,27 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// horizons are the charts of what falls due: the first and the last step of each, and its name in
-// the catalogue.
-var horizons = []struct {
-	key    string
+// horizon is how far the chart of what falls due looks ahead.
+type horizon struct {
+	Name   string // in the query of Now
+	Key    string // in the catalogue
 	within time.Duration
 	step   time.Duration
-}{
-	{"now.due_minutes", 10 * time.Minute, time.Minute},
-	{"now.due_hours", 6 * time.Hour, 30 * time.Minute},
-	{"now.due_day", 24 * time.Hour, 2 * time.Hour},
+}
+
+// horizons are those that a person can choose. The first is shown without a choice.
+var horizons = []horizon{
+	{"10m", "now.due_minutes", 10 * time.Minute, time.Minute},
+	{"6h", "now.due_hours", 6 * time.Hour, 30 * time.Minute},
+	{"24h", "now.due_day", 24 * time.Hour, 2 * time.Hour},
+}
+
+// horizonNamed returns the horizon of a name, or the first.
+func horizonNamed(name string) horizon {
+	if i := slices.IndexFunc(horizons, func(h horizon) bool { return h.Name == name }); i >= 0 {
+		return horizons[i]
+	}
+	return horizons[0]
 }
 
 // forecastEdges returns the limits of the steps of all horizons, each once. A step of a longer
@@ -50,8 +62,18 @@ type nowData struct {
 	Sweeps   known[ops.Sweeps]
 	Pauses   []wire.Pause
 	Letters  deadletters.CatalogState
-	Charts   []chart
+	History  []sample
+	Horizon  horizon // of the chart of what falls due
 }
+
+// Horizons returns those that a person can choose.
+func (nowData) Horizons() []horizon { return horizons }
+
+// Trends returns the charts of the last hours.
+func (d nowData) Trends() []trend { return trends(d.History) }
+
+// Due returns the chart of what falls due.
+func (d nowData) Due() chart { return forecastChart(d.Forecast.Value, d.Horizon) }
 
 // problemPages are the pages of the console that show more about a problem.
 var problemPages = map[ops.ProblemKind]navigation{
@@ -98,7 +120,7 @@ func (c *Console) now(ctx context.Context) nowData {
 	all.Go(func() { offset = c.offset.get(ctx, c.ctx) })
 	all.Go(func() { broken = c.broken.get(ctx, c.ctx) })
 	all.Wait()
-	d.Pauses = pauses.Value
+	d.Pauses, d.History = pauses.Value, c.trend.samples()
 	if c.letters != nil {
 		d.Letters = c.letters.State()
 	}
@@ -112,9 +134,6 @@ func (c *Console) now(ctx context.Context) nowData {
 	}
 	d.Verdict = ops.Judge(f)
 	c.first.mark(d.Verdict.Problems, f.Now)
-	if d.Forecast.Known() {
-		d.Charts = forecastCharts(d.Forecast.Value)
-	}
 	return d
 }
 
@@ -144,8 +163,14 @@ func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
 	}
 }
 
-func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
-	p := c.newPage(r, "now", c.now(r.Context()))
+func (c *Console) nowPage(r *http.Request) page {
+	d := c.now(r.Context())
+	d.Horizon = horizonNamed(r.URL.Query().Get("due"))
+	p := c.newPage(r, "now", d)
 	p.Live = nowInterval
-	c.render(w, r, http.StatusOK, p)
+	return p
+}
+
+func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.nowPage(r))
 }

@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
+	"math"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -19,7 +21,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // languageCookie keeps the language that a person has chosen.
@@ -30,9 +31,10 @@ type page struct {
 	c    *Console
 	Name string // of the template and the page: now, order, …
 	Lang string
-	Path string        // of the request, below the base path: where a form returns to
-	Live time.Duration // the time between two live updates; 0: the page has none
-	Data any           // of the page
+	Zone *time.Location // of the moments on the page; nil: UTC
+	Path string         // of the request, below the base path: where a form returns to
+	Live time.Duration  // the time between two live updates; 0: the page has none
+	Data any            // of the page
 	User access.Identity
 }
 
@@ -77,41 +79,26 @@ func (p page) Version() string { return p.c.o.Version }
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
-	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}}
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}, {"plans", "/plans"}}
 }
 
 type navigation struct{ Name, Path string }
 
 // LivePath returns where the page gets its updates.
 func (p page) LivePath() string {
-	path := p.Base() + "/live?page=" + p.Name
-	if plan, ok := p.Data.(plan); ok {
-		path += "&id=" + plan.ID
+	// Tabs share what has the same path, and their cookies say in which language and zone.
+	path := p.Base() + "/live?page=" + p.Name + "&in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
+	switch d := p.Data.(type) {
+	case plan:
+		path += "&id=" + d.ID
+	case nowData:
+		path += "&due=" + d.Horizon.Name
 	}
 	return path
 }
 
 // Languages returns the languages that the page can be shown in.
 func (page) Languages() []string { return languages }
-
-// Time formats a moment for people, in UTC.
-func (page) Time(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
-}
-
-// Millis is Time with milliseconds.
-func (page) Millis(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.000")
-}
-
-// Machine formats a moment for the attribute datetime.
-func (page) Machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Seconds formats a number of seconds for people: 350 ms, 4.2 s, 3m20s.
 func (page) Seconds(s float64) string {
@@ -140,12 +127,17 @@ func (page) Count(n any) string {
 	return sign + digits
 }
 
-// Chart returns what the template chart needs.
-func (p page) Chart(c chart) any {
-	return struct {
-		Page  page
-		Chart chart
-	}{p, c}
+// Brief formats a number for little room: 2.4, 17, 12k, 3M.
+func (p page) Brief(v float64) string {
+	switch {
+	case v < 10:
+		return strconv.FormatFloat(math.Round(10*v)/10, 'f', -1, 64)
+	case v < 1e4:
+		return p.Count(int64(v))
+	case v < 1e7:
+		return p.Count(int64(v/1e3)) + "k"
+	}
+	return p.Count(int64(v/1e6)) + "M"
 }
 
 // Away returns what the template away needs. server is a key of the catalogue.
@@ -163,27 +155,13 @@ type absence interface {
 	Away() bool
 }
 
-// Input formats a moment for an input of a form, in UTC.
-func (page) Input(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
-
-// Part returns what the template summary needs.
+// Part returns what a template needs that shows a part of the page.
 func (p page) Part(kind string, data any) any {
 	return struct {
 		Page page
 		Kind string
 		Data any
 	}{p, kind, data}
-}
-
-// DoneOf returns how many records the result of a plan sent or resolved; nil for a summary.
-func (page) DoneOf(data any) any {
-	switch d := data.(type) {
-	case deadletters.Result:
-		return strconv.Itoa(d.Done)
-	case ops.ReplayResult:
-		return strconv.Itoa(d.Sent)
-	}
-	return nil
 }
 
 // MakeAgain reports whether the page of a plan offers to make the plan again.
@@ -207,6 +185,9 @@ func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == n
 
 // LetterKinds returns the kinds of plans for dead letters.
 func (page) LetterKinds() []string { return []string{kindRedrive, kindDiscard} }
+
+// Lines returns the lines of a text, such as of several errors.
+func (page) Lines(s string) []string { return strings.Split(s, "\n") }
 
 // Clean replaces what could hide or reorder the text around it: control characters, and marks that
 // change the direction of text. It cuts a text that is longer than 300 characters.
@@ -233,7 +214,7 @@ func clean(s string, most int) string {
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "runbook", "error"} {
+	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all
@@ -245,7 +226,7 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 	if cookie, err := r.Cookie(languageCookie); err == nil {
 		chosen = cookie.Value
 	}
-	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Path: r.URL.Path, Data: data, User: access.From(r.Context())}
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data, User: access.From(r.Context())}
 }
 
 // render writes a page, whole or not at all.
@@ -298,16 +279,19 @@ func (c *Console) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// serveLanguage keeps the chosen language and returns to the page.
-func (c *Console) serveLanguage(w http.ResponseWriter, r *http.Request) {
-	if !c.parseForm(w, r) {
-		return
+// keepChoice returns a handler that keeps the choice of a person in a cookie, and returns to the page.
+// valid returns the choice that holds for the value of the field.
+func (c *Console) keepChoice(cookie, field string, valid func(value string) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !c.parseForm(w, r) {
+			return
+		}
+		http.SetCookie(w, &http.Cookie{
+			Name: cookie, Value: valid(r.PostFormValue(field)), Path: cmp.Or(c.o.Settings.BasePath, "/"),
+			MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		})
+		http.Redirect(w, r, c.o.Settings.BasePath+localPath(r.PostFormValue("path")), http.StatusSeeOther)
 	}
-	http.SetCookie(w, &http.Cookie{
-		Name: languageCookie, Value: languageOf(r.PostFormValue("lang"), ""), Path: cmp.Or(c.o.Settings.BasePath, "/"),
-		MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-	})
-	http.Redirect(w, r, c.o.Settings.BasePath+localPath(r.PostFormValue("path")), http.StatusSeeOther)
 }
 
 // localPath returns a path of this console: the given one, or / if it leads elsewhere.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // servePlan shows a plan: what it would change, its progress, or its result.
@@ -28,10 +29,15 @@ func (c *Console) planPage(r *http.Request, id string) (page, bool) {
 		return page{}, false
 	}
 	shown := c.newPage(r, "plan", p)
-	if p.Busy() {
+	if p.Busy() || p.Follows {
 		shown.Live = planInterval
 	}
 	return shown, true
+}
+
+// servePlans lists the plans of the last day that this process has in memory, the newest first.
+func (c *Console) servePlans(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.newPage(r, "plans", c.plans.all()))
 }
 
 // serveAddPlan begins to make a plan, and shows it.
@@ -39,8 +45,16 @@ func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 	if !c.parseForm(w, r) {
 		return
 	}
-	p, err := c.addPlan(r, r.PostFormValue("kind"), r.PostForm)
-	if err != nil {
+	kind, fields := r.PostFormValue("kind"), inUTC(r.PostForm, zoneOf(r))
+	p, err := c.addPlan(r, kind, fields)
+	switch {
+	case err != nil && kind == kindReplay:
+		c.renderReplay(w, r, planStatus(err), fields, err)
+		return
+	case err != nil && kind == kindPause:
+		c.renderDelays(w, r, planStatus(err), delaysData{Form: fields, Problem: err})
+		return
+	case err != nil:
 		c.renderPlanError(w, r, err)
 		return
 	}
@@ -92,7 +106,7 @@ func (c *Console) audit(p plan) {
 		selected[field.Name] = field.Values
 	}
 	access.Audit(c.o.Logger, access.AuditLine{
-		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),
+		Who: p.by, Action: p.Kind, Plan: p.ID, Selected: selected.Encode(), Planned: p.Planned, Handled: p.Handled, Result: strings.TrimSuffix(string(p.State)+": "+p.Error, ": "),
 	})
 }
 
@@ -139,10 +153,19 @@ func (p page) Effect(kind string) string {
 // shownValues is how many values of a field the page of a plan shows.
 const shownValues = 20
 
+// ByOthers returns how many dead letters of a done plan were handled by others since it was made.
+func (p page) ByOthers() int64 {
+	made, _ := p.Data.(plan)
+	result, ok := made.Result.(deadletters.Result)
+	if made.State != done || !ok {
+		return 0
+	}
+	return max(0, made.Planned-made.Handled-int64(result.Refused))
+}
+
 // Selection returns the fields that a plan was made from, by name. That of a pause is its summary.
-func (p page) Selection() []selected {
-	made, ok := p.Data.(plan)
-	if !ok || made.Kind == kindPause || made.Kind == kindResume {
+func (p page) Selection(made plan) []selected {
+	if p.Name == "plan" && (made.Kind == kindPause || made.Kind == kindResume) {
 		return nil
 	}
 	fields := made.selected()

@@ -40,9 +40,13 @@ type progress func(done, total int64)
 
 // prepared is what a planner found out: what a plan would change, and how to carry it out.
 type prepared struct {
-	summary any  // in JSON, and for the template of the kind
-	nothing bool // there is nothing to do
+	summary any   // in JSON, and for the template of the kind
+	nothing bool  // there is nothing to do
+	planned int64 // see plan.Planned
 	run     func(context.Context, progress) (result any, err error)
+	// follow, if not nil, is called after a run without an error. It watches what becomes of what the run
+	// began, tells it each time that it changes, and returns when it changes no more.
+	follow func(ctx context.Context, tell func(outcome any))
 }
 
 // planner finds out what a plan would change, and changes nothing.
@@ -57,15 +61,21 @@ type plan struct {
 	State   planState  `json:"state"`
 	Made    time.Time  `json:"made_at"`
 	Expires time.Time  `json:"expires_at,omitzero"` // of a plan that waits for its confirmation
+	Began   time.Time  `json:"began_at,omitzero"`   // when it was confirmed
+	Ended   time.Time  `json:"ended_at,omitzero"`   // when it was done, or failed
+	Planned int64      `json:"planned"`             // dead letters, records or orders that it is about; 0: it counts none
+	Handled int64      `json:"handled"`             // of them, when it has ended
 	Done    int64      `json:"done"`                // steps of the planning, or of carrying it out
 	Total   int64      `json:"total"`
 	Summary any        `json:"plan,omitempty"`
-	Result  any        `json:"result,omitempty"` // also of a plan that failed halfway
+	Result  any        `json:"result,omitempty"`  // also of a plan that failed halfway
+	Outcome any        `json:"outcome,omitempty"` // what became of the result since
+	Follows bool       `json:"follows,omitempty"` // Outcome may change
 	Error   string     `json:"error,omitempty"`
 	Fields  url.Values `json:"-"` // that it was made from
 
-	by  access.Identity // who made it
-	run func(context.Context, progress) (any, error)
+	by    access.Identity // who made it
+	ready prepared
 }
 
 // Busy reports whether the plan changes without a person.
@@ -103,7 +113,7 @@ func (s *plans) add(kind string, by access.Identity, fields url.Values, make pla
 	s.running.Go(func() {
 		ready, err := make(s.ctx, s.progress(p))
 		s.change(p, func() {
-			p.Summary, p.run, p.Done, p.Total = ready.summary, ready.run, 0, 0
+			p.Summary, p.Planned, p.ready, p.Done, p.Total = ready.summary, ready.planned, ready, 0, 0
 			switch {
 			case err != nil:
 				p.State, p.Error = failed, err.Error()
@@ -134,22 +144,38 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 	case s.full(p.Kind):
 		return s.at(p), errPlansAreBusy
 	}
-	p.State = running
+	p.State, p.Began = running, s.now().UTC()
 	s.audit(*p)
 	s.running.Go(func() {
-		result, err := p.run(s.ctx, s.progress(p))
+		result, err := p.ready.run(s.ctx, s.progress(p))
+		var ended plan
 		s.change(p, func() {
-			p.State, p.Result = done, result
+			p.State, p.Result, p.Handled, p.Ended = done, result, handledOf(result), s.now().UTC()
 			if err != nil {
 				p.State, p.Error = failed, err.Error()
 			}
+			p.Follows = err == nil && p.ready.follow != nil
+			ended = *p
 		})
-		s.mu.Lock()
-		ended := *p
-		s.mu.Unlock()
 		s.audit(ended)
+		if ended.Follows {
+			p.ready.follow(s.ctx, func(outcome any) { s.change(p, func() { p.Outcome = outcome }) })
+			s.change(p, func() { p.Follows = false })
+		}
 	})
 	return *p, nil
+}
+
+// all returns all plans as they are now, the newest first.
+func (s *plans) all() []plan {
+	all := []plan{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.byID {
+		all = append(all, s.at(p))
+	}
+	slices.SortFunc(all, func(a, b plan) int { return b.Made.Compare(a.Made) })
+	return all
 }
 
 // get returns a plan as it is now.

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -101,7 +102,61 @@ func TestPlans_Replay(t *testing.T) {
 	window := url.Values{"kind": {"replay"}, "from": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")}, "to": {time.Now().Add(time.Minute).Format(time.RFC3339)}, "order": {""}}
 	path, page := r.plan(window)
 	contains(t, page, "<dt>Already closed</dt><dd>1</dd>", "<dt>Would be closed</dt><dd>2</dd>")
-	contains(t, r.confirm(path), `<dd id="done">3</dd>`)
+	contains(t, page, "Replay these records (3)")
+	contains(t, r.confirm(path), `<dd id="done">3</dd>`, `id="outcome"`)
+
+	// The page follows the records: the closers handle them, and the two orders that were open are closed.
+	if _, err := r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		spans, err := r.kafka.Window(t.Context(), r.cfg.Topics.Replay, kafka.LogStart, kafka.LogEnd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range spans {
+			if s.Partition == p {
+				if err := r.kafka.SetPosition(t.Context(), r.cfg.ReplayGroup(), r.cfg.Topics.Replay, p, s.End); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for range 300 {
+		if page = r.open(path); strings.Contains(page, `id="closed"`) {
+			break
+		}
+		r.c.status.forget()
+		time.Sleep(50 * time.Millisecond)
+	}
+	contains(t, page, `<dd id="closed">2 of 2</dd>`, "wait in the replay topic</dt><dd>0 ")
+	contains(t, r.open("/plans"), "<td class=\"n\" data-label=\"Planned\">3</td><td class=\"n\" data-label=\"Handled\">3</td>")
+}
+
+// Two operators plan the same. The second reads why nothing was left for it, and both are in the list.
+func TestPlans_TheSecondOfTwoSaysThatAnotherWasFirst(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Settings.Operators = []string{"ann", "eve"} })
+	contains(t, r.open("/plans"), `id="no-plans"`)
+	r.addDeadLetter("a", "failed", time.Now())
+	first, _ := r.plan(url.Values{"kind": {"discard"}, "cause": {"failed"}})
+	r.user = "eve"
+	second, page := r.plan(url.Values{"kind": {"discard"}, "cause": {"failed"}})
+	contains(t, page, "Discard them (1)")
+	r.user = "ann"
+	if page := r.confirm(first); strings.Contains(page, `id="by-others"`) {
+		t.Errorf("the first was not alone:\n%s", page)
+	}
+	r.user = "eve"
+	contains(t, r.confirm(second), `<dd id="done">0</dd>`, `id="by-others"`, "1 of the planned dead letters were handled by another action")
+	page = r.open("/plans")
+	contains(t, page, "<bdi>ann</bdi>", "<bdi>eve</bdi>", `Cause: <bdi>failed</bdi>`, "it is done")
+	if strings.Index(page, "<bdi>eve</bdi></td>") > strings.Index(page, "<bdi>ann</bdi></td>") {
+		t.Error("the list does not begin with the newest")
+	}
+	var all []plan
+	if code := r.json(http.MethodGet, "/api/v1/plans", "", &all); code != http.StatusOK || len(all) != 2 || all[1].Handled != 1 || all[0].Planned != 1 || all[0].Ended.IsZero() {
+		t.Errorf("%d %+v", code, all)
+	}
 }
 
 func TestPlans_ASweepIsADryRunFirst(t *testing.T) {
@@ -221,7 +276,7 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 	path, _ := r.plan(redrive)
 	r.user = "bob"
 	for _, page := range []string{"/", "/order", "/sweeps", "/replay", "/delays", path} {
-		if body := r.open(page); strings.Contains(body, "/plans\"") || strings.Contains(body, `id="confirm"`) {
+		if body := r.open(page); strings.Contains(body, `action="/plans"`) || strings.Contains(body, `id="confirm"`) {
 			t.Errorf("%s offers an action to a viewer:\n%s", page, body)
 		}
 	}

@@ -42,7 +42,9 @@ func (c *Console) makeSources() {
 	c.status = every(often, limit, func(ctx context.Context) (ops.Status, error) {
 		s, err := c.pipeline().Status(ctx)
 		s.Follow(before)
-		before = s
+		if before = s; err == nil {
+			c.trend.add(s, c.o.Config().Topics)
+		}
 		return s, err
 	})
 	c.forecast = every(seldom, limit, func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })

@@ -34,7 +34,7 @@ func (c *Console) serveSweeps(w http.ResponseWriter, r *http.Request) {
 // missesChart returns the orders that sweeps closed by the time of the sweep and by why the pipeline had
 // missed them.
 func missesChart(s ops.Sweeps, now time.Time) chart {
-	c := chart{Key: "sweeps.chart"}
+	c := chart{Key: "sweeps.chart", Layout: "01-02"}
 	named := slices.Sorted(maps.Keys(s.Causes))
 	slices.SortStableFunc(named, func(a, b string) int { return slices.Index(causeNames(), a) - slices.Index(causeNames(), b) })
 	c.Series = named
@@ -51,8 +51,8 @@ func missesChart(s ops.Sweeps, now time.Time) chart {
 			b.Sum += part.Count
 			b.Parts = append(b.Parts, part)
 		}
-		if from.Hour() == 12 {
-			b.Label = from.Format("01-02")
+		if len(c.Bars)%4 == 2 { // a day has four
+			b.Label = from
 		}
 		c.Bars = append(c.Bars, b)
 	}

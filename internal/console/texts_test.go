@@ -42,8 +42,9 @@ func computed() (keys []string) {
 	for name := range templates {
 		keys = append(keys, name+".title")
 	}
+	keys = append(keys, "history.created", "history.handled")
 	for _, h := range horizons {
-		keys = append(keys, h.key)
+		keys = append(keys, h.Key)
 	}
 	for _, kind := range []string{kindRedrive, kindDiscard, kindReplay, kindSweep, kindPause, kindResume} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
@@ -78,6 +79,9 @@ func computed() (keys []string) {
 	}
 	for _, kind := range []string{kindPause, kindRedrive, kindDiscard} {
 		keys = append(keys, "plan."+kind+"_effect")
+	}
+	for _, kind := range (page{}).LetterKinds() {
+		keys = append(keys, "letters."+kind)
 	}
 	return append(keys, "ago", "in", "path.all", "error.failed", "letters.chart", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded", "sweeps.chart", "role.viewer", "role.operator", "replay.chart", "error.no_plan", "error.no_plan_made", "delays.mixed_", "delays.mixed_shortest", "delays.mixed_longest", "server.kafka", "server.database", "error.not_found", "error.form")
 }

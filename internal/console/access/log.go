@@ -15,6 +15,8 @@ type AuditLine struct {
 	// Selected has the fields from which the plan was made, such as cause=not_found, as in the query of
 	// a URL. It is cut after 500 bytes.
 	Selected string
+	Planned  int64  // dead letters, records or orders that the plan is about; 0: it counts none
+	Handled  int64  // of them, when the action has ended
 	Result   string // a sentence without secrets
 }
 
@@ -24,7 +26,7 @@ const maxSelected = 500
 // Audit writes the line of an action that begins, has ended, or failed.
 func Audit(logger *slog.Logger, a AuditLine) {
 	logger.Info("console action", "who", a.Who.Name, "role", a.Who.Role, "address", a.Who.Address, "action", a.Action, "plan", a.Plan,
-		"selected", cut(a.Selected, maxSelected), "result", a.Result)
+		"selected", cut(a.Selected, maxSelected), "planned", a.Planned, "handled", a.Handled, "result", a.Result)
 }
 
 // maxLoggedPath is how much of a path is logged, in bytes.

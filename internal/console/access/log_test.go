@@ -22,14 +22,14 @@ func TestAudit_WritesOneLine(t *testing.T) {
 	var log bytes.Buffer
 	access.Audit(slog.New(slog.NewJSONHandler(&log, nil)), access.AuditLine{
 		Who:    access.Identity{Name: "ann\nlevel=ERROR", Role: access.Operator, Address: netip.MustParseAddr("10.0.0.7")},
-		Action: "redrive", Plan: "7", Selected: "cause=" + strings.Repeat("x", 600), Result: "12 redriven\n",
+		Action: "redrive", Plan: "7", Selected: "cause=" + strings.Repeat("x", 600), Planned: 13, Handled: 12, Result: "12 redriven\n",
 	})
 	var got map[string]any
 	if err := json.Unmarshal(log.Bytes(), &got); err != nil || strings.Count(log.String(), "\n") != 1 {
 		t.Fatalf("%v: %s", err, log.String())
 	}
 	delete(got, "time")
-	want := map[string]any{"level": "INFO", "msg": "console action", "who": "ann\nlevel=ERROR", "role": "operator", "address": "10.0.0.7", "action": "redrive", "plan": "7", "selected": "cause=" + strings.Repeat("x", 494) + "…", "result": "12 redriven\n"}
+	want := map[string]any{"level": "INFO", "msg": "console action", "who": "ann\nlevel=ERROR", "role": "operator", "address": "10.0.0.7", "action": "redrive", "plan": "7", "selected": "cause=" + strings.Repeat("x", 494) + "…", "planned": 13.0, "handled": 12.0, "result": "12 redriven\n"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

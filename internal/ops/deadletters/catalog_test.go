@@ -160,6 +160,9 @@ func TestCatalog_PagesSelectWhatTheTopicLists(t *testing.T) {
 				if !slices.Equal(got, want) {
 					rt.Fatalf("%+v: %v, want %v", q, got, want)
 				}
+				if n := c.CountPending(q); !q.All && n != len(got) {
+					rt.Fatalf("%+v: counts %d pending, and lists %v", q, n, got)
+				}
 				if q.Cause+q.Stage+q.Source+q.Order == "" && q.Since.IsZero() {
 					checkState(rt, c.State(), letters, x)
 				}

@@ -198,6 +198,11 @@ var operationMutants = []mutant{
 		pkg:   "internal/console", run: "TestPlans_CanBeConfirmed", says: "<nil>",
 	},
 	{
+		name:  "a moment that is typed into the console is in UTC, whatever zone the reader has chosen",
+		edits: []edit{{"internal/console/times.go", "momentIn(zone, name, value)", "momentIn(time.UTC, name, value)"}},
+		pkg:   "internal/console", run: "TestZone_IsChosenByACookie", says: "the page lacks",
+	},
+	{
 		name:  "the console shows control characters as they are",
 		edits: []edit{{"internal/console/page.go", "if n++; n > most {", "if n++; n > 0 {\n			return s\n		}\n		if n > most {"}},
 		pkg:   "internal/console", run: "TestClean_", says: "want",
