@@ -19,9 +19,6 @@ import (
 // problem.
 const statusTimeout = time.Minute
 
-// secondLook is the pause before a second look, which says whether an overdue backlog shrinks.
-const secondLook = time.Second
-
 func newStatus(c *common) *cobra.Command {
 	var partitions bool
 	cmd := &cobra.Command{
@@ -61,7 +58,7 @@ checked, or topics.yaml is broken.`,
 func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
 		r, err := s.pipeline().Status(ctx)
-		if _, found := r.Worst(ops.OverdueLimit); err == nil && found && retry.Sleep(ctx, secondLook) {
+		if _, found := r.Worst(ops.OverdueLimit); err == nil && found && retry.Sleep(ctx, time.Second) {
 			before := r
 			r, err = s.pipeline().Status(ctx)
 			r.Follow(before)

@@ -44,9 +44,9 @@ type Control struct {
 	logID  wire.LogID    // the log that next is an offset of
 	known  bool          // next is known
 	pauses map[orderclose.Path]wire.Pause
-	sweeps []wire.Sweep     // oldest first
-	losses []Loss           // oldest first
-	delays []RecordedDelays // oldest first
+	sweeps []wire.Sweep  // oldest first
+	losses []Loss        // oldest first
+	delays []wire.Delays // oldest first
 }
 
 // NewControl returns a Control for the topic with that name.
@@ -59,9 +59,9 @@ type ControlState struct {
 	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
 	// own.
 	Pauses []wire.Pause
-	Sweeps []wire.Sweep     // newest first, at most 500
-	Losses []Loss           // newest first, at most 500
-	Delays []RecordedDelays // newest first, at most 500
+	Sweeps []wire.Sweep  // newest first, at most 500
+	Losses []Loss        // newest first, at most 500
+	Delays []wire.Delays // newest first, at most 500
 }
 
 // Loss is a notice of lost records. If Last is less than First, it is unknown which offsets were lost,
@@ -179,7 +179,8 @@ func (c *Control) add(r wire.RawRecord) {
 	case wire.KeyDelays:
 		var d wire.Delays
 		if json.Unmarshal(m.Value, &d) == nil && d.Default > 0 {
-			c.delays = newest(append(c.delays, RecordedDelays{d, m.Appended.UTC()}))
+			d.At = m.Appended.UTC()
+			c.delays = newest(append(c.delays, d))
 		}
 	}
 }
