@@ -2,11 +2,13 @@ package pipeline
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -59,7 +61,9 @@ func (r *delayRecorder) record(ctx context.Context, now wire.Delays, at time.Tim
 	}
 	known := len(state.Delays) > 0 && (unchanged || state.Delays[0].Same(now))
 	if !known || state.Delays[0].Same(now) && at.Sub(state.Delays[0].At) >= delaysKept {
-		now.File = config.Digest(r.file)
+		if data, err := os.ReadFile(r.file); err == nil {
+			now.File = fmt.Sprintf("%x", sha256.Sum256(data))[:10]
+		}
 		m, err := now.Encode()
 		if err == nil {
 			_, err = r.history.Appender.Append(ctx, r.history.Topic, 0, []wire.Message{m})

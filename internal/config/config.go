@@ -16,7 +16,6 @@ package config
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"math"
 	"os"
@@ -138,15 +137,6 @@ func readTopics(path string) ([]byte, error) {
 		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
 	}
 	return data, err
-}
-
-// Digest returns the first ten digits of the SHA-256 sum of a file; "" if it cannot be read.
-func Digest(file string) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(data))[:10]
 }
 
 // Parse reads and checks the content of a topics.yaml. file is the name that messages

@@ -45,9 +45,9 @@ type Control struct {
 	logID  wire.LogID    // the log that next is an offset of
 	known  bool          // next is known
 	pauses map[orderclose.Path]wire.Pause
-	sweeps []wire.Sweep     // oldest first
-	losses []Loss           // oldest first
-	delays []RecordedDelays // oldest first
+	sweeps []wire.Sweep  // oldest first
+	losses []Loss        // oldest first
+	delays []wire.Delays // oldest first
 	// processes are those that have announced themselves, by name.
 	processes map[string]Process
 }
@@ -62,9 +62,9 @@ type ControlState struct {
 	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
 	// own.
 	Pauses []wire.Pause
-	Sweeps []wire.Sweep     // newest first, at most 500
-	Losses []Loss           // newest first, at most 500
-	Delays []RecordedDelays // newest first, at most 500
+	Sweeps []wire.Sweep  // newest first, at most 500
+	Losses []Loss        // newest first, at most 500
+	Delays []wire.Delays // newest first, at most 500
 	// Processes have announced themselves within two hours. Their State is not set.
 	Processes []Process
 }
@@ -189,7 +189,8 @@ func (c *Control) add(r wire.RawRecord) {
 	case wire.KeyDelays:
 		var d wire.Delays
 		if json.Unmarshal(m.Value, &d) == nil && d.Default > 0 {
-			c.delays = newest(append(c.delays, RecordedDelays{d, m.Appended.UTC()}))
+			d.At = m.Appended.UTC()
+			c.delays = newest(append(c.delays, d))
 		}
 	}
 }

@@ -10,12 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// RecordedDelays are delays that a compensator has recorded in the control topic.
-type RecordedDelays struct {
-	wire.Delays
-	At time.Time // when the record was appended, by the brokers' clock
-}
-
 // DelayChange is a change of the delay of a category. From and To are delays as in topics.yaml.
 type DelayChange struct {
 	Category string    `json:"category"` // "": all that topics.yaml does not list
@@ -29,7 +23,7 @@ type DelayChange struct {
 
 // delayChanges returns the changes between records that follow each other. Both lists have the newest
 // first. Several compensators may record the same change: a record that repeats the one before shows none.
-func delayChanges(records []RecordedDelays) (all []DelayChange) {
+func delayChanges(records []wire.Delays) (all []DelayChange) {
 	for i := range max(0, len(records)-1) {
 		after, before := records[i], records[i+1]
 		names := map[string]int64{"": 0}
@@ -75,13 +69,8 @@ func fallenDelays(changes []DelayChange, now time.Time) (fallen []delayFall) {
 	return fallen
 }
 
-// over returns when the last order with the short delay is due; zero: the delay is short.
-func (f delayFall) over() time.Time {
-	if f.rose.At.IsZero() {
-		return time.Time{}
-	}
-	return f.rose.At.Add(f.to)
-}
+// over returns when the last order with the short delay is due, if the delay has risen.
+func (f delayFall) over() time.Time { return f.rose.At.Add(f.to) }
 
 // describe says what fell, and how to move the orders that have the short delay. A checkout may read a
 // changed file 5 s before a compensator records it.

@@ -255,7 +255,7 @@ func Judge(f Facts) Verdict {
 		add(DelayFell, len(fallen), fallen[0].describe())
 		p := &all[len(all)-1]
 		p.Since, p.Process = fallen[0].At, fallen[0].Process
-		if over := fallen[0].over(); !over.IsZero() && f.Now.After(over) {
+		if !fallen[0].rose.At.IsZero() && f.Now.After(fallen[0].over()) {
 			p.Severity = Healed
 		}
 	}

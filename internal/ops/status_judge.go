@@ -100,18 +100,15 @@ func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 	return seconds
 }
 
-// followedFor is how old the status before may be for Follow.
-const followedFor = time.Minute
-
-// Follow sets how fast the backlogs shrink, by a status that was read shortly before.
+// Follow sets how fast the backlogs shrink, by a status that was read at most a minute before.
 func (r Status) Follow(before Status) {
 	took := r.At.Sub(before.At)
 	for _, t := range r.Topics {
 		i := slices.IndexFunc(before.Topics, func(b TopicStatus) bool { return b.Topic == t.Topic && len(b.Partitions) == len(t.Partitions) })
+		if i < 0 || took <= 0 || took > time.Minute {
+			continue
+		}
 		for n := range t.Partitions {
-			if i < 0 || took <= 0 || took > followedFor {
-				break
-			}
 			p, was := &t.Partitions[n], before.Topics[i].Partitions[n]
 			p.PerSecond = max(0, float64(p.End-p.Waiting-was.End+was.Waiting)/took.Seconds())
 			left, shrinks := p.Overdue, was.Overdue-p.Overdue // most records of a delay topic are not due

@@ -16,6 +16,7 @@ type Delays struct {
 	Categories map[string]int64 `json:"categories_ms,omitempty"`
 	File       string           `json:"file,omitempty"` // the first digits of the file's SHA-256; "": no file
 	Process    string           `json:"process"`        // which process read it: role@host:pid:port
+	At         time.Time        `json:"-"`              // when it was appended, by the brokers' clock: the reader sets it
 }
 
 // KeyDelays is the key of Delays in the control topic.

@@ -3,6 +3,11 @@ package mutants
 // closerMutants are mistakes in the closer and the release worker.
 var closerMutants = []mutant{
 	{
+		name:  "a replay counts as a late close of the pipeline",
+		edits: []edit{{"closer/transaction.go", "		closes = t.metrics.replays\n", "		closes = t.metrics.Closes\n"}},
+		pkg:   "closer", run: "TestCloser_ReplaysHaveALateness", says: "replay: 0 closed",
+	},
+	{
 		name:  "the closer commits before the close",
 		edits: []edit{{"closer/handler.go", "	for len(requests) > 0 && h.loop.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.loop.Done(e.message.Generation, e.message.Offset)\n	}\n	h.loop.Commit()\n	for len(requests) > 0 && h.loop.Ctx.Err() == nil {\n"}},
 		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
