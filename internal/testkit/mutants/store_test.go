@@ -40,6 +40,21 @@ var storeMutants = []mutant{
 		pkg:   "internal/config", run: "TestParse_ReportsEveryProblemWithItsPosition", says: "the smallest bucket is 5m",
 	},
 	{
+		name:  "orders that have just fallen due count as overdue",
+		edits: []edit{{"internal/store/overdue.go", "cutoff: o.At.Add(-grace)", "cutoff: o.At"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/CountOverdueNow", says: "overdue by an hour",
+	},
+	{
+		name:  "orders that the configuration excludes count as overdue",
+		edits: []edit{{"internal/store/overdue.go", "		if !included {\n", "		if c.left < 0 {\n"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTables/OwnTables/ExcludedOrdersStayAsTheyAre", says: "overdue orders now",
+	},
+	{
+		name:  "old orders that wait on purpose hide new overdue ones",
+		edits: []edit{{"internal/store/overdue.go", "c.read(t.newest, last[i])", "c.read(t.oldest, last[i])"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/CountOverdueNowReads", says: "overdue (-want +got)",
+	},
+	{
 		name:  "a close ignores a pause of all orders",
 		edits: []edit{{"internal/store/pauses.go", `if p.Category == "" {`, `if p.Path == "" {`}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/APausedPathClosesNothing", says: "want closing is paused",
