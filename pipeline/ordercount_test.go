@@ -48,7 +48,7 @@ func inCounters(t *testing.T, test func(c *counters)) {
 			t.Fatal(err)
 		}
 		a := &App{o: Options{Config: cfg}, conns: clients.Clients{Redis: client}}
-		lock, err := a.countLock()
+		lock, err := a.sweepLock("-count-overdue", countLockExpiry)
 		if err != nil {
 			t.Fatal(err)
 		}

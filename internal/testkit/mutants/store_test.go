@@ -41,18 +41,18 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "orders that have just fallen due count as overdue",
-		edits: []edit{{"internal/store/overdue.go", "cutoff: o.At.Add(-grace)", "cutoff: o.At"}},
-		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/CountOverdueNow", says: "overdue by an hour",
+		edits: []edit{{"internal/store/pages.go", "now.Add(-grace)", "now"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNow", says: "overdue by an hour",
 	},
 	{
 		name:  "orders that the configuration excludes count as overdue",
-		edits: []edit{{"internal/store/overdue.go", "		if !included {\n", "		if c.left < 0 {\n"}},
+		edits: []edit{{"internal/store/pages.go", "excluded == nil {", "excluded != 2 {"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTables/OwnTables/ExcludedOrdersStayAsTheyAre", says: "overdue orders now",
 	},
 	{
 		name:  "old orders that wait on purpose hide new overdue ones",
-		edits: []edit{{"internal/store/overdue.go", "c.read(t.newest, last[i])", "c.read(t.oldest, last[i])"}},
-		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/CountOverdueNowReads", says: "overdue (-want +got)",
+		edits: []edit{{"internal/store/pages.go", "read(t.newest, &last[i])", "read(t.oldest, &last[i])"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNowReads", says: "the newest",
 	},
 	{
 		name:  "a close ignores a pause of all orders",
