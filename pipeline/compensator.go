@@ -119,5 +119,5 @@ func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock,
 	if a.conns.Redis == nil {
 		return nil, nil
 	}
-	return compensator.NewLock(compensator.LockOptions{Client: a.conns.Redis, Key: c.Key + suffix, Expiry: min(c.Expiry, longest), Extend: min(c.Extend, longest/3)})
+	return compensator.NewLock(compensator.LockOptions{Client: a.conns.Redis, Key: c.Key + suffix, Expiry: min(c.Expiry, longest), Extend: min(c.Extend, longest/2)})
 }

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// countAtRest is the interval between two counts while no order is overdue, and between two attempts to
-	// become the process that counts. countInterval is that while orders are overdue.
-	countAtRest   = 15 * time.Second
-	countInterval = 5 * time.Second
+	countAtRest   = 15 * time.Second // between two counts while no order is overdue
+	countInterval = 5 * time.Second  // between two counts while some are
 	countTimeout  = 10 * time.Second // of one count
-	// countLockExpiry is how long a process that was killed keeps others from counting.
+	// countLockExpiry is how long a process that was killed keeps others from counting, and the interval
+	// between two attempts of the others: together a minute.
 	countLockExpiry = 30 * time.Second
 )
 
@@ -52,7 +51,7 @@ type orderCounter struct {
 func (c orderCounter) run(ctx context.Context) {
 	defer c.report(ops.OverdueOrders{})
 	for ctx.Err() == nil {
-		next, err := countAtRest, compensator.ErrLockUnavailable
+		next, err := countLockExpiry, compensator.ErrLockUnavailable
 		if c.lock != nil {
 			err = c.lock.Hold(ctx, c.countOn)
 		}
