@@ -6,9 +6,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // buildCompensator does not require Kafka: a sweep works without it. With Kafka the
@@ -35,7 +37,7 @@ func (a *App) buildCompensator() (part, error) {
 			ReplayTopic: c.Topics.Replay,
 			MaxDelay:    a.maxDelay,
 		}
-		if o.Control.Lock, err = a.sweepLock("-schedule-again"); err != nil {
+		if o.Control.Lock, err = a.sweepLock("-schedule-again", config.Never); err != nil {
 			return part{}, err
 		}
 	}
@@ -89,7 +91,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	if a.conns.Kafka != nil {
 		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: thisProcess()}
 	}
-	o.Lock, err = a.sweepLock("")
+	o.Lock, err = a.sweepLock("", config.Never)
 	return o, source, err
 }
 
@@ -121,11 +123,12 @@ func processName(roles []Role, listen string) string {
 	return name
 }
 
-// sweepLock returns the lock in Redis with this suffix of the key; nil without Redis.
-func (a *App) sweepLock(suffix string) (compensator.Lock, error) {
+// sweepLock returns the lock in Redis with this suffix of the key, which expires after longest at most; nil
+// without Redis.
+func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock, error) {
 	c := a.o.Config.Compensator.Lock
 	if a.conns.Redis == nil {
 		return nil, nil
 	}
-	return compensator.NewLock(compensator.LockOptions{Client: a.conns.Redis, Key: c.Key + suffix, Expiry: c.Expiry, Extend: c.Extend})
+	return compensator.NewLock(compensator.LockOptions{Client: a.conns.Redis, Key: c.Key + suffix, Expiry: min(c.Expiry, longest), Extend: min(c.Extend, longest/2)})
 }

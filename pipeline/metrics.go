@@ -39,8 +39,8 @@ type appMetrics struct {
 	deadLetters          *prometheus.GaugeVec
 	deadOldest, deadRead *prometheus.GaugeVec // without labels: a value that is not known has no series
 	overdue              *prometheus.GaugeVec
-	overduePaused        *prometheus.GaugeVec // without labels
-	overdueOldest        *prometheus.GaugeVec // without labels
+
+	overduePaused, overdueOldest *prometheus.GaugeVec // without labels
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -165,11 +165,10 @@ func (m *appMetrics) OverdueOrders(o ops.OverdueOrders) {
 		m.overdue.WithLabelValues(category).Set(float64(n))
 	}
 	m.overduePaused.WithLabelValues().Set(float64(o.Paused))
-	oldest := time.Duration(0)
+	m.overdueOldest.WithLabelValues().Set(0)
 	if o.Orders > 0 {
-		oldest = o.At.Sub(o.Oldest)
+		m.overdueOldest.WithLabelValues().Set(o.At.Sub(o.Oldest).Seconds())
 	}
-	m.overdueOldest.WithLabelValues().Set(oldest.Seconds())
 }
 
 // Paused sets which paths are paused.

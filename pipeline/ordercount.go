@@ -13,49 +13,30 @@ import (
 )
 
 const (
-	// countAtRest is the interval between two counts while no order is overdue, and between two attempts to
-	// become the process that counts.
-	countAtRest = 15 * time.Second
-	// countInterval is the interval between two counts while orders are overdue.
-	countInterval = 5 * time.Second
+	countAtRest   = 15 * time.Second // between two counts while no order is overdue
+	countInterval = 5 * time.Second  // between two counts while some are
 	countTimeout  = 10 * time.Second // of one count
-	// countLockExpiry is how long a process that was killed keeps others from counting, if the lock of the
-	// sweeps does not expire sooner. With countAtRest another process counts within a minute.
+	// countLockExpiry is how long a process that was killed keeps others from counting, and the interval
+	// between two attempts of the others: together a minute.
 	countLockExpiry = 30 * time.Second
 )
 
 // countOrders counts, beside a compensator, the orders that are overdue in the database, until ctx ends. One
-// compensator of all counts; without Redis each does. Kafka does not show an order whose record was
-// acknowledged or never written, and a sweep finds it an hour later.
+// compensator of all counts; without Redis each does.
 func (a *App) countOrders(ctx context.Context, roles []Role) {
-	if _, own := a.o.Store.(sweepSource); own || a.conns.Store == nil || !slices.Contains(roles, Compensator) {
-		return
+	lock, err := a.sweepLock("-count-overdue", countLockExpiry)
+	if _, own := a.o.Store.(sweepSource); own || err != nil || a.conns.Store == nil || !slices.Contains(roles, Compensator) {
+		return // the role reports the error
 	}
-	var control *ops.Control
+	asked := ops.Pipeline{Store: a.conns.Store}
 	if a.conns.Kafka != nil {
-		control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
+		asked.Control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
 	}
-	lock, err := a.countLock()
-	if err != nil {
-		return // the role reports it
+	count := func(ctx context.Context) (ops.OverdueOrders, error) {
+		asked.Config = a.config()
+		return asked.OverdueOrders(ctx)
 	}
-	orderCounter{
-		lock: lock, report: a.metrics.OverdueOrders, logger: a.o.Logger,
-		count: func(ctx context.Context) (ops.OverdueOrders, error) {
-			return ops.Pipeline{Config: a.config(), Store: a.conns.Store, Control: control}.OverdueOrders(ctx)
-		},
-	}.run(ctx)
-}
-
-// countLock returns the lock of the process that counts; nil without Redis.
-func (a *App) countLock() (compensator.Lock, error) {
-	c := a.o.Config.Compensator.Lock
-	if a.conns.Redis == nil {
-		return nil, nil
-	}
-	return compensator.NewLock(compensator.LockOptions{
-		Client: a.conns.Redis, Key: c.Key + "-count-overdue", Expiry: min(c.Expiry, countLockExpiry), Extend: min(c.Extend, countLockExpiry/3),
-	})
+	orderCounter{lock, count, a.metrics.OverdueOrders, a.o.Logger}.run(ctx)
 }
 
 // orderCounter counts overdue orders while it has the lock.
@@ -70,7 +51,7 @@ type orderCounter struct {
 func (c orderCounter) run(ctx context.Context) {
 	defer c.report(ops.OverdueOrders{})
 	for ctx.Err() == nil {
-		next, err := countAtRest, compensator.ErrLockUnavailable
+		next, err := countLockExpiry, compensator.ErrLockUnavailable
 		if c.lock != nil {
 			err = c.lock.Hold(ctx, c.countOn)
 		}

@@ -48,7 +48,7 @@ func inCounters(t *testing.T, test func(c *counters)) {
 			t.Fatal(err)
 		}
 		a := &App{o: Options{Config: cfg}, conns: clients.Clients{Redis: client}}
-		lock, err := a.countLock()
+		lock, err := a.sweepLock("-count-overdue", countLockExpiry)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +124,8 @@ func TestOrderCounter_OneProcessCountsMoreOftenWhileOrdersAreOverdue(t *testing.
 		c.want([]int{1}, "1@55s", "1@70s")
 		stop()
 		stop = func() {}
-		time.Sleep(15 * time.Second) // the second process asks for the lock each 15 s
-		c.want([]int{2}, "2@76s")
+		time.Sleep(30 * time.Second) // the second process asks for the lock each 30 s
+		c.want([]int{2}, "2@91s")
 	})
 }
 

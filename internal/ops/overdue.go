@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -44,35 +42,37 @@ func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
 	if p.Store == nil {
 		return OverdueOrders{}, ErrNoDatabase
 	}
-	counted, err := p.Store.CountOverdueNow(ctx, OverdueGrace)
+	orders, now, more, err := p.Store.OverdueNow(ctx, OverdueGrace)
 	if err != nil {
 		return OverdueOrders{}, err
 	}
 	var pauses []wire.Pause
-	if kept, err := p.Pauser(); err == nil && len(counted.Categories) > 0 {
+	if kept, err := p.Pauser(); err == nil && len(orders) > 0 {
 		pauses, _ = kept.Pauses(ctx) // if they are not known, the orders count as overdue
 	}
-	return newOverdueOrders(counted, pauses, p.Config.Delays.ByCategory), nil
+	o := sumOverdue(orders, pauses, p.Config.Delays.ByCategory)
+	o.At, o.More = now, more
+	return o, nil
 }
 
-// newOverdueOrders sums up a count. listed has the categories of topics.yaml.
-func newOverdueOrders(counted store.OverdueNow, pauses []wire.Pause, listed map[string]time.Duration) OverdueOrders {
-	o := OverdueOrders{At: counted.At, More: counted.More, Categories: map[string]int64{metrics.OtherCategories: 0}}
-	for _, c := range counted.Categories {
+// sumOverdue counts orders. listed has the categories of topics.yaml.
+func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[string]time.Duration) OverdueOrders {
+	o := OverdueOrders{Categories: map[string]int64{metrics.OtherCategories: 0}}
+	for _, order := range orders {
 		if slices.ContainsFunc(pauses, func(p wire.Pause) bool {
-			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == c.Category)
+			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == order.Category)
 		}) {
-			o.Paused += c.Orders
+			o.Paused++
 			continue
 		}
-		name := c.Category
+		name := order.Category
 		if _, ok := listed[name]; !ok {
 			name = metrics.OtherCategories
 		}
-		o.Orders += c.Orders
-		o.Categories[name] += c.Orders
-		if o.Oldest.IsZero() || c.Oldest.Before(o.Oldest) {
-			o.Oldest = c.Oldest
+		o.Orders++
+		o.Categories[name]++
+		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
+			o.Oldest = order.Due
 		}
 	}
 	return o
@@ -91,26 +91,19 @@ func (o OverdueOrders) Severity() Severity {
 
 // String returns the numbers in one line.
 func (o OverdueOrders) String() string {
-	var parts []string
-	if o.Orders > o.Categories[metrics.OtherCategories] {
-		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
-			if n := o.Categories[c]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", n, c))
-			}
-		}
-	}
-	if o.Orders > 0 {
-		parts = append(parts, "the oldest was due "+stamp(o.Oldest))
-	}
-	if o.Paused > 0 {
-		parts = append(parts, fmt.Sprintf("%d more are paused", o.Paused))
-	}
 	text := fmt.Sprint(o.Orders)
 	if o.More {
 		text = "at least " + text
 	}
-	if len(parts) > 0 {
-		text += " (" + strings.Join(parts, ", ") + ")"
+	if o.Orders > 0 {
+		text += " (the oldest was due " + stamp(o.Oldest)
+		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
+			text += fmt.Sprintf(", %d %s", o.Categories[c], c)
+		}
+		text += ")"
+	}
+	if o.Paused > 0 {
+		text += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
 	}
 	return text
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -45,7 +44,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Status: Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}}}, ActNow, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
 		{Facts{Overdue: OverdueOrders{At: now, Paused: 700}}, Well, nil, "", ""},
 		{Facts{Overdue: waiting(10, 9*time.Minute)}, Well, nil, "", ""},
-		{Facts{Overdue: waiting(1, 11*time.Minute)}, LookToday, []ProblemKind{OrdersOverdue}, "1 (1 ticket, the oldest was due 2026-11-20T11:49:00", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: waiting(1, 11*time.Minute)}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: waiting(11, 6*time.Second), Status: Status{At: now}}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: waiting(11, 6*time.Second), Status: overdue}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{Facts{Pauses: []wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}}}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
@@ -87,25 +86,33 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 
 // Orders that wait on purpose are counted apart, by their own category, before categories are summed up.
 func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
-	counted := store.OverdueNow{At: noon, More: true, Categories: []store.OverdueCategory{
-		{Category: "", Orders: 1, Oldest: noon.Add(-time.Minute)}, {Category: "gift", Orders: 3, Oldest: noon.Add(-time.Hour)},
-		{Category: "new", Orders: 4, Oldest: noon.Add(-2 * time.Minute)}, {Category: "ticket", Orders: 7, Oldest: noon.Add(-10 * time.Second)},
-	}}
+	var orders []orderclose.Order
+	for _, c := range []struct {
+		category string
+		n        int
+		due      time.Duration
+	}{{"", 1, -time.Minute}, {"gift", 3, -time.Hour}, {"new", 4, -2 * time.Minute}, {"ticket", 7, -10 * time.Second}} {
+		for range c.n {
+			orders = append(orders, orderclose.Order{Category: c.category, Due: noon.Add(c.due)})
+		}
+	}
 	listed := map[string]time.Duration{"ticket": time.Minute}
 	for _, c := range []struct {
 		pauses []wire.Pause
 		want   OverdueOrders
 		text   string
 	}{
-		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}}, "at least 15 (8 default, 7 ticket, the oldest was due 2026-11-20T11:00:00"},
+		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}}, "15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline, Category: "gift"}, {Path: orderclose.PathSweep}},
-			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}}, "3 more are paused)"},
-		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "at least 0 (15 more are paused)"},
+			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}}, "7 ticket), and 3 wait because closing is paused"},
+		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
-		c.want.At, c.want.More = noon, true
-		got := newOverdueOrders(counted, c.pauses, listed)
+		got := sumOverdue(orders, c.pauses, listed)
 		if diff := cmp.Diff(c.want, got); diff != "" || !strings.Contains(got.String(), c.text) {
 			t.Errorf("%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 		}
+	}
+	if text := (OverdueOrders{More: true, Paused: 7}).String(); !strings.HasPrefix(text, "at least 0, and 7") {
+		t.Error(text)
 	}
 }

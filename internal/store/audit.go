@@ -183,8 +183,9 @@ func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Tim
 		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excluded.args)
 	}
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		err := q.readPage(tx, query, args, func(o orderclose.Order, closedAt time.Time) {
+		err := q.readPage(tx, query, args, func(o orderclose.Order, last any) {
 			found = true
+			closedAt, _, _ := q.closedAt.Decode(last) // what is not a time must not end a page
 			each(o, closedAt)
 		})
 		if err != nil || !found {

@@ -32,7 +32,6 @@
 //	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
 //	pauses.go                                   pauses of closing
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
-//	overdue.go                                  how many orders are overdue now, from a bounded number of rows
 //	postpone.go                                 moving due times to later
 //	outbox.go                                   the outboxes of events and of schedules
 //	categories.go, counts.go                    the categories of orders, and how many have which state

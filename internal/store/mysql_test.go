@@ -192,10 +192,10 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 		after = orders[len(orders)-1]
 	}
 	exec(t, s.DB(), "FLUSH STATUS")
-	counted, err := s.CountOverdueNow(t.Context(), 0)
+	orders, _, more, err := s.OverdueNow(t.Context(), 0)
 	must(t, err)
-	if read := handlerReads(t, s.DB()); read > 1000+20 || !counted.More || counted.Categories[0].Orders != 1000 {
-		t.Errorf("a count of 3,000 overdue orders read %d rows, and found %+v", read, counted)
+	if read := handlerReads(t, s.DB()); read > 1000+20 || !more || len(orders) != 1000 {
+		t.Errorf("%d of 3,000 overdue orders were found in %d rows", len(orders), read)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,46 @@ func (s *Store) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, er
 	return n, err
 }
 
+// overdueHalf is how many of the oldest and how many of the newest orders OverdueNow reads at most.
+const overdueHalf = 500
+
+// OverdueNow returns unpaid orders that have been due for longer than the grace by the database's clock, which
+// it returns too. Orders that the mapping excludes are left out. It reads at most 1,000 rows of the index on
+// status and due time, whatever the mapping excludes: the 500 oldest, and the 500 newest of the others. So orders that
+// stay overdue on purpose never hide new ones. more says that it did not read all of them. The error wraps
+// orderclose.ErrUnavailable if the database failed.
+func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []orderclose.Order, now time.Time, more bool, err error) {
+	if now, err = s.Now(ctx); err != nil {
+		return nil, now, false, err
+	}
+	in, err := s.allTables(ctx)
+	last := slices.Repeat([]orderclose.Order{{Due: s.q.m.NotBefore}}, len(in)) // the oldest orders of each table end here
+	left := overdueHalf
+	read := func(query string, after *orderclose.Order) {
+		if err != nil || left == 0 {
+			return
+		}
+		args := append(slices.Clone(s.q.where.args), s.q.rangeArgs(s.q.m.Status.From, now.Add(-grace), *after, left, nil)...)
+		err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, excluded any) {
+			left--
+			if *after = o; excluded == nil {
+				orders = append(orders, o)
+			}
+		})
+	}
+	for i, t := range slices.Backward(in) { // the oldest month first
+		read(t.oldest, &last[i])
+	}
+	if left == 0 {
+		left = overdueHalf
+		for i, t := range in {
+			read(t.newest, &last[i])
+		}
+		more = left == 0
+	}
+	return orders, now, more, s.failed(ctx, err, "read the overdue orders")
+}
+
 // count counts the rows of a query.
 func (s *Store) count(ctx context.Context, query string, args []any) (n int64, err error) {
 	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(*) FROM ("+query+") AS oc_all", args...).Scan(&n).Error
@@ -60,26 +101,24 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 	}
 	query, args := s.q.pages(in, cutoff, after, limit)
 	var orders []orderclose.Order
-	err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, _ time.Time) { orders = append(orders, o) })
+	err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, _ any) { orders = append(orders, o) })
 	return orders, err
 }
 
-// readPage calls each for the orders of table.page, table.every or table.excluded, with the time of the
-// close if table.every reads it. A creation time or a time of the close that is not a time must not end a
-// page, and is the zero time.
-func (q *statements) readPage(tx *gorm.DB, query string, args []any, each func(o orderclose.Order, closedAt time.Time)) error {
+// readPage calls each for the orders of a statement that page has written, with the value of its last column. A
+// creation time that is not a time must not end a page, and is the zero time.
+func (q *statements) readPage(tx *gorm.DB, query string, args []any, each func(o orderclose.Order, last any)) error {
 	return eachRow(tx, query, args, func(rows *sql.Rows) (err error) {
 		var o orderclose.Order
-		var created, due, closed any
-		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due, &closed); err != nil {
+		var created, due, last any
+		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due, &last); err != nil {
 			return err
 		}
 		if o.Due, _, err = q.due.Decode(due); err != nil {
 			return unavailable(tx.Statement.Context, err) // the mapping is wrong, not an order
 		}
 		o.CreatedAt, _, _ = q.created.Decode(created)
-		closedAt, _, _ := q.closedAt.Decode(closed)
-		each(o, closedAt)
+		each(o, last)
 		return nil
 	})
 }

@@ -45,7 +45,7 @@ type table struct {
 	lockLines string
 	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders
 	every     string // status, cutoff, at, at, id, limit; all orders with the status, and when they were closed
-	// oldest and newest select open orders, and whether Mapping.Where includes them. They have the arguments
+	// oldest and newest select open orders, with NULL if Mapping.Where includes them. Their arguments are
 	// [where], from, cutoff, at, at, id, limit. newest begins with the latest due time.
 	oldest, newest string
 	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
@@ -107,11 +107,11 @@ func (q *statements) table(month mapping.Month) *table {
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
 	t.page, t.every = q.page(t.name, q.where.sql, "NULL", ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
-	included := "1"
+	excluded := "NULL"
 	if q.where.sql != "" {
-		included = "COALESCE(" + q.where.sql + ", 0)"
+		excluded = "NULLIF(COALESCE(" + q.where.sql + ", 0), 1)"
 	}
-	t.oldest, t.newest = q.page(t.name, "", included, ""), q.page(t.name, "", included, " DESC")
+	t.oldest, t.newest = q.page(t.name, "", excluded, ""), q.page(t.name, "", excluded, " DESC")
 	if q.excluded.sql != "" {
 		t.excluded = q.page(t.name, q.excluded.sql, "NULL", "")
 	}
@@ -308,16 +308,10 @@ func (q *statements) page(orders, condition, last, order string) string {
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
 // after the order after, without those that are excluded.
 func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit int) []any {
-	return q.openArgs(cutoff, after, limit, q.where.args)
-}
-
-// openArgs returns the arguments of page: the open orders that are due at cutoff or before, after the order
-// after, without those that Mapping.NotBefore excludes. condition has the arguments of its further condition.
-func (q *statements) openArgs(cutoff time.Time, after orderclose.Order, limit int, condition []any) []any {
 	if after.Due.Before(q.m.NotBefore) {
 		after = orderclose.Order{Due: q.m.NotBefore}
 	}
-	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, condition)
+	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.where.args)
 }
 
 // rangeArgs returns the arguments of page: orders with a status that are due at to or before, after

@@ -14,6 +14,11 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "TestLock_", says: "two have it",
 	},
 	{
+		name:  "a process that cannot count overdue orders keeps others from counting",
+		edits: []edit{{"pipeline/ordercount.go", "if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {", "if next, err := c.once(ctx); !retry.Sleep(ctx, next) {"}},
+		pkg:   "pipeline", run: "TestOrderCounter_GivesTheLockBack", says: "the processes",
+	},
+	{
 		name:  "a sweep continues after its lock is lost",
 		edits: []edit{{"compensator/lock.go", "	err := work(held)\n", "	err := work(ctx)\n"}},
 		pkg:   "compensator", run: "TestLock_", says: "the work goes on",

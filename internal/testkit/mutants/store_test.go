@@ -40,6 +40,21 @@ var storeMutants = []mutant{
 		pkg:   "internal/config", run: "TestParse_ReportsEveryProblemWithItsPosition", says: "the smallest bucket is 5m",
 	},
 	{
+		name:  "orders that have just fallen due count as overdue",
+		edits: []edit{{"internal/store/pages.go", "now.Add(-grace)", "now"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNow", says: "overdue by an hour",
+	},
+	{
+		name:  "orders that the configuration excludes count as overdue",
+		edits: []edit{{"internal/store/pages.go", "excluded == nil {", "excluded != 2 {"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTables/OwnTables/ExcludedOrdersStayAsTheyAre", says: "overdue orders now",
+	},
+	{
+		name:  "old orders that wait on purpose hide new overdue ones",
+		edits: []edit{{"internal/store/pages.go", "read(t.newest, &last[i])", "read(t.oldest, &last[i])"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNowReads", says: "the newest",
+	},
+	{
 		name:  "a close ignores a pause of all orders",
 		edits: []edit{{"internal/store/pauses.go", `if p.Category == "" {`, `if p.Path == "" {`}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/APausedPathClosesNothing", says: "want closing is paused",

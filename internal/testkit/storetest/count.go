@@ -1,19 +1,19 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store"
 )
 
 var countPromises = []promise{
 	{"CountOverdueEqualsTheOrdersOfAllPages", countIsHowMany},
 	{"CountOverdueHasUnpaidOrdersOnly", countHasUnpaidOnly},
 	{"CountOverdueOfNoOrdersIsZero", countOfNoOrders},
-	{"CountOverdueNowCountsByCategory", countNowByCategory},
-	{"CountOverdueNowReadsTheOldestAndTheNewest", countNowReadsBothEnds},
+	{"OverdueNowReturnsUnpaidOrdersOnly", overdueNowHasUnpaidOnly},
+	{"OverdueNowReadsTheOldestAndTheNewest", overdueNowReadsBothEnds},
 }
 
 func (s *shop) countOverdue(cutoff time.Time) int64 {
@@ -56,54 +56,54 @@ func countOfNoOrders(t *testing.T, s *shop) {
 	want(t, "overdue", s.countOverdue(s.now()), 0)
 }
 
-// countNow returns the categories of CountOverdueNow, and checks the time of the count.
-func (s *shop) countNow(grace time.Duration) (all []store.OverdueCategory, more bool) {
+// overdueNow returns the orders of OverdueNow, oldest first, and checks the clock that it returns.
+func (s *shop) overdueNow(grace time.Duration) (orders []orderclose.Order, more bool) {
 	s.Helper()
 	before := s.now()
-	o, err := s.CountOverdueNow(s.Context(), grace)
+	orders, now, more, err := s.OverdueNow(s.Context(), grace)
 	s.must(err)
-	if o.At.Before(before) || o.At.After(s.now()) {
-		s.Errorf("counted at %v, want the database's clock, %v", o.At, before)
+	if now.Before(before) || now.After(s.now()) {
+		s.Errorf("read at %v, want the database's clock, %v", now, before)
 	}
-	return o.Categories, o.More
+	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
+	return orders, more
 }
 
-func countNowByCategory(t *testing.T, s *shop) {
+func overdueNowHasUnpaidOnly(t *testing.T, s *shop) {
 	s.migrated()
-	all, more := s.countNow(0)
-	want(t, "categories of no orders", len(all), 0)
+	none, more := s.overdueNow(0)
+	want(t, "no orders", len(none), 0)
 	want(t, "more than no orders", more, false)
-	s.orderOfEachStatus() // one is unpaid and overdue by a minute, the category is book
+	s.orderOfEachStatus()
 	now := s.now()
 	film := orderclose.Order{ID: "f", Category: "film", CreatedAt: now.Add(-2 * time.Hour), Due: now.Add(-61 * time.Minute)}
-	s.bulk([]orderclose.Order{
-		film, {ID: "g", Category: "film", CreatedAt: now, Due: now.Add(-59 * time.Minute)},
-		{ID: "h", CreatedAt: now, Due: now.Add(-2 * time.Hour)},
-	})
-	all, more = s.countNow(time.Hour)
-	want(t, "overdue by an hour", all, []store.OverdueCategory{{Orders: 1, Oldest: now.Add(-2 * time.Hour)}, {Category: "film", Orders: 1, Oldest: film.Due}})
+	s.bulk([]orderclose.Order{film, {ID: "g", Category: "film", CreatedAt: now, Due: now.Add(-59 * time.Minute)}})
+	hour, more := s.overdueNow(time.Hour)
+	want(t, "overdue by an hour", hour, []orderclose.Order{film})
 	want(t, "more are overdue by an hour", more, false)
-	all, _ = s.countNow(0)
-	want(t, "overdue", []int64{all[0].Orders, all[1].Orders, all[2].Orders}, []int64{1, 1, 2})
-	want(t, "the oldest film", all[2].Oldest, film.Due)
-	s.close("f")
-	all, _ = s.countNow(time.Hour)
-	want(t, "categories overdue by an hour, after a close", len(all), 1)
+	all, _ := s.overdueNow(0)
+	want(t, "overdue", []string{all[0].ID, all[1].ID, all[2].ID}, []string{"f", "g", "overdue"})
+	want(t, "overdue orders", len(all), 3)
 }
 
 // Many old orders, such as those of a paused category, must not hide the newest ones.
-func countNowReadsBothEnds(t *testing.T, s *shop) {
+func overdueNowReadsBothEnds(t *testing.T, s *shop) {
 	s.migrated()
-	_, cutoff := s.overdue(1200) // of the category book
+	ids, cutoff := s.overdue(1200)
 	film := orderclose.Order{ID: "the newest", Category: "film", CreatedAt: cutoff, Due: cutoff.Add(time.Millisecond)}
 	s.bulk([]orderclose.Order{film})
-	all, more := s.countNow(0)
-	oldest := cutoff.Add(-1199 / 7 * time.Millisecond)
-	want(t, "overdue", all, []store.OverdueCategory{{Category: "book", Orders: 999, Oldest: oldest}, {Category: "film", Orders: 1, Oldest: film.Due}})
+	some, more := s.overdueNow(0)
+	seen := map[string]bool{}
+	for _, o := range some {
+		seen[o.ID] = true
+	}
+	want(t, "orders", len(seen), 1000)
+	want(t, "the oldest", some[0].ID, ids[0])
+	want(t, "the newest", some[len(some)-1], film)
 	want(t, "there are more", more, true)
 	s.exec("DELETE FROM orders WHERE id < 'o00300'")
-	all, more = s.countNow(0)
-	want(t, "overdue afterwards", []int64{all[0].Orders, all[1].Orders}, []int64{900, 1})
+	some, more = s.overdueNow(0)
+	want(t, "orders afterwards", len(some), 901)
 	want(t, "there are more afterwards", more, false)
 }
 
@@ -121,8 +121,8 @@ func mappedCount(t *testing.T, s *mapped) {
 	want(t, "overdue by the time of one of them", s.countOverdue(until), int64(len(idsDue(orders, time.Time{}, until))))
 	s.closing(orders[:20]...)
 	want(t, "overdue after some were closed", s.countOverdue(s.now()), int64(len(orders)-20))
-	now, more := s.countNow(0)
-	want(t, "categories overdue now", len(now), 1)
-	want(t, "orders overdue now", now[0], store.OverdueCategory{Orders: int64(len(orders) - 20), Oldest: orders[20].Due})
+	now, more := s.overdueNow(0)
+	want(t, "orders overdue now", len(now), len(orders)-20)
+	want(t, "the oldest order overdue now", now[0].Due, orders[20].Due)
 	want(t, "more are overdue now", more, false)
 }
