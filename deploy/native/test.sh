@@ -55,10 +55,10 @@ run_tests() {
   local packages=(./internal/testkit/realtest ./...)
   if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
   note "running the tests${race[*]:+ with the race detector}; the first lines come after some minutes of compiling"
-  shown_test "${race[@]}" -count=1 -parallel 6 -timeout 20m "${packages[@]}" "$@" || code=$?
+  shown_test "${race[@]}" -count=1 -parallel 6 -timeout 40m "${packages[@]}" "$@" || code=$?
   if [[ ${race[*]} ]]; then
     note "running the random scenarios again, without the race detector"
-    shown_test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?
+    shown_test -count=1 -timeout 40m ./internal/testkit/simulation "$@" || code=$?
   fi
   return "$code"
 }

@@ -157,7 +157,7 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 	}
 	ping := s.check(ctx, "kafka", func(ctx context.Context, check string) checkup {
 		if err := s.Kafka.Ping(ctx); err != nil {
-			return finding(check, err.Error(), "see the runbook, Kafka is down")
+			return finding(check, err.Error(), "see orderclose runbook kafka-is-down")
 		}
 		return passed(check, "%s answers", strings.Join(s.servers.Brokers, ","))
 	})
@@ -253,7 +253,7 @@ func (s *session) checkRedis(ctx context.Context) checkup {
 	}
 	return s.check(ctx, "redis", func(ctx context.Context, check string) checkup {
 		if err := s.pipeline().Lockable(ctx); err != nil {
-			return finding(check, err.Error(), "sweeps go on without the lock; see the runbook, Redis is down")
+			return finding(check, err.Error(), "sweeps go on without the lock; see orderclose runbook redis-is-down")
 		}
 		return passed(check, "it takes writes")
 	})

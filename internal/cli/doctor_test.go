@@ -93,7 +93,7 @@ func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
 
 func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 	out, _, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
-	if code != 3 || !strings.Contains(out, "127.0.0.1:1") || !strings.Contains(out, "Kafka is down") {
+	if code != 3 || !strings.Contains(out, "127.0.0.1:1") || !strings.Contains(out, "orderclose runbook kafka-is-down") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }

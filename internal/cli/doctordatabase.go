@@ -26,7 +26,7 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 	ping := s.check(ctx, "database", func(ctx context.Context, check string) checkup {
 		name := cmp.Or(s.Store.Database(), "the database")
 		if err := s.Store.Ping(ctx); err != nil {
-			return finding(check, fmt.Sprintf("%s: %v", name, err), "see the runbook, The database is down or slow")
+			return finding(check, fmt.Sprintf("%s: %v", name, err), "see orderclose runbook the-database-is-down-or-slow")
 		}
 		return passed(check, "%s answers, and its session keeps UTC", name)
 	})
@@ -57,7 +57,7 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 	return append(all, s.check(ctx, "clock of the database", func(ctx context.Context, check string) checkup {
 		var err error
 		if offset, err = ops.DatabaseOffset(ctx, s.Store.Now); err != nil {
-			return finding(check, err.Error(), "see the runbook, The database is down or slow")
+			return finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")
 		}
 		measured = true
 		return clockCheckup(check, offset)
@@ -81,7 +81,7 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	}
 	notes, noteErr := s.Store.MappingHints(ctx)
 	if err = cmp.Or(err, noteErr); err != nil {
-		return []checkup{finding(check, err.Error(), "see the runbook, The database is down or slow")}
+		return []checkup{finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")}
 	}
 	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
 }
@@ -92,7 +92,7 @@ func (s *session) checkWritable(ctx context.Context, check string) checkup {
 		return skipped(check, "orders are closed by a service over HTTP")
 	}
 	if err := s.Store.Writable(ctx); err != nil {
-		return finding(check, err.Error(), "see the runbook, The database takes no writes")
+		return finding(check, err.Error(), "see orderclose runbook the-database-takes-no-writes")
 	}
 	return passed(check, "the writes of a close succeed")
 }
@@ -114,7 +114,7 @@ func (s *session) checkTimes(ctx context.Context, check string) checkup {
 		orders, err = s.Store.DueBetween(ctx, now.Add(-timesBefore), now.Add(timesAfter), orderclose.Order{}, timesSample)
 	}
 	if err != nil {
-		return finding(check, err.Error(), "see the runbook, The database is down or slow")
+		return finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")
 	}
 	for _, o := range orders {
 		why := ""
@@ -127,7 +127,7 @@ func (s *session) checkTimes(ctx context.Context, check string) checkup {
 			continue
 		}
 		return finding(check, fmt.Sprintf("order %q %s: created %s, due %s, now %s", o.ID, why, stamp(o.CreatedAt), stamp(o.Due), stamp(now)),
-			"see the runbook, Due times differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
+			"see orderclose runbook due-times-differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
 	}
 	return passed(check, "%d unpaid orders were read; none is created in the future, or due before it was created", len(orders))
 }

@@ -20,7 +20,8 @@
 // needs no running part of the pipeline.
 //
 //	pipeline.go          the questions to one pipeline
-//	overview.go          whether all is well (pure)
+//	overview.go          what is known of a pipeline, and what a problem is
+//	judge.go             whether all is well (pure)
 //	check.go             what the verdict asks of database and Redis, as doctor does
 //	overdue.go           how many orders are overdue in the database
 //	phrase.go            sentences that the console translates; quoting an order's id for a shell

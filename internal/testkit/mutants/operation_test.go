@@ -9,7 +9,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "the records that wait for the database are blamed on the closer",
-		edits: []edit{{"internal/ops/overview.go", "stopped := f.Database.Err != nil || f.Writes.Err != nil", "stopped := f.Database.Err != nil"}},
+		edits: []edit{{"internal/ops/judge.go", "stopped := j.Status, j.Database.Err != nil || j.Writes.Err != nil", "stopped := j.Status, j.Database.Err != nil"}},
 		pkg:   "internal/ops", run: "TestJudge_", says: "writes_refused records_overdue",
 	},
 	{
