@@ -16,14 +16,21 @@ const writeProbeInterval = 15 * time.Second
 
 // watchWrites probes, until ctx ends, whether the writes of a close succeed. It does
 // so beside a closer or compensator that closes in the database. A database may answer
-// every read while every close fails, because it is read-only or its tables are locked.
+// every read while every close fails, because it is read-only or its tables are locked. A close of
+// this process within the last 15 s is as good as a probe.
 func (a *App) watchWrites(ctx context.Context, roles []Role) {
 	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
 	if !closes || !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
 	w := writeProbe{
-		try: a.conns.Store.Writable, every: writeProbeInterval, logger: a.o.Logger,
+		try: func(ctx context.Context) error {
+			if a.conns.Store.ClosedWithin(writeProbeInterval) {
+				return nil
+			}
+			return a.conns.Store.Writable(ctx)
+		},
+		every: writeProbeInterval, logger: a.o.Logger,
 		report: func(failing time.Duration, err error) {
 			a.metrics.writesFailing.Set(failing.Seconds())
 			if err == nil {

@@ -58,7 +58,17 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
 	}
-	return c.outcomes(reqs), nil
+	out := c.outcomes(reqs)
+	if slices.ContainsFunc(out, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Closed }) {
+		s.lastClose.Store(time.Now().UnixNano())
+	}
+	return out, nil
+}
+
+// ClosedWithin reports whether this Store has closed an order within the last while. Then the database
+// takes writes, and Writable need not ask.
+func (s *Store) ClosedWithin(last time.Duration) bool {
+	return time.Since(time.Unix(0, s.lastClose.Load())) < last
 }
 
 // mayBeHung reports whether a call that failed took at least the read timeout. Then an order may have

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -75,8 +76,9 @@ type Store struct {
 	answerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
 	q           *statements
 	inDoubt     inDoubt
-	lockedLines lockedKeys // orders with lines that were recently locked
-	lockedSKUs  lockedKeys // SKUs that were recently locked
+	lockedLines lockedKeys   // orders with lines that were recently locked
+	lockedSKUs  lockedKeys   // SKUs that were recently locked
+	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
