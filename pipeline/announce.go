@@ -15,7 +15,7 @@ import (
 const announceTimeout = 2 * time.Second
 
 // announce tells the control topic which process this is: at the start, each ops.AnnounceEvery, and that
-// it has ended. So console and status know which processes there should be. It does so for the roles
+// somebody has stopped it. So console and status know which processes there should be. It does so for the roles
 // that are members of a group and may write to the control topic.
 func (a *App) announce(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
@@ -35,7 +35,9 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 		}
 		retry.Sleep(ctx, wait)
 	}
-	p.Ended = true
+	if p.Ended = !a.failed.Load(); !p.Ended {
+		return // console and status show that it is gone
+	}
 	if err := a.appendProcess(context.WithoutCancel(ctx), p); err != nil {
 		a.o.Logger.Info("the end of this process is not recorded: it is shown as gone for some time", "topic", a.o.Config.Topics.Control, "err", err)
 	}

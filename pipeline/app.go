@@ -103,6 +103,8 @@ type App struct {
 	stop  func() // ends Run; nil: it does not run
 	ended error  // why it will not run any more; nil: it does, or it may
 
+	failed atomic.Bool // a role ended with an error
+
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
 }
@@ -212,6 +214,7 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	for i, p := range parts {
 		running.Go(func() {
 			if errs[i] = a.runPart(ctx, p); errs[i] != nil {
+				a.failed.Store(true)
 				cancel()
 			}
 		})

@@ -58,7 +58,7 @@ func (c orderCounter) run(ctx context.Context) {
 		if errors.Is(err, compensator.ErrLockUnavailable) || errors.Is(err, compensator.ErrLockStuck) {
 			next, err = c.once(ctx)
 		}
-		if err != nil {
+		if errors.Is(err, compensator.ErrHeld) { // another process counts; after a failed count the last one holds
 			c.report(ops.OverdueOrders{})
 		}
 		retry.Sleep(ctx, next)

@@ -14,20 +14,26 @@ import (
 // writeProbeInterval is the pause between two write probes of a closer or compensator.
 const writeProbeInterval = 15 * time.Second
 
+// writeProbeLatest is the longest time without a probe. Closes of other orders do not show that a table of
+// a month is locked.
+const writeProbeLatest = time.Minute
+
 // watchWrites probes, until ctx ends, whether the writes of a close succeed. It does
 // so beside a closer or compensator that closes in the database. A database may answer
 // every read while every close fails, because it is read-only or its tables are locked. A close of
-// this process within the last 15 s is as good as a probe.
+// this process within the last 15 s is as good as a probe, for a minute.
 func (a *App) watchWrites(ctx context.Context, roles []Role) {
 	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
 	if !closes || !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
+	var probed time.Time
 	w := writeProbe{
 		try: func(ctx context.Context) error {
-			if a.conns.Store.ClosedWithin(writeProbeInterval) {
+			if a.conns.Store.ClosedWithin(writeProbeInterval) && time.Since(probed) < writeProbeLatest {
 				return nil
 			}
+			probed = time.Now()
 			return a.conns.Store.Writable(ctx)
 		},
 		every: writeProbeInterval, logger: a.o.Logger,

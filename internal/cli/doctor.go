@@ -253,7 +253,7 @@ func (s *session) checkRedis(ctx context.Context) checkup {
 	}
 	return s.check(ctx, "redis", func(ctx context.Context, check string) checkup {
 		if err := s.pipeline().Lockable(ctx); err != nil {
-			return finding(check, err.Error(), "sweeps go on without the lock; see orderclose runbook redis-is-down")
+			return finding(check, err.Error(), "sweeps go on without the lock; see orderclose runbook "+ops.LockRunbook(err))
 		}
 		return passed(check, "it takes writes")
 	})

@@ -103,7 +103,9 @@ func (s *session) facts(ctx context.Context) ops.Facts {
 	f := s.pipeline().Facts(ctx)
 	if s.Kafka != nil && f.Kafka.Err == nil {
 		topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
-		_, letters, err := topic.Index(ctx, deadletters.Filter{})
+		limited, cancel := context.WithTimeout(ctx, doctorTimeout)
+		defer cancel()
+		_, letters, err := topic.Index(limited, deadletters.Filter{})
 		if err == nil {
 			f.DeadLetters = letters.Pending().Total()
 		}
@@ -129,9 +131,12 @@ func printVerdict(w io.Writer, v ops.Verdict) {
 func verdictError(v ops.Verdict, r ops.Status) error {
 	for _, p := range v.Problems {
 		switch {
-		case p.Kind == ops.KafkaAway || p.Kind == ops.DatabaseAway:
+		case p.Severity != ops.Urgent:
+		case p.Kind == ops.RecordsOverdue || p.Kind == ops.TopicUnread:
+			return statusError(r)
+		case p.Kind == ops.KafkaAway || p.Kind == ops.DatabaseAway || p.Kind == ops.PausesUnknown:
 			return Exit(Partly, fmt.Errorf("%s: %s", p.Title(), p.Text()))
-		case p.Severity == ops.Urgent && p.Kind != ops.RecordsOverdue && p.Kind != ops.TopicUnread && p.Kind != ops.PausesUnknown:
+		default:
 			return Exit(Findings, fmt.Errorf("%s: %s -> orderclose runbook %s", p.Title(), p.Text(), p.Runbook))
 		}
 	}
@@ -146,11 +151,6 @@ func statusError(r ops.Status) error {
 	}
 	n := r.Problems()
 	return exitIf(n > 0, Partly, "%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n)
-}
-
-// overdueError returns an error if orders are overdue in the database, with what to do.
-func overdueError(o ops.OverdueOrders) error {
-	return exitIf(o.Severity() != "", Findings, "orders are overdue in the database: %s; see %q in docs/runbook.md", o, "Orders are overdue in the database")
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

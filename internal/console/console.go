@@ -60,6 +60,8 @@ type Options struct {
 	Kafka  *kafka.Cluster        // nil: no Kafka is named
 	Store  *store.Store          // nil: no database is named
 	Redis  redis.UniversalClient // nil: no Redis is named
+	// OwnStore says that orders are closed by a Store of the program, and not in the database.
+	OwnStore bool
 	// ConfigBroken, if not nil, returns the error of the present topics.yaml; nil: it is in effect.
 	ConfigBroken func() error
 
@@ -155,7 +157,7 @@ func (c *Console) Close() {
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, Control: c.control}
+	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, Control: c.control}
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
 	}

@@ -36,8 +36,8 @@ type history struct {
 	kept []sample
 }
 
-// add adds a status, unless a partition could not be read. The newest sample is replaced until it is
-// sampleEvery younger than the one before it.
+// add adds a status, unless a partition could not be read. It replaces the newest sample
+// while that is less than sampleEvery after the one before it.
 func (h *history) add(s ops.Status, topics config.Topics) {
 	one := sample{At: s.At}
 	for _, t := range s.Topics {

@@ -70,7 +70,7 @@ func (p Pipeline) statusTwice(ctx context.Context) (Status, error) {
 
 // ClosesInDatabase reports whether orders are closed in the database, rather than by a service.
 func (p Pipeline) ClosesInDatabase() bool {
-	return p.Store != nil && p.Config.Closer.Kind != config.KindHTTP
+	return p.Store != nil && !p.OwnStore && p.Config.Closer.Kind != config.KindHTTP
 }
 
 // Writable tries the writes of a close, and rolls them back. It returns nil if orders are not closed in
@@ -83,7 +83,7 @@ func (p Pipeline) Writable(ctx context.Context) error {
 }
 
 // Lockable returns an error if the lock of the sweep cannot be taken, because Redis does not answer or
-// refuses writes, or if no process holds it (compensator.ErrLockStuck). It returns nil without Redis.
+// refuses writes, or if its key never expires (compensator.ErrLockStuck). It returns nil without Redis.
 func (p Pipeline) Lockable(ctx context.Context) error {
 	if p.Redis == nil {
 		return nil

@@ -174,7 +174,8 @@ func (c *Control) add(r wire.RawRecord) {
 			c.sweeps = newest(append(c.sweeps, s))
 		}
 	case wire.KeyProcess:
-		if p, err := wire.DecodeProcess(m.Value); err == nil {
+		var p wire.Process
+		if json.Unmarshal(m.Value, &p) == nil {
 			c.processes[p.Name] = Process{Process: p, Announced: m.Appended.UTC()}
 		}
 	case wire.KeyLost:

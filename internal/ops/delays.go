@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,7 +80,7 @@ func (f delayFall) describe() string {
 	if f.Category != "" {
 		what, category = f.Category, " --category "+ShellQuote(f.Category)
 	}
-	what += fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, f.File)
+	what += fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, cmp.Or(f.File, "of the program itself"))
 	if f.rose.At.IsZero() {
 		return what + fmt.Sprintf("; if that is a mistake: orderclose pause%s --for 30m --reason WHY, correct the file, and this line shows the orderclose postpone that moves the orders made meanwhile", category)
 	}

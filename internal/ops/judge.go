@@ -69,12 +69,20 @@ func (j *judgement) servers() {
 		cause.Orders, _ = j.Status.splitClosing()
 		cause.Orders = cmp.Or(j.Overdue.Orders, cause.Orders)
 	}
-	if p := j.fault(LockRefused, j.Lock); p != nil && errors.Is(j.Lock.Err, compensator.ErrLockStuck) {
-		p.Runbook = "the-lock-is-stuck"
+	if p := j.fault(LockRefused, j.Lock); p != nil {
+		p.Runbook = LockRunbook(j.Lock.Err)
 	}
 	if j.DatabaseOffset.Abs() > ClockSkewWarning {
 		j.add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", j.DatabaseOffset.Round(time.Millisecond)))
 	}
+}
+
+// LockRunbook returns the section of the runbook for an error of Pipeline.Lockable.
+func LockRunbook(err error) string {
+	if errors.Is(err, compensator.ErrLockStuck) {
+		return "the-lock-is-stuck"
+	}
+	return kinds[LockRefused].runbook
 }
 
 // waiting judges what waits in Kafka and in the database. What waits because the database closes nothing
@@ -95,7 +103,7 @@ func (j *judgement) waiting() {
 	if n, first := j.Status.firstProblem(); n > 0 {
 		j.add(TopicUnread, n, first)
 	}
-	if severity := j.Overdue.Severity(); severity != "" && !stopped {
+	if severity := j.Overdue.Severity(j.DeadLetters); severity != "" && !stopped {
 		detail := j.Overdue.String()
 		if _, inKafka := j.Status.Worst(OverdueGrace); !inKafka && j.Kafka.Err == nil && !j.Status.At.IsZero() {
 			detail += "; no record is overdue in Kafka: the closers have acknowledged these orders without closing them, or their records are missing"
@@ -130,7 +138,9 @@ func (j *judgement) sweeps() {
 	last := j.Sweeps.Sweeps[0]
 	ended := last.StartedAt.Add(time.Duration(last.TookMillis) * time.Millisecond)
 	if last.Error != "" || last.Failed > 0 {
-		j.add(SweepFailed, last.Failed, last.Error)
+		if p := j.add(SweepFailed, last.Failed, last.Error); last.Error == "" {
+			p.Severity = Today // single orders, which the next sweep tries again
+		}
 	}
 	period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, j.SweepPeriod)
 	if period > 0 && j.Now.Sub(ended) > 2*period {

@@ -36,11 +36,15 @@ type OverdueOrders struct {
 	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
 }
 
-// OverdueOrders counts the overdue orders in the database. It reads at most a thousand of them. The error is
+// OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
+// reads at most a thousand of them. The error is
 // ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
 	if p.Store == nil {
 		return OverdueOrders{}, ErrNoDatabase
+	}
+	if p.OwnStore {
+		return OverdueOrders{}, p.Store.Ping(ctx)
 	}
 	orders, now, more, err := p.Store.OverdueNow(ctx, OverdueGrace)
 	if err != nil {
@@ -78,10 +82,11 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 	return o
 }
 
-// Severity returns Urgent if many orders are overdue, Today if a few have been for long, and otherwise "".
-func (o OverdueOrders) Severity() Severity {
+// Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have
+// been for long, and otherwise "".
+func (o OverdueOrders) Severity(deadLetters int) Severity {
 	switch {
-	case o.Orders > fewOverdue:
+	case o.Orders-int64(deadLetters) > fewOverdue:
 		return Urgent
 	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor:
 		return Today

@@ -48,7 +48,7 @@ const lossIsRecent = time.Hour
 // ProblemKind names a kind of problem of a pipeline.
 type ProblemKind string
 
-// The kinds of problems, the most urgent first.
+// The kinds of problems.
 const (
 	KafkaAway      ProblemKind = "kafka_away"      // Kafka does not answer
 	DatabaseAway   ProblemKind = "database_away"   // the database does not answer
@@ -121,7 +121,7 @@ type Problem struct {
 	Severity Severity    `json:"severity"`
 	// Detail is what was found, such as a topic and a number of seconds, or an error.
 	Detail string `json:"detail"`
-	// Count is how many topics, partitions or pauses it concerns; 0 if it is not counted.
+	// Count is how many topics, partitions, pauses, records, orders or delays it concerns; 0 if it is not counted.
 	Count int `json:"count,omitempty"`
 	// Orders is how many orders wait because of it; 0 if they are not counted.
 	Orders int64 `json:"orders,omitempty"`
@@ -138,8 +138,8 @@ type State string
 
 // The states.
 const (
-	Well      State = "well"    // everything was asked, and nothing is wrong
-	LookToday State = "today"   // orders close on time, and something is wrong
+	Well      State = "well"    // Kafka and the database answered, and no problem needs attention
+	LookToday State = "today"   // no problem needs action now, and some need a look today
 	ActNow    State = "urgent"  // orders are late or early, or will be
 	Unknown   State = "unknown" // a server did not answer
 )
@@ -165,7 +165,7 @@ func (p Problem) Text() string {
 	if p.Detail != "" {
 		parts = append(parts, p.Detail)
 	}
-	if p.Orders > 0 {
+	if p.Orders > 0 && p.Kind != OrdersOverdue { // its detail has the number
 		parts = append(parts, fmt.Sprintf("%d orders wait", p.Orders))
 	}
 	if !p.Since.IsZero() {

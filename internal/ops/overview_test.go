@@ -46,6 +46,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: waiting(10, 9*time.Minute)}, Well, nil, "", ""},
 		{Facts{Overdue: waiting(1, 11*time.Minute)}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: waiting(11, 6*time.Second), Status: Status{At: now}}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: the closers", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: waiting(11, 6*time.Second), DeadLetters: 1}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
+		{Facts{Sweeps: swept(wire.Sweep{Failed: 1})}, LookToday, []ProblemKind{SweepFailed}, "", "no-sweep-has-finished"},
 		{Facts{Overdue: waiting(11, 6*time.Second), Status: overdue}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{Facts{Pauses: []wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}}}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
 		{Facts{PausesErr: errors.New("no table")}, ActNow, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},

@@ -23,6 +23,8 @@ type Pipeline struct {
 	Store   *store.Store
 	Redis   redis.UniversalClient
 	Control *Control // of Kafka
+	// OwnStore says that orders are closed by a Store of the program, and not in the database.
+	OwnStore bool
 	// Letters, if not nil, spares History a search of the dead letters.
 	Letters LetterIndex
 }

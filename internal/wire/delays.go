@@ -10,7 +10,7 @@ import (
 )
 
 // Delays are the delays of topics.yaml in milliseconds. A compensator appends them to the control topic
-// when they differ from the newest that are there. So two records after each other show a change.
+// when they differ from the newest that are there. A change is a record that differs from the one before.
 type Delays struct {
 	Default    int64            `json:"default_ms"`
 	Categories map[string]int64 `json:"categories_ms,omitempty"`

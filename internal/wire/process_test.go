@@ -1,25 +1,21 @@
 package wire
 
 import (
+	"encoding/json"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
-func TestProcess_IsDecodedAsItWasEncoded(t *testing.T) {
-	for _, p := range []Process{{Name: "relay@host:17:9464", Version: "v1.2.0"}, {Name: "closer@host:17", Ended: true}} {
-		m, err := p.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := DecodeProcess(m.Value)
-		if diff := cmp.Diff(p, got); err != nil || diff != "" || string(m.Key) != KeyProcess {
-			t.Errorf("key %q, %v (-want +got):\n%s", m.Key, err, diff)
-		}
+func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
+	p := Process{Name: "relay@host:17:9464", Version: "v1.2.0", Ended: true}
+	m, err := p.Encode()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, value := range []string{"", "[]", "{}", `{"version":"v1"}`} {
-		if p, err := DecodeProcess([]byte(value)); err == nil {
-			t.Errorf("%q is decoded as %+v", value, p)
-		}
+	var got Process
+	if err := json.Unmarshal(m.Value, &got); err != nil || got != p || string(m.Key) != KeyProcess || !m.Recognized() {
+		t.Errorf("%s %s, recognized %v: %+v, %v", m.Key, m.Value, m.Recognized(), got, err)
+	}
+	if d, err := (Delays{Default: 1000}).Encode(); err != nil || !d.Recognized() {
+		t.Errorf("%+v is not recognized, %v", d, err)
 	}
 }

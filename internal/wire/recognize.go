@@ -20,7 +20,7 @@ func (m *Message) Recognized() bool {
 		return true
 	}
 	switch string(m.Key) {
-	case KeyLost, KeyPause, KeySweep, KeyProcess:
+	case KeyLost, KeyPause, KeySweep, KeyProcess, KeyDelays:
 		return true
 	}
 	var value struct {

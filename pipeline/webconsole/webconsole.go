@@ -81,7 +81,7 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 		}
 		servers := clients.Of(host.Connections)
 		c, err := console.New(console.Options{
-			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
+			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore,
 			Settings: config.Console(o.Settings), Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
 		})
 		if err != nil {

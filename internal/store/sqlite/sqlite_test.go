@@ -74,7 +74,7 @@ func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 		}
 		wg.Wait()
 		time.Sleep(time.Second - time.Millisecond) // the last close changed nothing
-		if !s.ClosedWithin(time.Second + time.Millisecond) || s.ClosedWithin(time.Second) {
+		if !s.ClosedWithin(time.Second+time.Millisecond) || s.ClosedWithin(time.Second) {
 			t.Error("the store does not know when it closed an order last")
 		}
 	})
