@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -56,6 +57,7 @@ var pipelineIncidents = []incident{
 		name:   "a frozen process",
 		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
 		play: func(g *game) {
+			g.watch()
 			g.launch("frozen", "orderclose run closer")
 			g.begin("relay", "closer")
 			g.ready("frozen")
@@ -69,6 +71,7 @@ var pipelineIncidents = []incident{
 			}
 			members("2 members")
 			g.send("frozen", syscall.SIGSTOP)
+			g.told(ops.ProcessGone)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			members("1 member")
@@ -107,6 +110,7 @@ var pipelineIncidents = []incident{
 		name:   "dead letters",
 		alerts: []string{"OrdercloseDeadLettersPending", "OrdercloseDeadLettersMany"},
 		play: func(g *game) {
+			g.watch()
 			g.begin("relay", "closer")
 			broken := make([]wire.Message, 1100)
 			for i := range broken {
@@ -116,6 +120,7 @@ var pipelineIncidents = []incident{
 				g.t.Fatal(err)
 			}
 			unknown := g.unknownOrders(3)
+			g.told(ops.LettersPending)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.act("orderclose dlq discard --cause bad_version --yes", g.alerts...)
@@ -145,8 +150,10 @@ var pipelineIncidents = []incident{
 		name:   "a delay is cut",
 		alerts: []string{"OrdercloseDelayFell"},
 		play: func(g *game) {
+			g.watch()
 			g.begin("compensator")
 			g.rewrite("virtual: 5s", "virtual: 1s")
+			g.told(ops.DelayFell)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.rewrite("virtual: 1s", "virtual: 5s")

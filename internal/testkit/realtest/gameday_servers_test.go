@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -21,9 +22,11 @@ var serverIncidents = []incident{
 		own:    ownDatabase,
 		play: func(g *game) {
 			g.limitedUser()
+			g.watch()
 			g.begin("relay", "closer", "compensator")
 			g.exec("SET GLOBAL read_only = 1")
 			g.place("waiting", 5, time.Second)
+			g.told(ops.WritesRefused)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			const fix = "SET GLOBAL read_only = 0"
@@ -112,6 +115,26 @@ var serverIncidents = []incident{
 			g.look("OrdercloseLockStuck")
 			g.act("redis-cli DEL lock:scan_unpaid_orders", "OrdercloseLockStuck")
 			g.resolves("OrdercloseLockStuck")
+		},
+	},
+	{
+		name:   "Redis takes no writes",
+		alerts: []string{"OrdercloseLockUnavailable"},
+		own:    ownRedis,
+		play: func(g *game) {
+			g.watch()
+			g.begin("relay", "closer", "compensator")
+			limit := func(bytes string) {
+				if err := g.redisClient().ConfigSet(g.t.Context(), "maxmemory", bytes).Err(); err != nil {
+					g.t.Fatal(err)
+				}
+			}
+			limit("1")
+			g.told(ops.LockRefused)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
+			limit("0") // somebody gives it memory
+			g.resolves(g.alerts...)
 		},
 	},
 	{
@@ -219,6 +242,13 @@ var serverIncidents = []incident{
 // ownDatabase starts a MariaDB.
 func ownDatabase(t *testing.T, s *config.Servers) ownServers {
 	s.DSN = startDatabase(t, "mariadb").dsn()
+	return ownServers{prefix: newPrefix()}
+}
+
+func ownRedis(t *testing.T, s *config.Servers) ownServers {
+	r := newServer(t, "redis")
+	r.start()
+	s.RedisURL = "redis://" + r.Addr() + "/0"
 	return ownServers{prefix: newPrefix()}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -65,6 +66,40 @@ var serviceIncidents = []incident{
 			proxy.Heal() // somebody starts it again
 			g.resolves(g.alerts...)
 			g.allClosed()
+		},
+	},
+	{
+		name: "a closer acknowledges without closing",
+		play: func(g *game) {
+			var lies atomic.Bool
+			lies.Store(true)
+			closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+				if !lies.Load() {
+					return g.store.CloseOrders(ctx, path, requests)
+				}
+				out := make([]orderclose.Outcome, len(requests))
+				for i, r := range requests {
+					out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.AlreadyClosed}
+				}
+				return out, nil
+			})
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			_, url := g.service(closes)
+			g.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", url))
+			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
+			g.watch()
+			g.begin("relay", "closer")
+			g.place("acknowledged", 40, time.Second)
+			g.told(ops.OrdersOverdue)
+			lies.Store(false) // somebody repairs the service
+			out, code := g.do("orderclose replay --from 1h --yes")
+			if code != 0 {
+				g.t.Errorf("replay exits with %d: %s", code, out)
+			}
+			g.allClosed()
+			g.until("status finds nothing", func() bool { _, code := g.do("orderclose status"); return code == 0 })
 		},
 	},
 	{

@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -90,6 +92,7 @@ type game struct {
 	sections   map[string]runbook.Section
 	words      []string          // texts of the runbook, each followed by what it stands for here
 	addresses  map[string]string // of the parts
+	console    string            // host:port of the console, if it runs
 	fired      map[string]bool
 	ended      map[string]bool
 }
@@ -168,6 +171,15 @@ func (g *game) begin(parts ...string) {
 		}
 		return time.Since(began) > 3*time.Second // more than one evaluation
 	})
+}
+
+// watch starts a console.
+func (g *game) watch() {
+	g.t.Helper()
+	g.console = freeAddress(g.t)
+	g.env = append(g.env, config.EnvConsoleListen+"="+g.console)
+	g.launch("console", "orderclose run console")
+	g.ready("console")
 }
 
 // calm reports whether none of the alerts fires.
@@ -315,6 +327,55 @@ func (g *game) do(line string) (out string, code int) {
 	cmd := g.shell(line, "127.0.0.1:0")
 	data, _ := cmd.Output()
 	return string(data), cmd.ProcessState.ExitCode()
+}
+
+// told waits until the console, status and doctor each name a problem, and logs how long each took: the
+// console and status before all others.
+func (g *game) told(kind ops.ProblemKind) {
+	g.t.Helper()
+	first := func(answer string) bool {
+		var status struct {
+			Problems []ops.Problem `json:"problems"`
+			Verdict  ops.Verdict   `json:"verdict"`
+		}
+		if json.Unmarshal([]byte(answer), &status) != nil {
+			return false
+		}
+		all := append(status.Problems, status.Verdict.Problems...)
+		return len(all) > 0 && all[0].Kind == kind
+	}
+	began := time.Now()
+	said := map[string]func() bool{
+		"the console": func() bool {
+			_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/status")
+			return first(body)
+		},
+		"status": func() bool { out, _ := g.do("orderclose status -o json"); return first(out) },
+		"doctor": func() bool {
+			out, _ := g.do("orderclose doctor")
+			return strings.Contains(out, doctorSays[kind])
+		},
+	}
+	var all sync.WaitGroup
+	for who, says := range said {
+		all.Go(func() {
+			for !says() {
+				if time.Since(began) > fireWithin {
+					g.t.Errorf("%s does not say %s", who, kind)
+					return
+				}
+				<-time.After(200 * time.Millisecond)
+			}
+			g.t.Logf("%s says %s after %v", who, kind, time.Since(began).Round(100*time.Millisecond))
+		})
+	}
+	all.Wait()
+}
+
+// doctorSays has, for each kind of problem that is told, words of a finding or note of doctor.
+var doctorSays = map[ops.ProblemKind]string{
+	ops.WritesRefused: "the-database-takes-no-writes", ops.LockRefused: "redis-is-down", ops.OrdersOverdue: "orders overdue",
+	ops.ProcessGone: "process gone", ops.DelayFell: "delay fell", ops.LettersPending: "pending: ", ops.RecordsLost: "records lost",
 }
 
 func (g *game) exec(query string, args ...any) {
