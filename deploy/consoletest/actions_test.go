@@ -32,9 +32,8 @@ func updatesLive(t testing.TB, w world) {
 	// A reader whose focus is on a link or a table in the part that changes goes on there.
 	const last = `[...document.querySelectorAll("main :is(a[href], summary, [tabindex='0'])")].filter(e => e.checkVisibility()).at(-1)`
 	before = eval[string](b, row)
-	eval[chromedp.Void](b, last+`.focus()`)
 	const focused = `(e => [e.tagName, e.getAttribute("href"), e.getAttribute("aria-labelledby")].join(" "))(document.activeElement)`
-	at := eval[string](b, focused)
+	at := eval[string](b, `(() => { `+last+`.focus(); return `+focused+` })()`) // in one step: an update may come between two
 	w.create(t, "live-order-2", "tomorrow")
 	b.wait("Now shows one more order", row+` !== `+literal(before))
 	if now := eval[string](b, focused); now != at {
