@@ -3,9 +3,9 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed
+MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed payments
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-upgrade test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,15 @@ test: ## every test, on embedded and on real servers, which it starts and stops;
 test-ops: ## a game day: cause almost every alert on real servers, and do what the runbook says; about six minutes
 	GAMEDAY=1 REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestGameDay$$' -parallel 8 -v $(ARGS)
 
+test-upgrade: ## the program of an earlier commit (FROM=HEAD^) is replaced by this one and back, under load on real servers; two minutes
+	UPGRADE_FROM=$(or $(FROM),HEAD^) REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestUpgrade_' -v $(ARGS)
+
+test-kafkas: ## rounds end to end and a killed broker on several versions of Kafka, which it installs; a table at the end; two minutes each (KAFKA_VERSIONS="3.9.2 4.4.0")
+	@deploy/native/test-kafkas.sh $(ARGS)
+
+race-payments: ## 10,000 orders that are paid within half a second of their close, on MariaDB and a faulty provider, judged by database and ledger; some four minutes
+	RACE_PAYMENTS=10000 REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestReal_PaymentsRaceWithTheClose$$/mariadb' -v $(ARGS)
+
 # The limit counts neither the installation nor the compiler.
 test-console: ## the web console in a real browser, which it installs: pages, actions, TLS, accessibility; some minutes
 	deploy/native/install.sh chromium axe
@@ -34,14 +43,14 @@ unit: ## the tests that need no server
 	go test ./... $(ARGS)
 	cd bench && go test ./... $(ARGS)
 
-modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example; not test-console
+modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers; not test-console
 	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
 	@cd internal/testkit/simulation && CHAOS=drive ../../../bin/chaos.test
 
-chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1; a night: MINUTES=480); JSON on stdout, a report in bin/
+chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1, DATABASE=postgres; a night: MINUTES=480); JSON on stdout, a report in bin/
 	@deploy/native/chaos-real.sh
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails: some minutes; a table at the end
@@ -90,7 +99,7 @@ vet:
 staticcheck:
 	go tool staticcheck ./...
 
-up: ## start Kafka, MariaDB, MySQL and Redis, and print the variables that name them
+up: ## start Kafka, MariaDB, MySQL, PostgreSQL and Redis, and print the variables that name them
 	@deploy/native/up.sh
 
 down: ## stop what make up has started

@@ -12,15 +12,16 @@ const (
 	Longest Mixed = "longest"
 )
 
-// Delays holds how long an order may stay unpaid, by category.
+// Delays holds how long an order may stay unpaid, by category, and the rules for orders that differ.
 type Delays struct {
 	Default    time.Duration // for an order without category, and for a category that is not in ByCategory
 	ByCategory map[string]time.Duration
-	Mixed      Mixed // for an order with several categories; "" means Shortest
+	Mixed      Mixed  // for an order with several categories; "" means Shortest
+	Rules      []Rule // for For; the first that matches decides
 }
 
-// Of returns the delay of an order with these categories, and the category that
-// decided it. A category that is not in ByCategory counts with the default delay; Of
+// Of returns the delay of these categories without any rule, and the category that
+// decided it; For returns the deadline of an order. A category that is not in ByCategory counts with the default delay; Of
 // returns it in unknown so that the caller can count it. Without any category the
 // delay is the default and the deciding category is "".
 func (d Delays) Of(categories ...string) (category string, delay time.Duration, unknown []string) {

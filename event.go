@@ -12,6 +12,14 @@ import (
 // EventOrderClosed is the CloudEvents type of the event for a closed order.
 const EventOrderClosed = "order.closed"
 
+// EventOrderPaidLate is the CloudEvents type of the event for money that came for an order that was
+// closed, cancelled or paid by another payment before.
+const EventOrderPaidLate = "order.paid_late"
+
+// EventOrderPaid is the CloudEvents type of the event for an order that orderclose has marked as paid,
+// because the payment provider said so.
+const EventOrderPaid = "order.paid"
+
 // EventSource is the CloudEvents source of every event of this program.
 const EventSource = "/orderclose"
 
@@ -61,6 +69,59 @@ func (e OrderClosed) ID() string { return e.eventType() + "/" + e.OrderID }
 
 func (e OrderClosed) eventType() string { return cmp.Or(e.Type, EventOrderClosed) }
 
+// OrderPaidLate is the event for a late payment: the customer has paid, and gets nothing unless the shop
+// gives the money back or reopens the order. It is written in the transaction that finds the
+// payment and delivered at least once. Every duplicate has the same ID.
+type OrderPaidLate struct {
+	OrderID string `json:"order_id"`
+	// PaymentID is the provider's id of the payment. It is empty if the provider was asked about the order
+	// and told no id. If the id becomes known later, another event follows for the same money.
+	PaymentID string    `json:"payment_id,omitempty"`
+	Amount    int64     `json:"amount,omitempty"`   // in minor units of Currency, such as cents
+	Currency  string    `json:"currency,omitempty"` // ISO 4217; empty: the amount is unknown
+	Source    string    `json:"source"`             // callback or recheck
+	FoundAt   time.Time `json:"found_at"`           // by the database's clock
+}
+
+// ID returns the event's id: its type, the order id after its length in bytes, and the payment.
+func (e OrderPaidLate) ID() string {
+	return fmt.Sprintf("%s/%d:%s/%s", EventOrderPaidLate, len(e.OrderID), e.OrderID, e.PaymentID)
+}
+
+// Encode returns the event as a CloudEvents 1.0 JSON object.
+func (e OrderPaidLate) Encode() ([]byte, error) {
+	return encodeEvent(e.ID(), EventOrderPaidLate, e.OrderID, e.FoundAt, &e)
+}
+
+// OrderPaid is the event for an order that was marked as paid because the payment provider was asked before
+// the close, and had the money: the provider's callback may be lost. It is written in the transaction
+// that marks the order, and delivered at least once. Every duplicate has the same ID. An order that the
+// shop itself marks as paid has none.
+type OrderPaid struct {
+	OrderID  string                     `json:"order_id"`
+	Category string                     `json:"category,omitempty"`
+	Due      time.Time                  `json:"due_at"`
+	PaidAt   time.Time                  `json:"paid_at"`           // when the order was marked, by the database's clock
+	Version  int64                      `json:"version,omitempty"` // as in OrderClosed
+	Columns  map[string]json.RawMessage `json:"columns,omitempty"` // as in OrderClosed, before the order was marked
+}
+
+// ID returns the event's id: its type and the order id.
+func (e OrderPaid) ID() string { return EventOrderPaid + "/" + e.OrderID }
+
+// Encode returns the event as a CloudEvents 1.0 JSON object. The error says that a time is outside of the years
+// of RFC 3339.
+func (e OrderPaid) Encode() ([]byte, error) {
+	return encodeEvent(e.ID(), EventOrderPaid, e.OrderID, e.PaidAt, &e)
+}
+
+// DecodeOrderPaid decodes an event that Encode wrote, and returns it with its id. The error wraps
+// ErrOtherEvent if value is a CloudEvent of another type.
+func DecodeOrderPaid(value []byte) (id string, e OrderPaid, err error) {
+	id, err = decodeEvent(value, EventOrderPaid, &e)
+	return id, e, err
+}
+
 // cloudEvent is the JSON form of a CloudEvents 1.0 event. Data is a type parameter so
 // that the data are marshalled once, not twice: every close writes an event.
 type cloudEvent[Data any] struct {
@@ -76,14 +137,18 @@ type cloudEvent[Data any] struct {
 
 // Encode returns the event as a CloudEvents 1.0 JSON object.
 func (e OrderClosed) Encode() ([]byte, error) {
-	data, err := json.Marshal(cloudEvent[*OrderClosed]{
-		SpecVersion: "1.0", ID: e.ID(), Source: EventSource, Type: e.eventType(), Subject: e.OrderID,
-		Time: e.ClosedAt, ContentType: "application/json", Data: &e,
+	return encodeEvent(e.ID(), e.eventType(), e.OrderID, e.ClosedAt, &e)
+}
+
+func encodeEvent[Data any](id, eventType, orderID string, at time.Time, data Data) ([]byte, error) {
+	value, err := json.Marshal(cloudEvent[Data]{
+		SpecVersion: "1.0", ID: id, Source: EventSource, Type: eventType, Subject: orderID,
+		Time: at, ContentType: "application/json", Data: data,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("event of order %s: %w", strconv.Quote(e.OrderID), err)
+		return nil, fmt.Errorf("event of order %s: %w", strconv.Quote(orderID), err)
 	}
-	return data, nil
+	return value, nil
 }
 
 // ErrOtherEvent means that a CloudEvent has another type than the caller asked for.
@@ -97,21 +162,27 @@ func DecodeOrderClosed(value []byte) (id string, e OrderClosed, err error) {
 
 // DecodeClosed is DecodeOrderClosed for events of the given type.
 func DecodeClosed(value []byte, eventType string) (id string, e OrderClosed, err error) {
+	id, err = decodeEvent(value, eventType, &e)
+	if err == nil && eventType != EventOrderClosed {
+		e.Type = eventType
+	}
+	return id, e, err
+}
+
+// decodeEvent decodes the data of a CloudEvent of the given type, and returns its id.
+func decodeEvent(value []byte, eventType string, data any) (id string, err error) {
 	var c cloudEvent[json.RawMessage]
 	if err := json.Unmarshal(value, &c); err != nil {
-		return "", e, fmt.Errorf("not a CloudEvent in JSON: %w", err)
+		return "", fmt.Errorf("not a CloudEvent in JSON: %w", err)
 	}
 	switch {
 	case c.SpecVersion != "1.0" || c.ID == "":
-		return "", e, fmt.Errorf("not a CloudEvent 1.0: specversion is %q, id is %q", cut(c.SpecVersion, 32), cut(c.ID, MaxIDBytes))
+		return "", fmt.Errorf("not a CloudEvent 1.0: specversion is %q, id is %q", cut(c.SpecVersion, 32), cut(c.ID, MaxIDBytes))
 	case c.Type != eventType:
-		return c.ID, e, fmt.Errorf("%w: %q", ErrOtherEvent, cut(c.Type, 64))
+		return c.ID, fmt.Errorf("%w: %q", ErrOtherEvent, cut(c.Type, 64))
 	}
-	if err := json.Unmarshal(c.Data, &e); err != nil {
-		return c.ID, e, fmt.Errorf("decode the data of event %q: %w", cut(c.ID, 128), err)
+	if err := json.Unmarshal(c.Data, data); err != nil {
+		return c.ID, fmt.Errorf("decode the data of event %q: %w", cut(c.ID, 128), err)
 	}
-	if eventType != EventOrderClosed {
-		e.Type = eventType
-	}
-	return c.ID, e, nil
+	return c.ID, nil
 }

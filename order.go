@@ -35,7 +35,11 @@ type Order struct {
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	// Due is when the order is to be closed if it is still unpaid. It is computed
 	// once, written with the order, and never recomputed.
+	// NeverDue: it is never closed, and nothing is scheduled.
 	Due time.Time `json:"due_at"`
+	// Deadline is when the customer was told to have paid by, at or before Due. It only travels with
+	// the record. Zero: not known, or there is none because the order is never closed.
+	Deadline time.Time `json:"deadline_at,omitzero"`
 	// Attributes are free-form data that travel with the record; this program does
 	// not interpret them. Numbers of a decoded record have the type json.Number.
 	Attributes map[string]any `json:"attributes,omitempty"`

@@ -23,6 +23,7 @@ type closeReport struct {
 	Checkouts []checkoutRow `json:"checkouts"` // beside the closer
 	EndToEnd  []endToEnd    `json:"end_to_end"`
 	Crews     []crewRow     `json:"crews"`
+	rates     [4][]float64  // of each round
 }
 
 // checkoutRow is how long checkouts took.
@@ -40,65 +41,60 @@ type crewRow struct {
 
 // benchClose runs all measurements of make bench-close.
 func benchClose(ctx context.Context, p *workspace, pl plan) error {
-	s, err := localShop(ctx)
-	if err != nil {
+	type part = step[closeReport]
+	steps := []part{func(r *closeReport, s *shop) error {
+		// A first turn that does not count: a server that has just started has empty
+		// buffers, which would count against the first side.
+		r.SumsOK = true
+		_, err := s.turn(ctx, "warming up", inBatch, overdue(pl.closeOrders/4, manySKUs, 0))
 		return err
-	}
-	defer s.close()
-	r := closeReport{SumsOK: true}
-	if err := r.measureBatches(ctx, s, pl); err != nil {
-		return err
-	}
-	if err := r.measureCheckouts(ctx, s, pl); err != nil {
-		return err
-	}
-	if err := r.measureLineChanges(ctx, s, pl); err != nil {
-		return err
-	}
-	if err := r.measureCrews(ctx, s, pl); err != nil {
-		return err
-	}
-	for _, rate := range pl.closeRates {
-		e, err := measureEndToEnd(ctx, p, s, rate, pl.spell)
-		if err != nil {
-			return fmt.Errorf("end to end at %d/s: %w", rate, err)
-		}
-		r.EndToEnd = append(r.EndToEnd, e)
-	}
-	return measure.Print(os.Stdout, os.Stderr, r)
-}
-
-// measureBatches runs the sides in alternating turns, for several rounds.
-func (r *closeReport) measureBatches(ctx context.Context, s *shop, pl plan) error {
-	// A first turn that does not count: a server that has just started has empty
-	// buffers, which would count against the first side.
-	if _, err := s.turn(ctx, "warming up", inBatch, overdue(pl.closeOrders/4, manySKUs, 0)); err != nil {
-		return err
-	}
-	var rates [4][]float64
+	}}
 	for round := range pl.rounds {
 		for i, side := range []struct {
-			name string
-			crew crew
-			lot  lot
+			name               string
+			crew               crew
+			orders, skus, paid int
 		}{
-			{"one by one, 8 workers", oneByOne, overdue(pl.closeSlow, manySKUs, 0)},
-			{"batches of 500, 2 workers", inBatch, overdue(pl.closeOrders, manySKUs, 0)},
-			{"the same, 10 hot SKUs", inBatch, overdue(pl.closeOrders, hotSKUs, 0)},
-			{"the same, 95 of 100 paid", inBatch, overdue(pl.closeOrders, manySKUs, 95)},
+			{"one by one, 8 workers", oneByOne, pl.closeSlow, manySKUs, 0},
+			{"batches of 500, 2 workers", inBatch, pl.closeOrders, manySKUs, 0},
+			{"the same, 10 hot SKUs", inBatch, pl.closeOrders, hotSKUs, 0},
+			{"the same, 95 of 100 paid", inBatch, pl.closeOrders, manySKUs, 95},
 		} {
-			t, err := s.turn(ctx, fmt.Sprintf("round %d  %s", round+1, side.name), side.crew, side.lot)
-			if err != nil {
+			steps = append(steps, func(r *closeReport, s *shop) error {
+				t, err := s.turn(ctx, fmt.Sprintf("round %d  %s", round+1, side.name), side.crew, overdue(side.orders, side.skus, side.paid))
+				r.rates[i] = append(r.rates[i], t.rps)
+				r.GaveUp += t.gaveUp
 				return err
-			}
-			rates[i] = append(rates[i], t.rps)
-			r.GaveUp += t.gaveUp
+			})
 		}
 	}
-	hot := measure.Number(measure.Median(rates[2]))
-	r.OneByOneRPS, r.BatchRPS, r.Paid95RPS = measure.Number(measure.Median(rates[0])), measure.Number(measure.Median(rates[1])), measure.Number(measure.Median(rates[3]))
-	r.Ratio, r.HotRatio = r.BatchRPS/r.OneByOneRPS, hot/r.BatchRPS
-	return nil
+	steps = append(steps,
+		func(r *closeReport, s *shop) error { return r.measureCheckouts(ctx, s, pl) },
+		func(r *closeReport, s *shop) error { return r.measureLineChanges(ctx, s, pl) })
+	for _, closers := range pl.closers {
+		for _, pool := range pl.pools {
+			steps = append(steps, func(r *closeReport, s *shop) error { return r.measureCrew(ctx, s, pl, closers, pool) })
+		}
+	}
+	for _, rate := range pl.closeRates {
+		steps = append(steps, func(r *closeReport, s *shop) error {
+			e, err := measureEndToEnd(ctx, p, s, rate, pl.spell)
+			if err != nil {
+				return fmt.Errorf("end to end at %d/s: %w", rate, err)
+			}
+			r.EndToEnd = append(r.EndToEnd, e)
+			return nil
+		})
+	}
+	return compare(ctx, (*closeReport).medians, steps...)
+}
+
+// medians sets the rates of the rounds, and returns them.
+func (r *closeReport) medians() map[string]measure.Number {
+	of := func(side int) measure.Number { return measure.Number(measure.Median(r.rates[side])) }
+	r.OneByOneRPS, r.BatchRPS, r.Paid95RPS = of(0), of(1), of(3)
+	r.Ratio, r.HotRatio = r.BatchRPS/r.OneByOneRPS, of(2)/r.BatchRPS
+	return map[string]measure.Number{"one by one": of(0), "batches": of(1), "batches, hot SKUs": of(2), "batches, 95 of 100 paid": of(3)}
 }
 
 // measureCheckouts measures checkouts beside the closer, on hot SKUs and on many
@@ -110,7 +106,7 @@ func (r *closeReport) measureCheckouts(ctx context.Context, s *shop, pl plan) (e
 			return fmt.Errorf("checkouts beside the closer: %w", err)
 		}
 		row := checkoutRow{skus, measure.SpreadOf(took)}
-		fmt.Fprintf(os.Stderr, "%d checkouts on %d SKUs beside %.0f closes/s: p99 %v\n", len(took), skus, t.rps, time.Duration(row.P99).Round(100*time.Microsecond))
+		fmt.Fprintf(os.Stderr, "%s: %d checkouts on %d SKUs beside %.0f closes/s: p99 %v\n", s.on.name, len(took), skus, t.rps, time.Duration(row.P99).Round(100*time.Microsecond))
 		if skus == hotSKUs {
 			r.CheckoutP99 = row.P99
 		}
@@ -120,18 +116,11 @@ func (r *closeReport) measureCheckouts(ctx context.Context, s *shop, pl plan) (e
 	return nil
 }
 
-// measureCrews fills the table of closers and pools.
-func (r *closeReport) measureCrews(ctx context.Context, s *shop, pl plan) error {
-	for _, closers := range pl.closers {
-		for _, pool := range pl.pools {
-			c := crew{closers: closers, pool: pool, batch: inBatch.batch}
-			t, err := s.turn(ctx, fmt.Sprintf("%d closers, %d connections each", closers, pool), c, overdue(pl.closeOrders, manySKUs, 0))
-			if err != nil {
-				return err
-			}
-			r.Crews = append(r.Crews, crewRow{closers, pool, measure.Number(t.rps)})
-			r.GaveUp += t.gaveUp
-		}
-	}
-	return nil
+// measureCrew fills a row of the table of closers and pools.
+func (r *closeReport) measureCrew(ctx context.Context, s *shop, pl plan, closers, pool int) error {
+	c := crew{closers: closers, pool: pool, batch: inBatch.batch}
+	t, err := s.turn(ctx, fmt.Sprintf("%d closers, %d connections each", closers, pool), c, overdue(pl.closeOrders, manySKUs, 0))
+	r.Crews = append(r.Crews, crewRow{closers, pool, measure.Number(t.rps)})
+	r.GaveUp += t.gaveUp
+	return err
 }

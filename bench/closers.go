@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
@@ -137,23 +137,26 @@ func (s *shop) turn(ctx context.Context, what string, c crew, l lot) (closed, er
 	if err != nil {
 		return closed{}, fmt.Errorf("%s: %w", what, err)
 	}
-	fmt.Fprintf(os.Stderr, "%-34s %7d orders %9.0f orders/s, database %.1f CPU-s per 100,000\n", what, l.orders, t.rps, t.cpu)
+	fmt.Fprintf(os.Stderr, "%-10s %-34s %7d orders %9.0f orders/s, database %.1f CPU-s per 100,000\n", s.on.name, what, l.orders, t.rps, t.cpu)
 	return t, nil
 }
 
-// databaseCPU returns the CPU time that the database server has used; 0 if it is unknown.
-func (s *shop) databaseCPU() time.Duration {
-	cfg, err := mysql.ParseDSN(s.dsn)
+// databaseCPU returns the CPU time that the database server has used, with its children that still run: PostgreSQL
+// has one for each connection. It is 0 if it is unknown.
+func (s *shop) databaseCPU() (total time.Duration) {
+	at := local.FindStringSubmatch(s.dsn)
+	if at == nil {
+		return 0
+	}
+	pid, err := listenerOf(at[1])
 	if err != nil {
 		return 0
 	}
-	pid, err := listenerOf(cfg.Addr)
-	if err != nil {
-		return 0
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	for _, of := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
+		number, _ := strconv.Atoi(of)
+		used, _ := process.UsedBy(number) // it may have ended
+		total += used.CPU
 	}
-	used, err := process.UsedBy(pid)
-	if err != nil {
-		return 0
-	}
-	return used.CPU
+	return total
 }

@@ -34,12 +34,12 @@ type consolePage struct {
 // consolePages returns all pages. The order must exist.
 func consolePages(order string) []consolePage {
 	return []consolePage{
-		{name: "now", path: "/", has: []string{`id="waiting"`, `id="lateness"`, `class="charts"`}},
+		{name: "now", path: "/", has: []string{`id="waiting"`, `id="lateness"`, `id="due"`}},
 		{name: "order", path: "/order", id: order, has: []string{`data-known="true"`}},
 		{name: "dead-letters", path: "/dead-letters", has: []string{`<tr data-at="`}},
 		{name: "dead-letter", path: "/dead-letters/0/17", has: []string{`id="headers"`}},
-		{name: "sweeps", path: "/sweeps", has: []string{`<table id="sweeps">`}},
-		{name: "replay", path: "/replay", has: []string{`<svg viewBox`}},
+		{name: "sweeps", path: "/sweeps", has: []string{`<table id="sweeps"`}},
+		{name: "replay", path: "/replay", has: []string{`<figure class="chart">`}},
 		{name: "delays", path: "/delays", has: []string{`id="pauses-heading"`, `id="drift-heading"`}},
 	}
 }
@@ -51,7 +51,7 @@ func (p consolePage) missing(body string) string {
 			return part
 		}
 	}
-	if strings.Contains(body, `class="away"`) {
+	if strings.Contains(body, `class="away" role="status"`) {
 		return "an answer of a server"
 	}
 	return ""

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -9,12 +12,32 @@ import (
 func TestConsolePage_IsNotCompleteWithoutAnAnswer(t *testing.T) {
 	p := consolePage{has: []string{"<svg", "<table"}}
 	for body, want := range map[string]string{
-		"<svg><table>":                  "",
-		"<svg>":                         "<table",
-		`<svg><table><p class="away">?`: "an answer of a server",
+		"<svg><table>": "",
+		"<svg>":        "<table",
+		`<svg><table><p class="away" role="status">?`: "an answer of a server",
 	} {
 		if got := p.missing(body); got != want {
 			t.Errorf("missing in %s: %q, want %q", body, got, want)
+		}
+	}
+}
+
+// A page that changes must not leave the benchmark waiting for what no page has.
+func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
+	var all strings.Builder
+	names, _ := filepath.Glob("../internal/console/templates/*.html")
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(data)
+	}
+	for _, p := range consolePages("order") {
+		for _, part := range append(p.has, `class="away" role="status"`) {
+			if part = strings.TrimSuffix(part, `true"`); !strings.Contains(all.String(), part) {
+				t.Errorf("no template has %s of page %s", part, p.name)
+			}
 		}
 	}
 }

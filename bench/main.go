@@ -26,7 +26,8 @@
 // lateness.go and idle.go the measurements; served.go the product's program, which
 // idle.go and console.go watch; report.go the numbers; metadataproxy.go and
 // listener.go the costs of an idle relay.
-// Of closing: shop.go has the database; closers.go the closers; checkouts.go the
+// databases.go has what is compared, MariaDB and PostgreSQL, in the benches close, outbox and sweep.
+// Of closing: shop.go has the shop of each; closers.go the closers; checkouts.go the
 // checkouts beside them, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go the measurements.
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
@@ -42,7 +43,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -100,22 +100,6 @@ func localBrokers() ([]string, error) {
 		}
 	}
 	return servers.Brokers, nil
-}
-
-// localDatabase returns the database server that the environment names, which must be
-// on this machine.
-func localDatabase() (string, error) {
-	servers, err := config.FromEnviron(os.LookupEnv)
-	if err == nil {
-		err = servers.Require(config.EnvDSN)
-	}
-	if err != nil {
-		return "", err
-	}
-	if !strings.Contains(servers.DSN, "(127.0.0.1:") && !strings.Contains(servers.DSN, "(localhost:") {
-		return "", fmt.Errorf("%s names another machine: a bench puts load on a server of this one only, such as root@tcp(127.0.0.1:3306)/", config.EnvDSN)
-	}
-	return servers.DSN, nil
 }
 
 // benchRelay runs all measurements of make bench-relay.

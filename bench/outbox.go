@@ -36,6 +36,7 @@ type outboxReport struct {
 	CostPercent measure.Number `json:"outbox_cost_percent"` // the largest
 	DispatchRPS measure.Number `json:"dispatch_rps"`
 	Costs       []checkoutCost `json:"outbox_costs"`
+	rates       []float64      // of each round of dispatching
 }
 
 // checkoutCost is the cost of an outbox row for a checkout, with the given number of
@@ -49,44 +50,51 @@ type checkoutCost struct {
 
 // benchOutbox runs all measurements of make bench-outbox.
 func benchOutbox(ctx context.Context, p *workspace, pl plan) error {
-	s, err := localShop(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	r, err := measureOutbox(ctx, p, s, pl)
-	if err != nil {
-		return err
-	}
-	return measure.Print(os.Stdout, os.Stderr, r)
+	return compare(ctx, (*outboxReport).medians, outboxSteps(ctx, p, pl)...)
 }
 
-// measureOutbox measures what a row costs a checkout, and how fast rows are
+// outboxSteps measure what a row costs a checkout, and how fast rows are
 // dispatched. Afterwards the shop's tables are full of other orders.
-func measureOutbox(ctx context.Context, p *workspace, s *shop, pl plan) (r outboxReport, err error) {
+func outboxSteps(ctx context.Context, p *workspace, pl plan) (steps []step[outboxReport]) {
 	for _, workers := range []int{1, 8} {
-		c, err := measureCheckoutCost(ctx, s, workers, pl.outboxCheckouts)
-		if err != nil {
-			return r, fmt.Errorf("checkouts with an outbox row: %w", err)
+		steps = append(steps, func(r *outboxReport, s *shop) error {
+			c, err := measureCheckoutCost(ctx, s, workers, pl.outboxCheckouts)
+			if err != nil {
+				return fmt.Errorf("checkouts with an outbox row: %w", err)
+			}
+			r.Costs = append(r.Costs, c)
+			r.CostPercent = max(r.CostPercent, c.Percent)
+			return nil
+		})
+	}
+	for round := range pl.rounds + 1 { // the first does not count
+		rows := pl.outboxRows
+		if round == 0 {
+			rows /= 5
 		}
-		r.Costs = append(r.Costs, c)
-		r.CostPercent = max(r.CostPercent, c.Percent)
+		steps = append(steps, func(r *outboxReport, s *shop) error {
+			rate, err := measureDispatch(ctx, p, s, rows)
+			if err != nil {
+				return fmt.Errorf("dispatching: %w", err)
+			}
+			fmt.Fprintf(os.Stderr, "%-10s round %d  %d rows dispatched: %.0f a second\n", s.on.name, round, rows, rate)
+			if round > 0 {
+				r.rates = append(r.rates, rate)
+			}
+			return nil
+		})
 	}
-	fmt.Fprintf(os.Stderr, "warming up: %d rows are dispatched\n", pl.outboxRows/5)
-	if _, err := measureDispatch(ctx, p, s, pl.outboxRows/5); err != nil {
-		return r, fmt.Errorf("warming up: %w", err)
+	return steps
+}
+
+// medians sets the rate of the rounds, and returns it with those of checkouts.
+func (r *outboxReport) medians() map[string]measure.Number {
+	r.DispatchRPS = measure.Number(measure.Median(r.rates))
+	all := map[string]measure.Number{"rows dispatched": r.DispatchRPS}
+	for _, c := range r.Costs {
+		all[fmt.Sprintf("checkouts with a row, %d workers", c.Workers)] = c.With
 	}
-	var rates []float64
-	for round := range pl.rounds {
-		rate, err := measureDispatch(ctx, p, s, pl.outboxRows)
-		if err != nil {
-			return r, fmt.Errorf("dispatching: %w", err)
-		}
-		fmt.Fprintf(os.Stderr, "round %d  %d rows dispatched: %.0f a second\n", round+1, pl.outboxRows, rate)
-		rates = append(rates, rate)
-	}
-	r.DispatchRPS = measure.Number(measure.Median(rates))
-	return r, nil
+	return all
 }
 
 // measureCheckoutCost measures checkouts with and without an outbox row, in
@@ -104,7 +112,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 		return c, err
 	}
 	defer pool.Close()
-	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: s.on.outbox})
 	if err != nil {
 		return c, err
 	}
@@ -131,7 +139,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	each := measure.Number(workers * outboxSpell)
 	c.Without, c.With = each/measure.Number(measure.Median(took[0])), each/measure.Number(measure.Median(took[1]))
 	c.Percent = 100 * (c.Without/c.With - 1)
-	fmt.Fprintf(os.Stderr, "%d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", workers, turns*int(each), c.Without, c.With, c.Percent)
+	fmt.Fprintf(os.Stderr, "%-10s %d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", s.on.name, workers, turns*int(each), c.Without, c.With, c.Percent)
 	return c, nil
 }
 
@@ -211,7 +219,7 @@ func measureDispatch(ctx context.Context, p *workspace, s *shop, count int) (rps
 	if !sleep(ctx, 2*time.Second) { // by then they poll for rows
 		return 0, ctx.Err()
 	}
-	if err := s.exec(ctx, "RENAME TABLE outbox_schedules TO outbox_empty, outbox_full TO outbox_schedules"); err != nil {
+	if err := s.exec(ctx, s.on.swap); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
@@ -238,7 +246,7 @@ func measureDispatch(ctx context.Context, p *workspace, s *shop, count int) (rps
 
 // fillOutbox creates and fills a table beside an empty outbox.
 func (s *shop) fillOutbox(ctx context.Context, count int) error {
-	if err := s.exec(ctx, "DROP TABLE IF EXISTS outbox_empty, outbox_full", "TRUNCATE TABLE outbox_schedules", "CREATE TABLE outbox_full LIKE outbox_schedules"); err != nil {
+	if err := s.exec(ctx, "DROP TABLE IF EXISTS outbox_empty, outbox_full", "TRUNCATE TABLE outbox_schedules", s.on.copyOf); err != nil {
 		return err
 	}
 	tx, err := s.db.BeginTx(ctx, nil)

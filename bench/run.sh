@@ -32,8 +32,9 @@ needed=(ORDERCLOSE_KAFKA_BROKERS)
 unneeded=(ORDERCLOSE_MYSQL_DSN=unused)
 if [[ $1 == shop ]]; then needed+=(ORDERCLOSE_REDIS_URL); else unneeded+=(ORDERCLOSE_REDIS_URL=unused); fi
 if [[ $1 == console || $1 == close || $1 == outbox || $1 == sweep || $1 == shop ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
-# A shop of millions of orders has a server that keeps them in memory.
-if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G}; fi
+if [[ $1 == close || $1 == outbox || $1 == sweep ]]; then needed+=(ORDERCLOSE_POSTGRES_DSN); else unneeded+=(ORDERCLOSE_POSTGRES_DSN=unused); fi
+# A shop of millions of orders has servers that keep them in memory.
+if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G} POSTGRESQL_SHARED_BUFFERS=${POSTGRESQL_SHARED_BUFFERS:-2GB}; fi
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .

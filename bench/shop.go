@@ -25,25 +25,23 @@ const (
 
 // shop is a temporary database on a server; close drops it.
 type shop struct {
+	on    database
 	dsn   string
 	db    *sql.DB // for filling and checking
 	store *store.Store
 	drop  func(context.Context) error
 }
 
-// localShop opens a shop on the server that the environment names.
-func localShop(ctx context.Context) (*shop, error) {
-	server, err := localDatabase()
+// localShop opens a shop on the first database.
+func localShop(ctx context.Context) (*shop, error) { return openShop(ctx, databases[0]) }
+
+// openShop creates a database and its tables, on a server with durable commits.
+func openShop(ctx context.Context, on database) (*shop, error) {
+	s := &shop{on: on}
+	server, err := on.server()
 	if err != nil {
 		return nil, err
 	}
-	return openShop(ctx, server)
-}
-
-// openShop creates a database and its tables, on a server with durable commits.
-func openShop(ctx context.Context, server string) (*shop, error) {
-	s := &shop{}
-	var err error
 	if s.dsn, s.drop, err = scenario.CreateDatabase(ctx, server, nil, "oc_bench_"+strings.ToLower(rand.Text()[:8])); err != nil {
 		return nil, err
 	}
@@ -64,8 +62,8 @@ func openShop(ctx context.Context, server string) (*shop, error) {
 // several times as fast, and the result would be useless.
 func (s *shop) durable(ctx context.Context) error {
 	var name, value string
-	for _, want := range [][2]string{{"innodb_flush_log_at_trx_commit", "1"}, {"innodb_doublewrite", "ON"}} {
-		if err := s.db.QueryRowContext(ctx, "SHOW GLOBAL VARIABLES LIKE '"+want[0]+"'").Scan(&name, &value); err != nil {
+	for _, want := range s.on.durable {
+		if err := s.db.QueryRowContext(ctx, fmt.Sprintf(s.on.settings, want[0])).Scan(&name, &value); err != nil {
 			return err
 		}
 		if value != want[1] {
@@ -164,7 +162,7 @@ func (s *shop) fill(ctx context.Context, l lot) error {
 
 // analyze updates the server's table statistics, since the tables were empty before.
 func (s *shop) analyze(ctx context.Context) error {
-	return s.exec(ctx, "ANALYZE TABLE orders, order_items, stock")
+	return s.exec(ctx, s.on.analyze)
 }
 
 func skuName(sku int) string { return fmt.Sprintf("SKU-%06d", sku) }
@@ -214,7 +212,7 @@ func (s *shop) sumsOK(ctx context.Context, l lot) error {
 		{"receipts", "SELECT COUNT(*) FROM receipts", unpaid},
 		{"events", "SELECT COUNT(*) FROM outbox_events", unpaid},
 		{"ledger rows", "SELECT COUNT(*) FROM stock_ledger", 2 * unpaid},
-		{"pieces reserved", "SELECT CAST(SUM(reserved) AS SIGNED) FROM stock", 2 * (l.orders - unpaid)},
+		{"pieces reserved", "SELECT SUM(reserved) FROM stock", 2 * (l.orders - unpaid)},
 		{"SKUs whose pieces are not what they were", fmt.Sprintf("SELECT COUNT(*) FROM stock WHERE available + reserved <> %d", stockOfSKU), 0},
 		{"SKUs whose pieces came back otherwise than the ledger says", `SELECT COUNT(*) FROM stock JOIN (
 			SELECT i.sku_id, SUM(i.quantity) AS ordered FROM order_items i GROUP BY i.sku_id) o USING (sku_id)

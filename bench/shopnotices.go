@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	app "github.com/orderclose/orderclose/pipeline" // this package has a function pipeline
 	"github.com/orderclose/orderclose/producer"
 )
@@ -65,7 +66,7 @@ func (b *shopBench) notices(ctx context.Context, p *workspace, cfg *app.Config, 
 		return noticeTimes{}, err
 	}
 	shop, err := checkout.New(checkout.Options{
-		DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Outbox: outbox, Closer: b.store, Redis: b.redis, ViewPrefix: b.prefix + "notices:",
+		DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Record: scenario.RecordOf(b.store), Outbox: outbox, Closer: b.store, Redis: b.redis, ViewPrefix: b.prefix + "notices:",
 		SMS: &notices.StandIn{Latency: providerLatency}, Logistics: &notices.StandIn{Latency: providerLatency}, Logger: logger,
 	})
 	if err != nil {

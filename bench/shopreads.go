@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -63,7 +64,6 @@ type readCounts struct {
 	sources map[string]int64
 }
 
-func (c *readCounts) PaidAfterClose()            {}
 func (c *readCounts) Unscheduled()               {}
 func (c *readCounts) Touched(orderclose.Verdict) {}
 func (c *readCounts) Event(string, string)       {}
@@ -111,7 +111,7 @@ func (b *shopBench) open(ctx context.Context, side shopSide, counts *readCounts,
 	}()
 	orders := shopdb.New(shopdb.Options{DB: b.db, Dialect: producer.MySQL})
 	for range shopProcesses {
-		o := checkout.Options{DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Closer: b.store, ViewPrefix: prefix, Metrics: counts}
+		o := checkout.Options{DB: b.db, Dialect: producer.MySQL, Producer: b.producer, Record: scenario.RecordOf(b.store), Closer: b.store, ViewPrefix: prefix, Metrics: counts}
 		if side.redis {
 			o.Redis = b.redis
 		}

@@ -50,39 +50,45 @@ type otherWay struct {
 
 // benchSweep runs all measurements of make bench-sweep.
 func benchSweep(ctx context.Context, p *workspace, pl plan) error {
-	s, err := localShop(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	var r sweepReport
-	if err := s.warmUpSweep(ctx, pl.sweepTables[0]/10); err != nil {
-		return fmt.Errorf("warming up: %w", err)
-	}
+	steps := []step[sweepReport]{func(_ *sweepReport, s *shop) error { return s.warmUpSweep(ctx, pl.sweepTables[0]/10) }}
 	for i, orders := range pl.sweepTables {
-		if err := s.growTo(ctx, orders); err != nil {
-			return fmt.Errorf("a table of %d orders: %w", orders, err)
-		}
-		row := swept{Orders: orders}
-		if row.found, err = s.find(ctx, byKeyset); err != nil {
-			return err
-		}
-		if i == len(pl.sweepTables)-1 {
-			if r.Others, err = s.findOtherwise(ctx); err != nil {
+		steps = append(steps, func(r *sweepReport, s *shop) (err error) {
+			if err := s.growTo(ctx, orders); err != nil {
+				return fmt.Errorf("a table of %d orders: %w", orders, err)
+			}
+			row := swept{Orders: orders}
+			if row.found, err = s.find(ctx, byKeyset); err != nil {
 				return err
 			}
-			r.OffsetReads = r.Others[0].Reads
-		}
-		if row.RPS, err = s.sweep(ctx, row.Overdue); err != nil {
-			return err
-		}
-		r.Tables = append(r.Tables, row)
-		fmt.Fprintf(os.Stderr, "%d orders: %d found in %.3f s, swept at %.0f orders/s\n", orders, row.Overdue, row.Seconds, row.RPS)
+			if i == len(pl.sweepTables)-1 {
+				if r.Others, err = s.findOtherwise(ctx); err != nil {
+					return err
+				}
+				r.OffsetReads = r.Others[0].Reads
+			}
+			if row.RPS, err = s.sweep(ctx, row.Overdue); err != nil {
+				return err
+			}
+			r.Tables = append(r.Tables, row)
+			fmt.Fprintf(os.Stderr, "%-10s %d orders: %d found in %.3f s, %.2f rows read for each, swept at %.0f orders/s\n",
+				s.on.name, orders, row.Overdue, row.Seconds, row.Reads, row.RPS)
+			return nil
+		})
 	}
-	if r.outboxReport, err = measureOutbox(ctx, p, s, pl); err != nil {
-		return err
+	for _, of := range outboxSteps(ctx, p, pl) {
+		steps = append(steps, func(r *sweepReport, s *shop) error { return of(&r.outboxReport, s) })
 	}
-	return measure.Print(os.Stdout, os.Stderr, r)
+	return compare(ctx, (*sweepReport).medians, steps...)
+}
+
+// medians are those of the outbox, with the rates of the sweeps and of finding orders.
+func (r *sweepReport) medians() map[string]measure.Number {
+	all := r.outboxReport.medians()
+	for _, t := range r.Tables {
+		all[fmt.Sprintf("swept, of %d", t.Orders)] = t.RPS
+		all[fmt.Sprintf("found, of %d", t.Orders)] = measure.Number(t.Overdue) / t.Seconds
+	}
+	return all
 }
 
 // warmUpSweep sweeps a small table. Its result does not count.
@@ -102,10 +108,11 @@ func (s *shop) warmUpSweep(ctx context.Context, orders int) error {
 // orders one is overdue and unpaid and has two lines; four are unpaid and due
 // tomorrow; the others are paid or closed.
 func (s *shop) growTo(ctx context.Context, orders int) error {
-	fmt.Fprintf(os.Stderr, "making a table of %d orders\n", orders)
+	fmt.Fprintf(os.Stderr, "%-10s making a table of %d orders\n", s.on.name, orders)
 	statements := []string{
-		"CREATE TABLE IF NOT EXISTS digits (d INT NOT NULL PRIMARY KEY)",
-		"INSERT IGNORE INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
+		"DROP TABLE IF EXISTS digits",
+		"CREATE TABLE digits (d INT NOT NULL PRIMARY KEY)",
+		"INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
 	}
 	for _, table := range shopTables {
 		statements = append(statements, "TRUNCATE TABLE "+table)
@@ -118,16 +125,16 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 		// Due times rise with the numbers, a millisecond per order, and end a minute
 		// ago.
 		if _, err := s.db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version)"+
-			" SELECT CONCAT('"+idPrefix+"', LPAD(n, 9, '0')), 'virtual', CASE WHEN n % 100 < 5 THEN 0 WHEN n % 3 = 0 THEN 2 ELSE 1 END,"+
-			" UTC_TIMESTAMP(3) - INTERVAL 1 DAY,"+
-			" UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE - INTERVAL (? - n) * 1000 MICROSECOND + INTERVAL (n % 100 BETWEEN 1 AND 4) DAY, 1"+
+			" SELECT CONCAT('"+idPrefix+"', LPAD(CONCAT('', n), 9, '0')), 'virtual', CASE WHEN n % 100 < 5 THEN 0 WHEN n % 3 = 0 THEN 2 ELSE 1 END,"+
+			" "+fmt.Sprintf(s.on.later, "-86400000")+","+
+			" "+fmt.Sprintf(s.on.later, "n - ? - 60000 + CASE WHEN n % 100 BETWEEN 1 AND 4 THEN 86400000 ELSE 0 END")+", 1"+
 			" FROM "+numbers+" WHERE n < ? ORDER BY n", orders, from, orders); err != nil {
 			return err
 		}
 	}
 	// Orders whose number ends in 00 are overdue.
 	err := s.exec(ctx,
-		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD((CAST(RIGHT(o.id, 9) AS UNSIGNED) DIV 100 * 7919 + l.d) % 10000, 6, '0')), 1"+
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD(CONCAT('', (CAST(LEFT(RIGHT(o.id, 9), 7) AS DECIMAL(9)) * 7919 + l.d) % 10000), 6, '0')), 1"+
 			" FROM orders o JOIN digits l ON l.d IN (1, 2) WHERE o.status = 0 AND o.id LIKE '%00'",
 		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, SUM(quantity) FROM order_items GROUP BY sku_id")
 	if err != nil {
@@ -164,18 +171,18 @@ func bySQL(where string, args func(last orderclose.Order, offset int) []any, res
 	}
 }
 
-// findOtherwise finds the same orders in the other ways.
+// findOtherwise finds the same orders in the other ways. PostgreSQL takes the hint as a comment.
 func (s *shop) findOtherwise(ctx context.Context) ([]otherWay, error) {
 	var all []otherWay
 	for _, way := range []struct {
 		name string
 		page page
 	}{
-		{"OFFSET", bySQL("FORCE INDEX (orders_overdue) WHERE status = 0 AND expire_at <= ?",
+		{"OFFSET", bySQL("/*! FORCE INDEX (orders_overdue) */ WHERE status = 0 AND expire_at <= ?",
 			func(_ orderclose.Order, offset int) []any { return []any{sweepPage, offset} }, "LIMIT ? OFFSET ?")},
 		{"tuple comparison", bySQL("WHERE status = 0 AND expire_at <= ? AND (expire_at, id) > (?, ?)",
 			func(last orderclose.Order, _ int) []any { return []any{last.Due, last.ID, sweepPage} }, "LIMIT ?")},
-		{"no index, all at once", bySQL("IGNORE INDEX (orders_overdue) WHERE status = 0 AND expire_at <= ?",
+		{"no index, all at once", bySQL("WHERE status + 0 = 0 AND expire_at <= ?",
 			func(_ orderclose.Order, offset int) []any { return []any{1_000_000_000, offset} }, "LIMIT ? OFFSET ?")},
 	} {
 		f, err := s.find(ctx, way.page)
@@ -200,7 +207,10 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	before, err := readsOf(ctx, st)
+	if err := s.flush(ctx, s.store); err != nil { // what filled the tables
+		return f, err
+	}
+	before, err := s.readsOf(ctx, st)
 	if err != nil {
 		return f, err
 	}
@@ -221,7 +231,7 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 		}
 	}
 	f.Seconds = measure.Number(time.Since(began).Seconds())
-	after, err := readsOf(ctx, st)
+	after, err := s.readsOf(ctx, st)
 	if f.Overdue == 0 {
 		err = errors.Join(err, errors.New("no order is overdue"))
 	}
@@ -230,9 +240,12 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 }
 
 // readsOf returns how many rows of indexes and tables this session has read.
-func readsOf(ctx context.Context, st *store.Store) (n int, err error) {
-	rows, err := st.DB().QueryContext(ctx, "SHOW SESSION STATUS WHERE Variable_name IN"+
-		" ('Handler_read_key', 'Handler_read_next', 'Handler_read_prev', 'Handler_read_first', 'Handler_read_rnd_next')")
+// PostgreSQL counts those of all sessions in the orders.
+func (s *shop) readsOf(ctx context.Context, st *store.Store) (n int, err error) {
+	if err := s.flush(ctx, st); err != nil {
+		return 0, err
+	}
+	rows, err := st.DB().QueryContext(ctx, s.on.reads)
 	if err != nil {
 		return 0, err
 	}
@@ -246,6 +259,15 @@ func readsOf(ctx context.Context, st *store.Store) (n int, err error) {
 		n += value
 	}
 	return n, rows.Err()
+}
+
+// flush makes the reads of a store's session count.
+func (s *shop) flush(ctx context.Context, st *store.Store) error {
+	if s.on.flush == "" {
+		return nil
+	}
+	_, err := st.DB().ExecContext(ctx, s.on.flush)
+	return err
 }
 
 // sweep lets a compensator close all overdue orders at full speed, and checks that it
@@ -263,7 +285,7 @@ func (s *shop) sweep(ctx context.Context, want int) (rps measure.Number, err err
 	}
 	var reserved int
 	if err == nil {
-		err = s.db.QueryRowContext(ctx, "SELECT CAST(SUM(reserved) AS SIGNED) FROM stock").Scan(&reserved)
+		err = s.db.QueryRowContext(ctx, "SELECT SUM(reserved) FROM stock").Scan(&reserved)
 	}
 	if err == nil && reserved != 0 {
 		err = fmt.Errorf("%d pieces are still reserved", reserved)

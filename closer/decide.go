@@ -100,6 +100,9 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.Excluded:
 		return decision{}
 	case orderclose.NotDue:
+		if orderclose.IsNever(o.Due) { // it got this due time after its record was sent
+			return decision{}
+		}
 		return notDue(r, o, at)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
@@ -168,7 +171,7 @@ func addJitter(d time.Duration, jitter float64) time.Duration {
 // Otherwise the order waits in a bucket.
 func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
-		r.Order.Due = o.Due
+		r.Order.Due, r.Order.Deadline = o.Due, time.Time{}
 		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{}
 	}
 	remaining := o.Remaining()

@@ -22,6 +22,16 @@ func TestDecide_SettlesFinalVerdicts(t *testing.T) {
 	}
 }
 
+// The due time of an order became "never" after its record was sent.
+func TestDecide_SettlesAnOrderThatIsNeverClosed(t *testing.T) {
+	r := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Attempt: 2, NotDue: 7}
+	for _, never := range []time.Time{orderclose.NeverDue, time.Date(9999, 12, 31, 0, 0, 0, 0, time.FixedZone("", 14*3600))} {
+		if d := decide(r, orderclose.Outcome{OrderID: "o", Verdict: orderclose.NotDue, Due: never, At: epoch}, epoch, 0); d.action != settle {
+			t.Errorf("due at %v: its record goes on: %+v", never, d)
+		}
+	}
+}
+
 func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 	for _, verdict := range []struct {
 		outcome       orderclose.Outcome

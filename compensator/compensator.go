@@ -6,7 +6,7 @@
 //
 // Any number of Compensators may run. Each asks the database once a minute when the
 // last sweep finished, by the database's clock. If a sweep is due, the Compensator takes
-// a lock in Redis, asks again, sweeps, and stores that it has finished. So one Compensator sweeps in each period.
+// a lock in Redis or in the database, asks again, sweeps, and stores that it has finished. So one Compensator sweeps in each period.
 // If it is killed, another takes over within two minutes: one minute until the lock
 // expires, and one until the next poll.
 //
@@ -18,10 +18,15 @@
 // reports lost records, it sweeps at once and schedules again all orders whose records
 // may have been lost.
 //
+// With a Recheck, a Compensator asks the payment provider again about orders that were closed, some
+// time after the close. The late payments that it finds are recorded.
+//
 //	compensator.go    options, start and stop, and one sweep under the lock
-//	period.go         when a sweep is due
+//	period.go         when a sweep is due; ownLog
 //	sweep.go          a sweep: its pages, and what is tried again
-//	lock.go           the lock in Redis, and work without it
+//	lock.go           work under the lock, and without it
+//	redislock.go      the lock in Redis
+//	databaselock.go   the lock in the database
 //	report.go         the result of a sweep
 //	cause.go          why orders were missed
 //	calls.go          calls of the user's code: time limits, panics
@@ -32,6 +37,7 @@
 //	control_topic.go  reads the notices, and keeps the position in the control topic
 //	losses.go         sums up the losses (pure)
 //	reschedule.go     schedules orders again
+//	recheck.go        asks the payment provider again about closed orders
 //	control.go        Control, which package pipeline fills
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
@@ -39,7 +45,7 @@
 // to the control topic.
 //
 // Correctness depends only on the Store, which closes each order once: two sweeps at the
-// same time close the same orders as one sweep. If Redis does not answer, a Compensator
+// same time close the same orders as one sweep. If the server of the lock does not answer, a Compensator
 // sweeps without the lock, and logs a warning.
 package compensator
 
@@ -146,6 +152,7 @@ type Options struct {
 	// Unknown.
 	Investigator Investigator
 	Control      *Control // how the Compensator gets to know of lost records; nil: it does not
+	Recheck      *Recheck // how the payment provider is asked again about closed orders; nil: it is not
 	History      *History // where the Compensator records its sweeps; nil: nowhere
 	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
@@ -199,6 +206,11 @@ func New(o Options) (*Compensator, error) {
 			return nil, err
 		}
 	}
+	if o.Recheck != nil {
+		if err := o.Recheck.check(); err != nil {
+			return nil, err
+		}
+	}
 	if o.History != nil {
 		if err := o.History.check(); err != nil {
 			return nil, err
@@ -248,6 +260,9 @@ func (c *Compensator) Run(ctx context.Context) error {
 	beside.Go(func() { c.watchLock(ctx) })
 	if c.o.Control != nil {
 		beside.Go(func() { c.listen(ctx) })
+	}
+	if c.o.Recheck != nil {
+		beside.Go(func() { c.recheck(ctx) })
 	}
 	for ctx.Err() == nil {
 		wait := c.tick(ctx)
@@ -356,33 +371,4 @@ func (c *Compensator) report(r Report, err error) {
 			c.metrics.seconds.Observe(r.Took().Seconds())
 		}
 	}
-}
-
-// ownLog is a SweepLog in memory, for one process.
-type ownLog struct {
-	clock interface {
-		Now(ctx context.Context) (time.Time, error)
-	}
-	mu       sync.Mutex
-	finished time.Time
-}
-
-// LastSweep implements SweepLog.
-func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Time, err error) {
-	now, err = l.clock.Now(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.finished, now, err
-}
-
-// SweepFinished implements SweepLog.
-func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
-	now, err := l.clock.Now(ctx)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.finished = now
-	return nil
 }

@@ -21,6 +21,8 @@ type sweepMetrics struct {
 	skipped       *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
 	lockStuck     prometheus.Gauge
+	rechecked     *prometheus.CounterVec
+	recheckBehind prometheus.Gauge
 }
 
 // newMetrics registers the metrics. period is the time between two sweeps, category is
@@ -36,8 +38,13 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 		rescheduled:   f.Counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost."),
 		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),
 		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps), running (this process still sweeps) or paused (by an operator).", "reason"),
-		lockAvailable: f.Gauge("compensator_lock_available", "1 if Redis takes the writes of the lock, else 0; checked every 15 s."),
+		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the lock, Redis or the database, gives the lock, else 0; checked every 15 s."),
 		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every 15 s."),
+		rechecked:     f.CounterVec("compensator_rechecked_total", "Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step asks again) or given_up (no answer, and no step is left).", "result"),
+		recheckBehind: f.Gauge("compensator_recheck_behind_seconds", "By how much the questions of this process about closed orders are behind closer.payment.recheck; 0 if none is due."),
+	}
+	for _, result := range []string{recheckFound, recheckNone, recheckUnknown, recheckGivenUp} {
+		m.rechecked.WithLabelValues(result)
 	}
 	for _, c := range append(Causes(), notClosed) {
 		m.found.WithLabelValues(string(c)) // a series must exist at 0, or its first increase is not seen

@@ -21,6 +21,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if n := r.Series("compensator_skipped_total"); n != 3 {
 		t.Errorf("%d reasons have a series at 0, want 3", n)
 	}
+	if n := r.Series("compensator_rechecked_total"); n != 4 {
+		t.Errorf("%d results of a recheck have a series at 0, want 4", n)
+	}
 	m.seconds.Observe(.5)
 	m.Missed(Unpublished, 7)
 	m.lastSweep.Set(metrics.Timestamp(now.Add(500 * time.Millisecond)))

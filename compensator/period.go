@@ -1,7 +1,9 @@
 package compensator
 
 import (
+	"context"
 	"hash/fnv"
+	"sync"
 	"time"
 )
 
@@ -56,4 +58,33 @@ func (s schedule) wait(now time.Time) time.Duration {
 // passed returns the number of slots after one time, up to another.
 func (s schedule) passed(after, to time.Time) int {
 	return int(max(s.slot(to).Sub(s.slot(after)), 0) / s.period)
+}
+
+// ownLog is a SweepLog in memory, for one process.
+type ownLog struct {
+	clock interface {
+		Now(ctx context.Context) (time.Time, error)
+	}
+	mu       sync.Mutex
+	finished time.Time
+}
+
+// LastSweep implements SweepLog.
+func (l *ownLog) LastSweep(ctx context.Context, _ string) (finished, now time.Time, err error) {
+	now, err = l.clock.Now(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finished, now, err
+}
+
+// SweepFinished implements SweepLog.
+func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
+	now, err := l.clock.Now(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finished = now
+	return nil
 }

@@ -24,7 +24,7 @@ type Report struct {
 	Cutoff     time.Time `json:"cutoff"`     // orders due at or before this time were swept
 	TookMillis int64     `json:"took_ms"`
 	DryRun     bool      `json:"dry_run"`
-	// Lock is "held"; "unavailable" if Redis did not answer; "stuck" if no process
+	// Lock is "held"; "unavailable" if its server did not answer or gave none; "stuck" if no process
 	// holds the lock's key; "none" without a lock, as in a dry run.
 	Lock string `json:"lock"`
 	// Found is the number of orders that were overdue and unpaid when their page was
@@ -70,6 +70,12 @@ func (r Report) LogValue() slog.Value {
 	fields := []slog.Attr{
 		slog.Int("found", r.Found), slog.Int("closed", r.Closed), slog.Int("failed", r.Failed),
 		slog.Bool("dry_run", r.DryRun), slog.String("lock", r.Lock), slog.Duration("took", r.Took()),
+	}
+	if r.PaymentPending > 0 {
+		fields = append(fields, slog.Int("payment_pending", r.PaymentPending))
+	}
+	if r.Paused > 0 {
+		fields = append(fields, slog.Int("paused", r.Paused))
 	}
 	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
 		fields = append(fields, slog.Int(cause, r.Causes[cause]))

@@ -62,14 +62,21 @@ func inFleet(t *testing.T, store *fakeStore, test func(f *fleet)) {
 	})
 }
 
-func (f *fleet) start(o Options) (stop func()) {
+// lock returns a lock in the fleet's Redis.
+func (f *fleet) lock(key string) (lock Lock, stop func()) {
 	f.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: -1, ContextTimeoutEnabled: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return f.redis.Dial() }})
-	lock, err := NewLock(LockOptions{Client: client})
+	lock, err := NewLock(LockOptions{Client: client, Key: key})
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	return lock, func() { client.Close() }
+}
+
+func (f *fleet) start(o Options) (stop func()) {
+	f.t.Helper()
+	lock, stopLock := f.lock(DefaultLockKey)
 	c := newCounts()
 	if o.Store == nil {
 		o.Store = f.store
@@ -84,7 +91,7 @@ func (f *fleet) start(o Options) (stop func()) {
 			f.t.Error(err)
 		}
 	}()
-	stop = sync.OnceFunc(func() { cancel(); <-done; client.Close() })
+	stop = sync.OnceFunc(func() { cancel(); <-done; stopLock() })
 	f.counts, f.stops = append(f.counts, c), append(f.stops, stop)
 	return stop
 }

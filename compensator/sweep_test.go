@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -151,4 +152,10 @@ func TestSweep_ADryRunChangesNothing(t *testing.T) {
 			t.Errorf("%+v, %v, %d open", r, err, s.open())
 		}
 	})
+}
+
+func TestReport_TheLogCountsTheOrdersThatStayOpen(t *testing.T) {
+	if got := (Report{Found: 3, PaymentPending: 2, Paused: 1}).LogValue().String(); !strings.Contains(got, "payment_pending=2 paused=1") {
+		t.Error(got)
+	}
 }

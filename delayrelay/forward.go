@@ -105,7 +105,8 @@ func (h *handler) countForwarded(sent send.Result) {
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
 			h.lateness = append(h.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
-			if !acked.At.IsZero() && acked.At.Add(h.clock.ahead).UnixMilli() < r.DueAt {
+			// An append time has whole milliseconds: the append may be up to one later.
+			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.clock.ahead).UnixMilli() < r.DueAt {
 				h.metrics.early.Inc()
 			}
 		}

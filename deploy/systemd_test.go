@@ -76,9 +76,39 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// Both units run with the same few rights.
+// The service of payments runs with what its command needs, which is in a module of its own.
+func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
+	u := unit(t, "systemd/orderclose-payments.service")
+	if want := []string{"/usr/local/bin/orderclose-payments -config /etc/orderclose/payments.yaml"}; !slices.Equal(u["ExecStart"], want) {
+		t.Errorf("it starts %v", u["ExecStart"])
+	}
+	if want := []string{config.EnvDSN + "_FILE=%d/secret_db_dsn", config.EnvPaymentSecret + "_FILE=%d/secret_payment"}; !slices.Equal(u["Environment"], want) {
+		t.Errorf("its variables are %v", u["Environment"])
+	}
+	if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/payments-secrets"}) || !slices.Equal(u["Restart"], []string{"always"}) || !slices.Equal(u["StartLimitIntervalSec"], []string{"0"}) {
+		t.Errorf("it reads secrets from %v, and is restarted %v, within %v", u["LoadCredential"], u["Restart"], u["StartLimitIntervalSec"])
+	}
+	var code string
+	for _, name := range []string{"service.go", "main.go"} {
+		text, err := os.ReadFile("../payments/cmd/orderclose-payments/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code += string(text)
+	}
+	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}", `flags.String("config"`} {
+		if !strings.Contains(code, want) {
+			t.Errorf("the command does not say %q any more: adapt the unit, and this test", want)
+		}
+	}
+	if !slices.Equal(u["TimeoutStopSec"], []string{"10"}) {
+		t.Errorf("it is killed after %v s, and may need 5", u["TimeoutStopSec"])
+	}
+}
+
+// All units run with the same few rights.
 func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
-	part, setup := unit(t, "systemd/orderclose@.service"), unit(t, "systemd/orderclose-setup.service")
+	part, setup, payments := unit(t, "systemd/orderclose@.service"), unit(t, "systemd/orderclose-setup.service"), unit(t, "systemd/orderclose-payments.service")
 	for key, want := range map[string]string{
 		"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes", "PrivateDevices": "yes",
 		"CapabilityBoundingSet": "", "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "MemoryDenyWriteExecute": "yes", "SystemCallArchitectures": "native",
@@ -89,8 +119,8 @@ func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 	}
 	for key, values := range part {
 		isRight := strings.HasPrefix(key, "Pr") || strings.HasPrefix(key, "Restrict") || strings.HasPrefix(key, "SystemCall") || strings.HasSuffix(key, "Set") || key == "DynamicUser"
-		if isRight && !slices.Equal(values, setup[key]) {
-			t.Errorf("%s: a part has %q, and the set-up %q", key, values, setup[key])
+		if isRight && !(slices.Equal(values, setup[key]) && slices.Equal(values, payments[key])) {
+			t.Errorf("%s: a part has %q, the set-up %q, and payments %q", key, values, setup[key], payments[key])
 		}
 	}
 }
@@ -103,12 +133,12 @@ func TestSystemd_UnitsPassSystemdAnalyze(t *testing.T) {
 		t.Skip("systemd-analyze is not there")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"orderclose@.service", "orderclose-setup.service"} {
+	for _, name := range []string{"orderclose@.service", "orderclose-setup.service", "orderclose-payments.service"} {
 		text, err := os.ReadFile(filepath.Join("systemd", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		text = []byte(strings.ReplaceAll(string(text), "/usr/local/bin/orderclose", "/bin/true")) // it must exist
+		text = []byte(strings.NewReplacer("/usr/local/bin/orderclose-payments", "/bin/true", "/usr/local/bin/orderclose", "/bin/true").Replace(string(text))) // it must exist
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)

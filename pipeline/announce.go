@@ -2,36 +2,59 @@ package pipeline
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"os"
 	"runtime/debug"
 	"slices"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// announceTimeout bounds one append. A process that stops waits for the last one.
-const announceTimeout = 2 * time.Second
+const (
+	// announceTimeout bounds one append. A process that stops waits for the last one.
+	announceTimeout = 2 * time.Second
+	// announceLook is the time between two looks at the delays in effect, which are in memory.
+	announceLook = 2 * time.Second
+	// announceEvery is the time between two records of a relay or closer, which is a member of a group, and
+	// announceAlone that of any other process.
+	announceEvery, announceAlone = time.Hour, time.Minute
+)
 
-// announce tells the control topic which process this is: at the start, each ops.AnnounceEvery, and that
-// somebody has stopped it. So console and status know which processes there should be. It does so for the roles
-// that are members of a group and may write to the control topic.
+// announce tells the control topic which process this is, until ctx ends: at the start, each hour or minute, when the
+// delays of a compensator have changed, and that somebody has stopped it. So console and status know which
+// processes there should be, and with which delays orders are made.
 func (a *App) announce(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
+	if a.conns.Kafka == nil {
 		return
 	}
-	p := wire.Process{Name: processName(roles, a.o.Listen)}
+	p, every := wire.Process{Name: processName(roles, a.o.Listen), Database: a.database()}, announceEvery
+	if !slices.ContainsFunc(roles, func(r Role) bool { return r == Relay || r == Closer }) {
+		p.EverySeconds, every = int(announceAlone.Seconds()), announceAlone
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		p.Version = info.Main.Version
 	}
+	var last time.Time // when it was announced; zero: never, or the last append failed
+	failing := false
 	for pause := retry.NewBackOff(); ctx.Err() == nil; {
-		wait := ops.AnnounceEvery
-		if err := a.appendProcess(ctx, p); err == nil {
-			pause.Reset()
-		} else {
-			a.o.Logger.Debug("announcing this process failed, will retry", "topic", a.o.Config.Topics.Control, "err", err)
-			wait = pause.NextBackOff()
+		wait := every
+		if slices.Contains(roles, Compensator) {
+			wait = announceLook
+		}
+		if a.setDelays(&p, roles) || time.Since(last) >= every {
+			if err := a.appendProcess(ctx, p); err == nil {
+				last, failing = time.Now(), false
+				pause.Reset()
+			} else {
+				if !failing && ctx.Err() == nil {
+					a.o.Logger.Info("announcing this process failed, will retry: status and console may not list it", "topic", a.o.Config.Topics.Control, "err", err)
+				}
+				last, failing, wait = time.Time{}, true, pause.NextBackOff()
+			}
 		}
 		retry.Sleep(ctx, wait)
 	}
@@ -39,8 +62,25 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 		return // console and status show that it is gone
 	}
 	if err := a.appendProcess(context.WithoutCancel(ctx), p); err != nil {
-		a.o.Logger.Info("the end of this process is not recorded: it is shown as gone for some time", "topic", a.o.Config.Topics.Control, "err", err)
+		a.o.Logger.Info("the end of this process is not recorded: status and console show it as gone for up to a day", "topic", a.o.Config.Topics.Control, "err", err)
 	}
+}
+
+// setDelays sets the delays in effect, if the process runs a compensator, and reports whether they differ.
+func (a *App) setDelays(p *wire.Process, roles []Role) bool {
+	d := a.config().Delays
+	now := map[string]int64{"": d.Default.Milliseconds()}
+	for category, delay := range d.ByCategory {
+		now[category] = delay.Milliseconds()
+	}
+	if !slices.Contains(roles, Compensator) || maps.Equal(p.Delays, now) {
+		return false
+	}
+	p.Delays, p.File = now, ""
+	if data, err := os.ReadFile(a.o.TopicsFile); err == nil {
+		p.File = fmt.Sprintf("%x", sha256.Sum256(data))[:10]
+	}
+	return true
 }
 
 func (a *App) appendProcess(ctx context.Context, p wire.Process) error {

@@ -19,21 +19,23 @@
 //	app.go          New, Run, and how each role is built
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for
+//	clock.go        the clocks of brokers and database, and what the brokers cannot do
 //	topicwaiter.go  delays a stage until its topic exists
 //	buckets.go      keeps the buckets of the parts up to date with topics.yaml
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
 //	outbox.go       the roles outbox and release
-//	announce.go     tells which process this is
+//	reminders.go    reminds of unpaid orders before their deadline
+//	announce.go     tells which process this is, and its delays
 //	compensator.go  the role that sweeps
+//	recheck.go      what the compensator asks the payment provider again
 //	investigator.go why a sweep found orders
 //	shadow.go       the role that closes nothing
 //	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
-//	delays.go       the record of the delays, for the history of their changes
 //	overdue.go, ordercount.go, writes.go, deadletters.go    what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready
@@ -47,10 +49,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -130,6 +130,9 @@ func New(o Options) (*App, error) {
 		a.conns = given
 	default:
 		return nil, fmt.Errorf("pipeline: Options.Connections is %T: make it with Connect or pipelinetest", given)
+	}
+	if db := a.conns.Store; db != nil && db.Warning() != "" {
+		o.Logger.Warn(db.Warning())
 	}
 	a.o = o
 	a.ready.waiting.add(needRun, "was not called yet")
@@ -222,7 +225,7 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	beside, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	for _, watch := range []func(context.Context, []Role){
-		a.guard, a.keepClock, a.watchDeadLetters, a.watchOverdue, a.countOrders, a.watchWrites, a.watchPauses, a.watchDelays, a.keepBuckets,
+		a.guard, a.keepClock, a.watchDeadLetters, a.watchRecords, a.countOrders, a.remind, a.watchWrites, a.watchPauses, a.keepBuckets,
 		a.watchFile, a.announce,
 	} {
 		watching.Go(func() { watch(beside, roles) })
@@ -318,31 +321,6 @@ func (a *App) buildRelay() (part, error) {
 	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
 	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
-}
-
-// clockWarnOffset is the offset between the clocks above which the log has a warning. The
-// relay works correctly with any offset.
-const clockWarnOffset = time.Second
-
-// keepClock keeps the clocks for relays and closers until ctx ends.
-func (a *App) keepClock(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) {
-		return
-	}
-	if a.conns.Store != nil {
-		a.clock.Database = a.conns.Store.Now
-	}
-	a.clock.Keep(ctx, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset)
-}
-
-func (a *App) onClockOffset(offset time.Duration) {
-	a.metrics.clockOffset.WithLabelValues("kafka").Set(offset.Seconds())
-	if offset.Abs() > clockWarnOffset {
-		a.o.Logger.Warn("the brokers' clock and the clock of this machine differ: fix the time synchronisation", "ahead", offset)
-	}
-	if ahead := a.clock.DatabaseAhead(); ahead != 0 {
-		a.o.Logger.Warn("the database's clock and the brokers' clock differ: records are released by the database's", "ahead", ahead)
-	}
 }
 
 func (a *App) buildCloser() (part, error) {

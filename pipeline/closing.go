@@ -20,7 +20,8 @@ import (
 type closeMethod struct {
 	store    closer.Store
 	needs    []need
-	maxBatch int // the largest useful batch; 0: no limit
+	maxBatch int              // the largest useful batch; 0: no limit
+	provider payment.Provider // is asked or cancels before a close; nil: none
 }
 
 // batch limits the wanted batch size to the largest useful one.
@@ -77,7 +78,7 @@ func (a *App) httpMethod(c config.Service) (closeMethod, error) {
 }
 
 // withPayment returns the method with a payment provider that is asked before each close.
-func (a *App) withPayment(method closeMethod, c config.Service) (closeMethod, error) {
+func (a *App) withPayment(method closeMethod, c config.PaymentService) (closeMethod, error) {
 	closes, ok := method.store.(payment.Store)
 	if !ok {
 		return closeMethod{}, fmt.Errorf("a payment provider is set, but %T is not a payment.Store: it needs the methods PreviewClose and PayOrders", method.store)
@@ -90,13 +91,19 @@ func (a *App) withPayment(method closeMethod, c config.Service) (closeMethod, er
 		}
 		a.closers = append(a.closers, service)
 		provider, logger = service, logger.With("service", c.URL)
+		if c.Cancel {
+			provider = service.Canceler()
+		}
+	}
+	if _, ok := provider.(payment.Canceler); c.Cancel && !ok {
+		return closeMethod{}, fmt.Errorf("closer.payment.cancel is true, but Options.Payment, a %T, is no payment.Canceler: give it the method Cancel", provider)
 	}
 	checked, err := payment.New(payment.Options{Store: closes, Provider: provider, Batch: c.Batch, Logger: logger, Metrics: a.metrics})
 	if err != nil {
 		return closeMethod{}, err
 	}
 	a.ready.hints.addFunc("payment provider", func() string { return whyFailing(checked) })
-	method.store = checked
+	method.store, method.provider = checked, provider
 	return method, nil
 }
 

@@ -41,6 +41,9 @@ func (a *App) buildCompensator() (part, error) {
 			return part{}, err
 		}
 	}
+	if o.Recheck, err = a.recheck(source); err != nil {
+		return part{}, err
+	}
 	sweeps, err := compensator.New(o)
 	if err != nil {
 		return part{}, err
@@ -89,7 +92,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		o.SweepLog = log
 	}
 	if a.conns.Kafka != nil {
-		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: thisProcess()}
+		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: processName([]Role{Compensator}, a.o.Listen)}
 	}
 	o.Lock, err = a.sweepLock("", config.Never)
 	return o, source, err
@@ -97,38 +100,37 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 
 // lockChecked shows in /-/ready why the lock of the sweep cannot be taken.
 func (a *App) lockChecked(err error) {
+	hint := "redis"
+	if a.o.Config.Compensator.Lock.Kind == config.LockDatabase {
+		hint = "lock"
+	}
 	if err == nil {
-		a.ready.hints.remove("redis")
+		a.ready.hints.remove(hint)
 		return
 	}
-	a.ready.hints.add("redis", err.Error()+"; sweeps go on without the lock")
-}
-
-// thisProcess identifies this process in the history of sweeps: host/17.
-func thisProcess() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
+	a.ready.hints.add(hint, err.Error()+"; sweeps go on without the lock")
 }
 
 // processName is the name of this process, and its client id in consumer groups: role@host:pid:port, with
 // several roles closer+relay@host:pid:port. The port is that of Options.Listen, if it is set.
 func processName(roles []Role, listen string) string {
-	name := strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(slices.Values(roles))), " ", "+"), "[]") + "@" + strings.ReplaceAll(thisProcess(), "/", ":")
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	name := fmt.Sprintf("%s@%s:%d", strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(slices.Values(roles))), " ", "+"), "[]"), host, os.Getpid())
 	if _, port, err := net.SplitHostPort(listen); err == nil {
 		name += ":" + port
 	}
 	return name
 }
 
-// sweepLock returns the lock in Redis with this suffix of the key, which expires after longest at most; nil
-// without Redis.
+// sweepLock returns the lock with this suffix of the key, which expires after longest at most; nil if it is in Redis, and
+// none is named.
 func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock, error) {
 	c := a.o.Config.Compensator.Lock
-	if a.conns.Redis == nil {
-		return nil, nil
+	if c.Kind == config.LockDatabase && a.conns.Store == nil {
+		return nil, fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
 	}
-	return compensator.NewLock(compensator.LockOptions{Client: a.conns.Redis, Key: c.Key + suffix, Expiry: min(c.Expiry, longest), Extend: min(c.Extend, longest/2)})
+	return a.conns.SweepLock(c, suffix, longest)
 }

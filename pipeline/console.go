@@ -22,7 +22,7 @@ type ConsoleHost struct {
 	Connections  Connections
 	OwnStore     bool // orders are closed by Options.Store, and not in the database of Connections
 	// Sweep sweeps once; a dry run only counts. progress gets the report after each page, and may be
-	// nil. Sweep is nil if the App has no Redis or cannot sweep.
+	// nil. Sweep is nil if the App has no lock for it or cannot sweep.
 	Sweep  func(ctx context.Context, dryRun bool, progress func(compensator.Report)) (compensator.Report, error)
 	Logger *slog.Logger
 }
@@ -37,10 +37,8 @@ func (a *App) buildConsole() (part, error) {
 		host.TopicsFile, _ = filepath.Abs(a.o.TopicsFile) // "" without a working directory
 		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile); return err }
 	}
-	if a.conns.Redis != nil {
-		if _, _, err := a.sweepOptions(); err == nil { // otherwise this process cannot sweep
-			host.Sweep = a.sweepNow
-		}
+	if o, _, err := a.sweepOptions(); err == nil && o.Lock != nil { // otherwise this process cannot sweep
+		host.Sweep = a.sweepNow
 	}
 	run, err := a.o.Console(host)
 	return part{Console, nil, run}, err

@@ -18,6 +18,11 @@ import (
 type Event struct {
 	ID string // the same in every duplicate
 	orderclose.OrderClosed
+	// Reminder is set if EventOptions.Type is orderclose.EventOrderReminder. OrderClosed then has only
+	// the fields that both kinds of events have.
+	Reminder orderclose.OrderReminder
+	// Paid is set if EventOptions.Type is orderclose.EventOrderPaid, likewise.
+	Paid orderclose.OrderPaid
 }
 
 // DefaultEventBatch is the default of EventOptions.Batch.
@@ -27,7 +32,7 @@ const DefaultEventBatch = 100
 type EventOptions struct {
 	Group string // the program's own consumer group; its members share the events
 	Topic string // default Config.Topics.Events
-	Type  string // type of the events; default orders.event of topics.yaml, or orderclose.EventOrderClosed
+	Type  string // type of the events, such as orderclose.EventOrderReminder; default orders.event of topics.yaml, or orderclose.EventOrderClosed
 	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
@@ -142,6 +147,14 @@ func (o EventOptions) decode(record wire.RawRecord) (e Event, err error) {
 	if err != nil {
 		return e, err
 	}
-	e.ID, e.OrderClosed, err = orderclose.DecodeClosed(m.Value, o.Type)
+	if e.ID, e.OrderClosed, err = orderclose.DecodeClosed(m.Value, o.Type); err != nil {
+		return e, err
+	}
+	switch o.Type {
+	case orderclose.EventOrderReminder:
+		_, e.Reminder, err = orderclose.DecodeOrderReminder(m.Value)
+	case orderclose.EventOrderPaid:
+		_, e.Paid, err = orderclose.DecodeOrderPaid(m.Value)
+	}
 	return e, err
 }

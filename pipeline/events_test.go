@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -177,5 +178,41 @@ func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
 	}
 	if n := partitions.Load(); n > 4 {
 		t.Errorf("%d partitions were committed in three rounds of empty fetches, want 4", n)
+	}
+}
+
+func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	want := orderclose.OrderPaid{OrderID: "a", Category: "book", Due: now.Add(-time.Second), PaidAt: now, Version: 2}
+	value, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
+	e, err := EventOptions{Type: orderclose.EventOrderPaid}.decode(record)
+	if err != nil || e.ID != want.ID() || e.OrderID != "a" || fmt.Sprint(e.Paid) != fmt.Sprint(want) {
+		t.Errorf("%+v, %v; want %+v", e, err, want)
+	}
+	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaidLate, orderclose.EventOrderReminder} {
+		if _, err := (EventOptions{Type: other}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
+			t.Errorf("a reader of %s: %v", other, err)
+		}
+	}
+}
+
+func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	want := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute), BeforeMillis: 120_000, RemindedAt: now}
+	value, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
+	e, err := EventOptions{Type: orderclose.EventOrderReminder}.decode(record)
+	if err != nil || e.ID != want.ID() || e.OrderID != "a" || fmt.Sprint(e.Reminder) != fmt.Sprint(want) {
+		t.Errorf("%+v, %v; want %+v", e, err, want)
+	}
+	if _, err := (EventOptions{Type: orderclose.EventOrderClosed}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
+		t.Errorf("a reader of closed orders: %v", err)
 	}
 }

@@ -84,36 +84,50 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 	})
 }
 
-// Console and status can tell a process that was killed from one that was stopped.
+// Console and status can tell a process that was killed from one that was stopped, and know the delays.
 func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
-		reader, err := servers.Connect("reader")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Close()
-		control := ops.NewControl(clients.Of(reader).Kafka, "order-close-control")
-		announced := func() ops.Process {
-			state, err := control.Read(t.Context(), time.Now())
-			if err != nil || len(state.Processes) != 1 {
-				t.Fatalf("%+v, %v", state.Processes, err)
+	for _, c := range []struct {
+		role   pipeline.Role
+		newest time.Duration // the age of its last record, at most
+		delay  time.Duration
+	}{
+		{pipeline.Relay, 45 * time.Minute, 0},
+		{pipeline.Compensator, time.Minute, time.Second}, // it is a member of no group
+		{pipeline.Outbox, time.Minute, 0},
+	} {
+		inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
+			reader, err := servers.Connect("reader")
+			if err != nil {
+				t.Fatal(err)
 			}
-			return state.Processes[0]
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := start(ctx, app, pipeline.Relay)
-		time.Sleep(90 * time.Minute)
-		if p := announced(); p.Ended || !strings.HasPrefix(p.Name, "relay@") || time.Since(p.Announced) > 45*time.Minute {
-			t.Errorf("after 90 minutes: %+v", p)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
-		if p := announced(); !p.Ended {
-			t.Errorf("after its end: %+v", p)
-		}
-	})
+			defer reader.Close()
+			control := ops.NewControl(clients.Of(reader).Kafka, "order-close-control")
+			announced := func() ops.Process {
+				state, err := control.Read(t.Context(), time.Now())
+				if err != nil || len(state.Processes) != 1 {
+					t.Fatalf("%+v, %v", state.Processes, err)
+				}
+				return state.Processes[0]
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := start(ctx, app, c.role)
+			time.Sleep(90 * time.Minute)
+			p := announced()
+			if p.Ended || !strings.HasPrefix(p.Name, string(c.role)+"@") || time.Since(p.Announced) > c.newest || time.Since(p.Started) < 89*time.Minute {
+				t.Errorf("after 90 minutes: %+v", p)
+			}
+			if p.Delay("") != c.delay {
+				t.Errorf("its delays are %+v", p.Delays)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if p := announced(); !p.Ended {
+				t.Errorf("after its end: %+v", p)
+			}
+		})
+	}
 }
 
 func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {

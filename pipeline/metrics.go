@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -24,6 +25,7 @@ type appMetrics struct {
 	timeout  *prometheus.GaugeVec
 	failing  *prometheus.GaugeVec
 	payments *prometheus.CounterVec
+	unclosed prometheus.Gauge
 
 	reloaded, reloadedAt prometheus.Gauge
 	waiting              *prometheus.GaugeVec
@@ -41,6 +43,10 @@ type appMetrics struct {
 	overdue              *prometheus.GaugeVec
 
 	overduePaused, overdueOldest *prometheus.GaugeVec // without labels
+	latePayments, lateOldest     *prometheus.GaugeVec // without labels
+
+	reminderLate  prometheus.Histogram
+	remindersDone prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -52,6 +58,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		timeout:  f.GaugeVec("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint"),
 		failing:  metrics.CallsFailing(f),
 		payments: f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
+		unclosed: f.Gauge("payment_cancelled_open_since_timestamp_seconds", "When the close of an order first failed whose payments this process has cancelled, for the oldest of the orders that are still open; 0: there is none. An order counts until 5 minutes after its last failed close."),
 
 		reloaded:        f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
 		reloadedAt:      f.Gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
@@ -70,9 +77,13 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		overdue:         f.GaugeVec("overdue_orders", "Unpaid orders that have been due in the database for more than 5 s, without excluded and paused ones; 1000 orders are read at most. One compensator counts them every 15 s, and every 5 s while there are some; others have no value.", "category"),
 		overduePaused:   f.GaugeVec("overdue_orders_paused", "Overdue orders that wait because somebody has paused closing; counted as overdue_orders."),
 		overdueOldest:   f.GaugeVec("overdue_orders_oldest_seconds", "For how long the oldest of the overdue orders has been due; 0 if there is none. Absent where overdue_orders is."),
+		latePayments:    f.GaugeVec("late_payments_unresolved", "Payments that came after their order was closed, or twice, of which nobody has said what becomes of the money. Counted with overdue_orders, by one compensator; others have no value."),
+		lateOldest:      f.GaugeVec("late_payments_oldest_timestamp_seconds", "When the oldest of late_payments_unresolved was found; 0 if there is none. Absent where late_payments_unresolved is."),
+		reminderLate:    f.Histogram("reminder_lateness_seconds", "How long after its time the reminder of an unpaid order was written. Its count is the number of reminders.", prometheus.ExponentialBuckets(.25, 2, 14)),
+		remindersDone:   f.Gauge("reminders_complete_timestamp_seconds", "Up to this time, by the database's clock, this compensator has written every reminder; before its first round is complete, when that began; 0: topics.yaml has no rule with remind."),
 		deadRead:        f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
 	}
-	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown} {
+	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {
 		m.PaymentAnswers(a, 0) // a series must exist at 0, or its first increase is not seen
 	}
 	m.Paused(nil)
@@ -117,6 +128,9 @@ func (m *appMetrics) CallsFailing(endpoint string, since time.Time) {
 func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 	m.payments.WithLabelValues(string(a)).Add(float64(orders))
 }
+
+// Unclosed implements payment.Metrics.
+func (m *appMetrics) Unclosed(since time.Time) { m.unclosed.Set(metrics.Timestamp(since)) }
 
 // ConfigReloaded implements config.ReloadMetrics.
 func (m *appMetrics) ConfigReloaded(ok bool) {
@@ -169,6 +183,24 @@ func (m *appMetrics) OverdueOrders(o ops.OverdueOrders) {
 	if o.Orders > 0 {
 		m.overdueOldest.WithLabelValues().Set(o.At.Sub(o.Oldest).Seconds())
 	}
+}
+
+// LatePayments sets how many late payments nobody has resolved; nil: that is not known, or another process counts.
+func (m *appMetrics) LatePayments(sum *store.LateSummary) {
+	m.latePayments.Reset()
+	m.lateOldest.Reset()
+	if sum != nil {
+		m.latePayments.WithLabelValues().Set(float64(sum.Unresolved))
+		m.lateOldest.WithLabelValues().Set(metrics.Timestamp(sum.Oldest))
+	}
+}
+
+// Reminders counts the reminders of a round, and sets up to when all are written; zero: no rule asks for some.
+func (m *appMetrics) Reminders(late []time.Duration, complete time.Time) {
+	for _, l := range late {
+		m.reminderLate.Observe(l.Seconds())
+	}
+	m.remindersDone.Set(metrics.Timestamp(complete))
 }
 
 // Paused sets which paths are paused.

@@ -7,6 +7,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 )
 
@@ -21,7 +22,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		t.Errorf("%d series of dead letters before the topic was read", n)
 	}
 	m.Breaker("close", "closed")
-	for name, want := range map[string]int{"call_seconds": 3, "calls_refused_total": 1, "calls_failing_since_timestamp_seconds": 1, "payment_answers_total": 3} {
+	for name, want := range map[string]int{"call_seconds": 3, "calls_refused_total": 1, "calls_failing_since_timestamp_seconds": 1, "payment_answers_total": 4} {
 		if n := r.Series(name); n != want {
 			t.Errorf("%s has %d series at 0, want %d", name, n, want)
 		}
@@ -32,6 +33,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.CallLimit("close", 500*time.Millisecond)
 	m.CallsFailing("close", now)
 	m.PaymentAnswers("unknown", 3)
+	m.Unclosed(now)
 	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{{Topic: "gone"}}})
 	due := now.Add(time.Hour)
 	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{
@@ -77,13 +79,25 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if n := r.Value("waiting_unseen"); n != 1 {
 		t.Errorf("%v were not seen, want 1", n)
 	}
-	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds"} {
+	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds", "payment_cancelled_open_since_timestamp_seconds"} {
 		if got := r.Value(name); got != 1.7e9 {
 			t.Errorf("%s is %v", name, got)
 		}
 	}
 	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
 		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
+	}
+	m.LatePayments(&store.LateSummary{Unresolved: 2, Oldest: now})
+	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 2 || oldest != 1.7e9 {
+		t.Errorf("%v late payments, the oldest found at %v", n, oldest)
+	}
+	m.LatePayments(&store.LateSummary{})
+	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 0 || oldest != 0 {
+		t.Errorf("%v late payments, the oldest found at %v", n, oldest)
+	}
+	m.LatePayments(nil)
+	if n := r.Series("late_payments_unresolved") + r.Series("late_payments_oldest_timestamp_seconds"); n != 0 {
+		t.Errorf("%d late_payments series that another process counts", n)
 	}
 	m.OverdueOrders(ops.OverdueOrders{})
 	if n := r.Series("overdue_orders") + r.Series("overdue_orders_paused") + r.Series("overdue_orders_oldest_seconds"); n != 0 {

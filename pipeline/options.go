@@ -76,8 +76,9 @@ type Options struct {
 	//   - payment.Store: required if a payment provider is asked
 	//   - Probe(ctx) error and MaxBatch() int: see closer.Store
 	Store closer.Store
-	// Payment is asked before an order is closed: the customer may have paid meanwhile. It
-	// replaces closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
+	// Payment is asked before an order is closed: the customer may have paid meanwhile. A
+	// payment.Canceler cancels the order's payments before the close. Payment replaces
+	// closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
 	// is one.
 	Payment  payment.Provider
 	Releaser release.Releaser         // returns stock that a service keeps, for the role Release
@@ -161,21 +162,24 @@ func (o *Options) gatherer() prometheus.Gatherer {
 type Servers struct {
 	Brokers []string       // host:port of brokers of the Kafka cluster
 	TLS     *tls.Config    // encrypts the connections to Kafka; a certificate in it authenticates the client
-	SASL    *producer.SASL // authenticates at Kafka by user and password
-	// DSN names the database, MySQL or MariaDB, in the format of go-sql-driver:
-	// user:password@tcp(host:port)/database. DatabaseTLS encrypts the connections to it, as the
+	SASL    *producer.SASL // authenticates at Kafka by user and password, or by a token
+	// DSN names the database: MySQL or MariaDB in the format of go-sql-driver,
+	// user:password@tcp(host:port)/database, or PostgreSQL as
+	// postgres://user:password@host:port/database?sslmode=verify-full. DatabaseTLS encrypts the connections to it, as the
 	// parameter tls=true does, and says which CA to trust. DB is a pool of the program's own instead of
 	// both; see package sqlclose for how it must be set up. The App takes at most half of its
-	// connections, and needs 3: call SetMaxOpenConns with 6 or more, or not at all. MaxConns bounds the
+	// connections, and needs 3, or 7 if the lock of the sweep is in the database: call
+	// SetMaxOpenConns with twice as many or more, or not at all. MaxConns bounds the
 	// connections of the App to the database, whether it has a DSN or a DB; default 16. For a DB that
 	// allows too few, New returns an error that wraps sqlclose.ErrPool.
 	DSN         string
 	DatabaseTLS *tls.Config
 	DB          *sql.DB
 	MaxConns    int
-	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or
-	// rediss:// with TLS. Without it sweeps run without a lock. RedisTLS says which CA to trust,
-	// and needs rediss://.
+	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db, or rediss:// with
+	// TLS. docs/security.md has the URLs of several servers (redis+sentinel://, redis+cluster://). Without a
+	// URL, sweeps run without a lock. If compensator.lock is database, the URL is not used. RedisTLS says
+	// which CA to trust, and needs a URL with rediss.
 	RedisURL string
 	RedisTLS *tls.Config
 }

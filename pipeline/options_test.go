@@ -36,6 +36,9 @@ func (sweptStore) Overdue(context.Context, time.Time, orderclose.Order, int) ([]
 func TestNew_NamesWhatIsMissing(t *testing.T) {
 	cfg := config.Default()
 	ask := payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) { return nil, nil })
+	locked, small := config.Default(), testPool(t)
+	locked.Compensator.Lock.Kind = config.LockDatabase
+	small.SetMaxOpenConns(13)
 	for name, c := range map[string]struct {
 		o    Options
 		role Role
@@ -46,8 +49,8 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"a broker without a port":      {Options{Config: cfg, Servers: Servers{Brokers: []string{"localhost"}}}, Relay, "host:port"},
 		"a file that does not exist":   {Options{TopicsFile: "none.yaml"}, Relay, "none.yaml"},
 		"a bad Redis URL":              {Options{Config: cfg, Servers: Servers{RedisURL: "http://secret@x"}}, Relay, "redis://"},
-		"TLS for a plain Redis":        {Options{Config: cfg, Servers: Servers{RedisURL: "redis://:secret@x", RedisTLS: &tls.Config{}}}, Relay, "write rediss://"},
-		"TLS for a socket of Redis":    {Options{Config: cfg, Servers: Servers{RedisURL: "unix:///secret", RedisTLS: &tls.Config{}}}, Relay, "write rediss://"},
+		"TLS for a plain Redis":        {Options{Config: cfg, Servers: Servers{RedisURL: "redis://:secret@x", RedisTLS: &tls.Config{}}}, Relay, "write rediss:// in the URL"},
+		"TLS for a socket of Redis":    {Options{Config: cfg, Servers: Servers{RedisURL: "unix:///secret", RedisTLS: &tls.Config{}}}, Relay, "write rediss:// in the URL"},
 		"an unverified Redis":          {Options{Config: cfg, Servers: Servers{RedisURL: "rediss://:secret@x?skip_verify=true"}}, Relay, "accepts any server"},
 		"an unverified database":       {Options{Config: cfg, Servers: Servers{DSN: "u:secret@tcp(h)/d?tls=skip-verify"}}, Relay, "accepts any server"},
 		"TLS for a pool":               {Options{Config: cfg, Servers: Servers{DB: testPool(t), DatabaseTLS: &tls.Config{}}}, Relay, "open the DB with TLS"},
@@ -58,6 +61,8 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},
 		"a shadow run without Kafka":   {Options{Config: cfg}, Shadow, "Servers.Brokers"},
 		"a shadow run of a Store":      {Options{Config: cfg, Store: ownStore{}, Servers: Servers{Brokers: []string{"127.0.0.1:1"}, DSN: "u@tcp(h)/d"}}, Shadow, "without Options.Store"},
+		"a lock in no database":        {Options{Config: locked, Store: sweptStore{}}, Compensator, "compensator.lock is database: there is no database"},
+		"a pool that is too small":     {Options{Config: locked, Servers: Servers{DB: small}}, Compensator, "SetMaxOpenConns(14)"},
 		"an unknown role":              {Options{Config: cfg}, "sweeper", "unknown role"},
 		"a watch without a file":       {Options{Config: cfg, Watch: true}, Relay, "Options.Watch needs TopicsFile"},
 	} {

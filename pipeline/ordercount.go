@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 const (
@@ -21,8 +22,8 @@ const (
 	countLockExpiry = 30 * time.Second
 )
 
-// countOrders counts, beside a compensator, the orders that are overdue in the database, until ctx ends. One
-// compensator of all counts; without Redis each does.
+// countOrders counts, beside a compensator, the overdue orders and the late payments in the database, until ctx ends. One
+// compensator of all counts; without a lock each does.
 func (a *App) countOrders(ctx context.Context, roles []Role) {
 	lock, err := a.sweepLock("-count-overdue", countLockExpiry)
 	if _, own := a.o.Store.(sweepSource); own || err != nil || a.conns.Store == nil || !slices.Contains(roles, Compensator) {
@@ -32,11 +33,24 @@ func (a *App) countOrders(ctx context.Context, roles []Role) {
 	if a.conns.Kafka != nil {
 		asked.Control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
 	}
+	var late *store.LateSummary // nil: not known
 	count := func(ctx context.Context) (ops.OverdueOrders, error) {
-		asked.Config = a.config()
+		asked.Config, late = a.config(), nil
+		if sum, err := asked.CountLate(ctx); err == nil {
+			late = &sum
+		} else {
+			a.o.Logger.Warn("late payments cannot be counted, will retry", "err", err)
+		}
 		return asked.OverdueOrders(ctx)
 	}
-	orderCounter{lock, count, a.metrics.OverdueOrders, a.o.Logger}.run(ctx)
+	report := func(o ops.OverdueOrders) {
+		if o.At.IsZero() {
+			late = nil
+		}
+		a.metrics.OverdueOrders(o)
+		a.metrics.LatePayments(late)
+	}
+	orderCounter{lock, count, report, a.o.Logger}.run(ctx)
 }
 
 // orderCounter counts overdue orders while it has the lock.

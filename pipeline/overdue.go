@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// overdueInterval is the interval between a compensator's checks of the waiting records.
-	overdueInterval = time.Minute
-	// overdueTimeout bounds one check. A partition that has not answered by then is unknown.
-	overdueTimeout = 30 * time.Second
+	// recordsInterval is the interval between a compensator's checks of the waiting records.
+	recordsInterval = time.Minute
+	// recordsTimeout bounds one check. A partition that has not answered by then is unknown.
+	recordsTimeout = 30 * time.Second
 )
 
-// watchOverdue checks each minute, beside a compensator, which records wait and which are overdue,
+// watchRecords checks each minute, beside a compensator, which records wait and which are overdue,
 // until ctx ends. Relays and closers report how far behind they are by their own state. This
 // check also finds records that a relay or closer has lost track of.
-func (a *App) watchOverdue(ctx context.Context, roles []Role) {
+func (a *App) watchRecords(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil || !slices.Contains(roles, Compensator) {
 		return
 	}
-	for retry.Sleep(ctx, overdueInterval) {
-		a.checkOverdue(ctx)
+	for retry.Sleep(ctx, recordsInterval) {
+		a.checkRecords(ctx)
 	}
 }
 
-func (a *App) checkOverdue(ctx context.Context) {
-	looking, cancel := context.WithTimeout(ctx, overdueTimeout)
+func (a *App) checkRecords(ctx context.Context) {
+	looking, cancel := context.WithTimeout(ctx, recordsTimeout)
 	defer cancel()
 	now := a.o.Now
 	if now == nil {

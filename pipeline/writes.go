@@ -28,25 +28,21 @@ func (a *App) watchWrites(ctx context.Context, roles []Role) {
 		return
 	}
 	var probed time.Time
-	w := writeProbe{
-		try: func(ctx context.Context) error {
-			if a.conns.Store.ClosedWithin(writeProbeInterval) && time.Since(probed) < writeProbeLatest {
-				return nil
-			}
-			probed = time.Now()
-			return a.conns.Store.Writable(ctx)
-		},
-		every: writeProbeInterval, logger: a.o.Logger,
-		report: func(failing time.Duration, err error) {
-			a.metrics.writesFailing.Set(failing.Seconds())
-			if err == nil {
-				a.ready.waiting.remove("database writes")
-				return
-			}
-			a.ready.waiting.add("database writes", err.Error())
-		},
+	try := func(ctx context.Context) error {
+		if a.conns.Store.ClosedWithin(writeProbeInterval) && time.Since(probed) < writeProbeLatest {
+			return nil
+		}
+		probed = time.Now()
+		return a.conns.Store.Writable(ctx)
 	}
-	w.run(ctx)
+	probeWrites(ctx, a.o.Logger, try, func(failing time.Duration, err error) {
+		a.metrics.writesFailing.Set(failing.Seconds())
+		if err == nil {
+			a.ready.waiting.remove("database writes")
+			return
+		}
+		a.ready.waiting.add("database writes", err.Error())
+	})
 }
 
 // closesInDatabase reports whether orders are closed in the database, rather than by
@@ -55,33 +51,24 @@ func (a *App) closesInDatabase() bool {
 	return a.conns.Store != nil && a.o.Store == nil && a.o.Config.Closer.Kind != config.KindHTTP
 }
 
-// writeProbe probes the writes of a close periodically. A probe ends before the next one
-// starts, so that probes do not pile up while the database hangs.
-type writeProbe struct {
-	try    func(context.Context) error
-	every  time.Duration // from the end of one try to the next
-	report func(failing time.Duration, err error)
-	logger *slog.Logger
-}
-
-func (w writeProbe) run(ctx context.Context) {
-	var since time.Time // the first failed probe; zero: the last probe succeeded
-	for retry.Sleep(ctx, w.every) {
-		err := w.try(ctx)
+// probeWrites calls try, writeProbeInterval after the last try has ended, until ctx ends. So tries do not pile up while the
+// database hangs. It reports since when they have failed, and the last error.
+func probeWrites(ctx context.Context, logger *slog.Logger, try func(context.Context) error, report func(failing time.Duration, err error)) {
+	var since time.Time // the first failed try; zero: the last one succeeded
+	for retry.Sleep(ctx, writeProbeInterval) {
+		err, failing := try(ctx), time.Duration(0)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil && !since.IsZero():
-			w.logger.Info("the database accepts writes again", "after", time.Since(since).Round(time.Second))
+			logger.Info("the database accepts writes again", "after", time.Since(since).Round(time.Second))
 			since = time.Time{}
 		case err != nil && since.IsZero():
-			w.logger.Error("the database accepts no writes: no order can be closed", "err", err)
+			logger.Error("the database accepts no writes: no order can be closed", "err", err)
 			since = time.Now()
-		}
-		failing := time.Duration(0)
-		if err != nil {
+		case err != nil:
 			failing = time.Since(since)
 		}
-		w.report(failing, err)
+		report(failing, err)
 	}
 }

@@ -19,8 +19,7 @@ func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
 		trying := 0
 		ctx, cancel := context.WithCancel(t.Context())
 		var reports []string
-		w := writeProbe{every: 15 * time.Second, logger: slog.New(slog.DiscardHandler)}
-		w.try = func(context.Context) error {
+		try := func(context.Context) error {
 			if trying++; trying > 1 {
 				t.Error("two probes at once")
 			}
@@ -31,12 +30,12 @@ func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
 			time.Sleep(5 * time.Second) // the store's own limit
 			return errors.New("read-only")
 		}
-		w.report = func(failing time.Duration, err error) {
+		report := func(failing time.Duration, err error) {
 			if reports = append(reports, fmt.Sprintf("%v %v", failing, err)); len(reports) == 6 {
 				cancel()
 			}
 		}
-		w.run(ctx)
+		probeWrites(ctx, slog.New(slog.DiscardHandler), try, report)
 		want := []string{"0s <nil>", "0s <nil>", "0s read-only", "20s read-only", "40s read-only", "0s <nil>"}
 		if !slices.Equal(reports, want) {
 			t.Errorf("got %q, want %q", reports, want)

@@ -20,6 +20,8 @@ type Dialect string
 const (
 	// MySQL is MySQL 8 and MariaDB 10.6 or newer.
 	MySQL Dialect = "mysql"
+	// Postgres is PostgreSQL 13 or newer.
+	Postgres Dialect = "postgres"
 	// SQLite is for development and tests. Times are unix milliseconds, and the clock
 	// is this process's.
 	SQLite Dialect = "sqlite"
@@ -38,7 +40,7 @@ type Execer interface {
 // OutboxOptions configure an Outbox. Dialect is required.
 type OutboxOptions struct {
 	Dialect Dialect
-	// Database is the database that has the table outbox_schedules: the database of
+	// Database is the database (of PostgreSQL: the schema) that has the table outbox_schedules: that of
 	// ORDERCLOSE_DB_DSN. Set it if the shop's connections use another database. Not
 	// for SQLite.
 	Database string
@@ -88,20 +90,23 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	switch o.Dialect {
 	case MySQL:
 		x.insert = "INSERT INTO " + tableIn(o.Database) + " (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"
+	case Postgres:
+		x.insert = "INSERT INTO " + postgresTable(o.Database) + " (order_id, payload, created_at) VALUES ($1, $2, date_trunc('milliseconds', statement_timestamp()))"
 	case SQLite:
 		if o.Database != "" {
 			return nil, errors.New("producer: OutboxOptions.Database must be empty for SQLite")
 		}
 		x.insert = "INSERT INTO " + scheduleTable + " (order_id, payload, created_at) VALUES (?, ?, ?)"
 	default:
-		return nil, fmt.Errorf("producer: OutboxOptions.Dialect is %q, want %s (also for MariaDB) or %s", o.Dialect, MySQL, SQLite)
+		return nil, fmt.Errorf("producer: OutboxOptions.Dialect is %q, want %s (also for MariaDB), %s or %s", o.Dialect, MySQL, Postgres, SQLite)
 	}
 	return x, nil
 }
 
 // Add inserts one row in the caller's transaction. It neither commits nor contacts
 // Kafka. It uses the order's Due as given; an order with a due time in the past goes
-// straight to the close topic after the commit. Adding an order again is harmless.
+// straight to the close topic after the commit. Of an order that is never closed
+// (orderclose.IsNever) it adds nothing. Adding an order again is harmless.
 // Add it again after its due time in the database was moved to an earlier time: only
 // then does the pipeline know the new time.
 //
@@ -109,6 +114,9 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 // Schedule does, before it writes anything. Any other error comes from encoding the
 // order or, wrapped, from the database: roll the transaction back.
 func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) error {
+	if orderclose.IsNever(order.Due) {
+		return orderclose.ValidateID(order.ID)
+	}
 	if err := order.Validate(x.o.Now(), x.o.MaxDelayFunc()); err != nil {
 		return err
 	}
@@ -136,4 +144,12 @@ func tableIn(database string) string {
 		return scheduleTable
 	}
 	return mapping.Quote(database) + "." + scheduleTable
+}
+
+// postgresTable is tableIn for PostgreSQL.
+func postgresTable(schema string) string {
+	if schema == "" {
+		return scheduleTable
+	}
+	return `"` + schema + `".` + scheduleTable
 }

@@ -66,7 +66,7 @@ type Options struct {
 	// Brokers are the host:port addresses of the Kafka cluster.
 	Brokers []string
 	// TLS, if set, encrypts the connections to Brokers. A certificate in it
-	// authenticates the client. SASL, if set, authenticates by user and password.
+	// authenticates the client. SASL, if set, authenticates by user and password, or by a token.
 	TLS      *tls.Config
 	SASL     *SASL
 	Appender Appender // replaces the connections to Brokers, such as in a test; may be nil
@@ -175,7 +175,7 @@ func (o *Options) setFrom(c *config.Config) {
 		o.Buckets = c.Buckets
 	}
 	o.CloseTopic = cmp.Or(o.CloseTopic, c.Topics.Close)
-	if o.Delays.Default == 0 && o.Delays.ByCategory == nil {
+	if o.Delays.Default == 0 && o.Delays.ByCategory == nil && o.Delays.Rules == nil {
 		o.Delays = c.Delays
 	}
 	o.MaxDelay = cmp.Or(o.MaxDelay, c.MaxDelay)
@@ -192,20 +192,29 @@ func (p *Producer) Close() {
 	p.close()
 }
 
-// Order returns an order whose Due is its creation time plus the delay of its
-// categories, in whole milliseconds. Write this Due with the order. A category that
-// is not listed gets the default delay and is counted.
+// Order is OrderWith for an order without attributes.
 func (p *Producer) Order(id string, createdAt time.Time, categories ...string) orderclose.Order {
-	category, delay, unknown := p.live.Load().delays.Of(categories...)
-	p.unknown.Add(uint64(len(unknown)))
+	return p.OrderWith(id, orderclose.Facts{CreatedAt: createdAt, Categories: categories})
+}
+
+// OrderWith returns an order with the due time that Delays and its rules give it: see
+// orderclose.Delays.For. Write its Due with the order, and show its Deadline to the
+// customer. The facts' attributes travel with the record. A category that is not listed gets
+// the default delay and is counted.
+//
+// If a rule says that the order is never closed, Due is orderclose.NeverDue and Deadline is
+// zero. In a column that may be NULL, NULL means the same. Schedule and Outbox.Add accept
+// the order and do nothing.
+func (p *Producer) OrderWith(id string, facts orderclose.Facts) orderclose.Order {
+	d := p.live.Load().delays.For(facts)
+	p.unknown.Add(uint64(len(d.Unknown)))
 	if p.o.OnUnknownCategory != nil {
-		for _, c := range unknown {
+		for _, c := range d.Unknown {
 			p.o.OnUnknownCategory(c)
 		}
 	}
 	return orderclose.Order{
-		ID: id, Category: category, CreatedAt: createdAt,
-		Due: orderclose.CeilMilli(createdAt.Add(delay)),
+		ID: id, Category: d.Category, CreatedAt: facts.CreatedAt, Due: d.Due, Deadline: d.Shown, Attributes: facts.Attributes,
 	}
 }
 
@@ -219,6 +228,8 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 // Schedule appends the order's record and returns when all in-sync replicas have it.
 // It uses the order's Due as given; an order with a due time in the past goes
 // straight to the close topic. If ctx has no deadline, Options.Timeout limits the call.
+// An order that is never closed (orderclose.IsNever) has no record: Schedule sends nothing
+// and returns nil.
 //
 // Schedule rejects an order that cannot be scheduled with an *orderclose.OrderError
 // before it sends anything. If Kafka rejects the record for good, the error wraps
@@ -227,6 +238,9 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 // scheduling the order again is harmless.
 func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	rules := p.live.Load()
+	if orderclose.IsNever(order.Due) {
+		return orderclose.ValidateID(order.ID)
+	}
 	if err := order.Validate(p.o.Now(), rules.maxDelay); err != nil {
 		return err
 	}

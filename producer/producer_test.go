@@ -59,6 +59,53 @@ func TestSchedule_PicksTheBucketWhenItProduces(t *testing.T) {
 	})
 }
 
+// TestOrderWith_AppliesRules: the due time is that of the close, the deadline that the customer sees is earlier and
+// travels with the record, and an order that is never closed has no record.
+func TestOrderWith_AppliesRules(t *testing.T) {
+	pay := func(way string) map[string]any { return map[string]any{"pay": way} }
+	of := func(way string) orderclose.Match {
+		return orderclose.Match{Attributes: map[string][]string{"pay": {way}}}
+	}
+	a, tx := &fakeAppender{}, &fakeTx{}
+	p, err := New(Options{Appender: a, TopicsFile: "../topics.yaml", Delays: orderclose.Delays{Rules: []orderclose.Rule{
+		{Match: of("bank"), Never: true}, {Match: of("card"), After: time.Hour, Grace: 5 * time.Minute},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	created := time.Now().UTC().Truncate(time.Second)
+	order := p.OrderWith("o", orderclose.Facts{CreatedAt: created, Categories: []string{"virtual"}, Attributes: pay("card")})
+	want := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: created, Due: created.Add(time.Hour), Deadline: created.Add(55 * time.Minute), Attributes: pay("card")}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := p.Schedule(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := a.last.Decode(); err != nil || !cmp.Equal(r.Order, want) {
+		t.Errorf("the record has %+v, %v", r.Order, err)
+	}
+	if plain := p.Order("o", created); !plain.Due.Equal(created.Add(DefaultDelay)) || !plain.Deadline.Equal(plain.Due) {
+		t.Errorf("an order without attributes: %+v", plain)
+	}
+
+	never := p.OrderWith("never", orderclose.Facts{CreatedAt: created, Attributes: pay("bank")})
+	if !never.Due.Equal(orderclose.NeverDue) || !never.Deadline.IsZero() {
+		t.Errorf("an order that is never closed: %+v", never)
+	}
+	sent := len(a.topics)
+	if err := errors.Join(p.Schedule(t.Context(), never), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, never)); err != nil || len(a.topics) > sent || tx.query != "" {
+		t.Errorf("%v; its record was sent to %v and added by %q", err, a.topics[sent:], tx.query)
+	}
+	never.ID = ""
+	for _, err := range []error{p.Schedule(t.Context(), never), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, never)} {
+		if !errors.Is(err, orderclose.ErrEmptyID) {
+			t.Errorf("without an id: %v", err)
+		}
+	}
+}
+
 func TestSchedule_DoesNotChangeTheDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAppender{}

@@ -84,6 +84,11 @@ func TestReload_ANewDelayAppliesToNewOrdersOnly(t *testing.T) {
 	if err := p.Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Hour)}); !errors.Is(err, orderclose.ErrDueTooFar) {
 		t.Errorf("past the new maximum: %v", err)
 	}
+	file.write("buckets: [10s, 1m]\ndelays:\n  categories: {virtual: 7m}\n  rules:\n  - {match: {category: virtual}, after: 3m, grace: 1m}\n")
+	file.reload(p)
+	if o := p.Order("o", time.UnixMilli(0), "virtual"); o.Due.UnixMilli() != 180_000 || o.Deadline.UnixMilli() != 120_000 {
+		t.Errorf("with the new rule it is due at %v, and the customer sees %v", o.Due, o.Deadline)
+	}
 }
 
 func TestReload_AnInvalidFileChangesNothingAndEachMistakeIsNamed(t *testing.T) {

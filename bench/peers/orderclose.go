@@ -86,7 +86,11 @@ func (p *pipeline) open(ctx context.Context) error {
 
 // openDatabase creates the database with the program's own tables.
 func (p *pipeline) openDatabase(ctx context.Context) error {
-	admin, err := openDatabase(p.run.Servers["mariadb"], "")
+	driver, first := "mysql", ""
+	if p.postgres() {
+		driver, first = "pgx", "postgres"
+	}
+	admin, err := sql.Open(driver, p.dsn(first))
 	if err != nil {
 		return err
 	}
@@ -94,20 +98,29 @@ func (p *pipeline) openDatabase(ctx context.Context) error {
 	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+p.database()); err != nil {
 		return err
 	}
-	if p.db, err = openDatabase(p.run.Servers["mariadb"], p.database()); err != nil {
+	if p.db, err = sql.Open(driver, p.dsn(p.database())); err != nil {
 		return err
 	}
 	return p.call("migrate")
 }
 
-func (p *pipeline) database() string { return "orderclose_" + p.run.ID }
+func (p *pipeline) database() string { return "orderclose_" + strings.ToLower(p.run.ID) }
+func (p *pipeline) postgres() bool   { return p.run.Way == onPostgres }
+
+// dsn returns the DSN of a database of the way's server.
+func (p *pipeline) dsn(database string) string {
+	if p.postgres() {
+		return "postgres://postgres@" + p.run.Servers["postgresql"] + "/" + database + "?sslmode=disable"
+	}
+	return dsnOf(p.run.Servers["mariadb"], database)
+}
 
 // command returns a command of the program with its environment.
 func (p *pipeline) command(arguments ...string) *exec.Cmd {
 	cmd := exec.Command(p.run.Program, append(arguments, "--config", p.file)...)
 	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+p.run.Servers["kafka"], config.EnvListen+"=127.0.0.1:0")
 	if p.db != nil {
-		cmd.Env = append(cmd.Env, config.EnvDSN+"="+dsnOf(p.run.Servers["mariadb"], p.database()))
+		cmd.Env = append(cmd.Env, config.EnvDSN+"="+p.dsn(p.database()))
 	}
 	if redis := p.run.Servers["redis"]; redis != "" {
 		cmd.Env = append(cmd.Env, config.EnvRedis+"=redis://"+redis+"/0")

@@ -32,8 +32,8 @@ const (
 	scheduling = 2000
 )
 
-// measureOrders is W5: orders of two lines that are due at one instant, with their stock in MariaDB,
-// closed by the pipeline and by pollers in the same transaction, in turns.
+// measureOrders is W5: orders of two lines that are due at one instant, with their stock in MariaDB, or in
+// PostgreSQL for one way, closed by the pipeline and by pollers in the same transaction, in turns.
 func (s *session) measureOrders(ctx context.Context) error {
 	var ways []spec
 	for _, way := range s.ways {
@@ -49,7 +49,11 @@ func (s *session) measureOrders(ctx context.Context) error {
 		return nil
 	}
 	dir := filepath.Join(s.dir, "w5")
-	started, err := startServers(ctx, dir, []server{{kind: "kafka"}, {kind: "mariadb"}})
+	kinds := []server{{kind: "kafka"}, {kind: "mariadb"}}
+	if slices.ContainsFunc(ways, func(way spec) bool { return way.name == onPostgres }) {
+		kinds = append(kinds, server{kind: "postgresql"})
+	}
+	started, err := startServers(ctx, dir, kinds)
 	defer stopServers(dir, started)
 	if err != nil {
 		for _, way := range ways {
@@ -154,7 +158,7 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 		r.ServerMB = measure.Round(max(r.ServerMB, float64(used.Peak)/(1<<20)), 2)
 	}
 	var median float64 // milliseconds
-	if err := p.db.QueryRowContext(ctx, "SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET ?", load.messages/2).Scan(&median); err != nil {
+	if err := p.db.QueryRowContext(ctx, fmt.Sprintf("SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET %d", load.messages/2)).Scan(&median); err != nil {
 		return r, err
 	}
 	r.HalfClosedS = measure.Round(median/1000, 2)
@@ -171,13 +175,18 @@ func orderNumber(n int) string { return fmt.Sprint("w5-", n) }
 
 // fillOrders fills the tables by statements on the server. The orders have the numbers from 1 on.
 func (p *pipeline) fillOrders(ctx context.Context, orders int, due time.Time) error {
-	numbers := fmt.Sprintf("seq_1_to_%d", orders)
+	numbers, utc, analyze := "seq_1_to_%d AS %s", "", "ANALYZE TABLE orders, order_items, stock"
+	if p.postgres() {
+		numbers, utc, analyze = "generate_series(1, %d) AS %s (seq)", "+00", "ANALYZE orders, order_items, stock"
+	}
+	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + utc }
 	for _, statement := range []string{
-		fmt.Sprintf("INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT('w5-', seq), 'virtual', 0, '%[1]s' - INTERVAL 5 MINUTE, '%[1]s', 1 FROM %[2]s",
-			due.UTC().Format("2006-01-02 15:04:05.000"), numbers),
-		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT CONCAT('w5-', n.seq), l.seq, CONCAT('SKU-', (n.seq * 7919 + l.seq) % 10000), 1 FROM " + numbers + " n JOIN seq_1_to_2 l",
+		fmt.Sprintf("INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT('w5-', seq), 'virtual', 0, '%s', '%s', 1 FROM "+numbers,
+			at(due.Add(-5*time.Minute)), at(due), orders, "n"),
+		fmt.Sprintf("INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT CONCAT('w5-', n.seq), l.seq, CONCAT('SKU-', (n.seq * 7919 + l.seq) %% 10000), 1 FROM "+numbers+" CROSS JOIN "+numbers,
+			orders, "n", 2, "l"),
 		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, COUNT(*) FROM order_items GROUP BY sku_id",
-		"ANALYZE TABLE orders, order_items, stock",
+		analyze,
 	} {
 		if _, err := p.db.ExecContext(ctx, statement); err != nil {
 			return err

@@ -73,6 +73,9 @@ const defaultLead = 10 * time.Second
 // notOrders is why ways without the shop's database are not in W5.
 const notOrders = "it delivers messages and does not close orders; its worker would run the same transaction"
 
+// onPostgres is the way with its orders in PostgreSQL.
+const onPostgres = "orderclose-postgres"
+
 // onlyRelay is why the other roles of orderclose are in W5 and W6 only.
 const onlyRelay = "the messages have no orders that its closer could close; W5 has them"
 
@@ -85,6 +88,8 @@ func specs() []spec {
 		{name: "orderclose", title: "orderclose, as shipped", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
 		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps", servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w5": "orderclose runs all its roles there"}},
+		{name: onPostgres, title: "orderclose on PostgreSQL", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),
+			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "orderclose-all waits there"}},
 		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "redis", title: "Redis sorted set, polled every 100 ms", servers: redis(), make: newRedisSet(100 * time.Millisecond)},

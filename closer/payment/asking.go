@@ -29,18 +29,12 @@ const Endpoint = "payment"
 type Store interface {
 	// CloseOrders closes the orders that are unpaid and due; see package closer.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
-	// PreviewClose returns the outcomes that CloseOrders would have now, and changes
-	// nothing.
-	PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+	// PreviewClose returns the outcomes that CloseOrders would have now by the path, and
+	// changes nothing. The error wraps orderclose.ErrPaused while the path is paused.
+	PreviewClose(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 	// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict
 	// is AlreadyPaid for each order that is paid now.
 	PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
-}
-
-// pausing is an optional interface of a Store. Paused returns an error that wraps
-// orderclose.ErrPaused while no order is closed by the path.
-type pausing interface {
-	Paused(ctx context.Context, path orderclose.Path) error
 }
 
 // Metrics receives the counts of calls and answers. Package pipeline implements it for
@@ -49,25 +43,32 @@ type Metrics interface {
 	httpclose.Metrics
 	// PaymentAnswers counts orders by the provider's answer.
 	PaymentAnswers(a Answer, orders int)
+	// Unclosed sets since when an order is open whose payments were cancelled: the time of the
+	// first failed close of the oldest such order. The zero time means that there is none. An
+	// order counts until 5 minutes after the last failed close.
+	Unclosed(since time.Time)
 }
 
 // Options configure a CheckedStore. Store and Provider are required.
 type Options struct {
 	Store       Store
-	Provider    Provider
+	Provider    Provider     // a Canceler cancels payments instead of being asked
 	Batch       int          // maximum of orders per question; default DefaultBatch
 	Concurrency int          // maximum of questions in flight; default DefaultConcurrency
 	Logger      *slog.Logger // default: warnings and errors, to slog.Default
 	Metrics     Metrics      // default: none
 }
 
-// CheckedStore closes orders after it has asked the provider about them. It is safe for
-// concurrent use. Create it with New.
+// CheckedStore closes orders after it has asked the provider about them, or after the provider has
+// cancelled their payments. It is safe for concurrent use. Create it with New.
 type CheckedStore struct {
 	o        Options
+	call     func(ctx context.Context, ids []string) ([]Answer, error) // Cancel of a Canceler, otherwise Ask
+	closes   Answer                                                    // the answer after which an order is closed: Cancelled or Unpaid
 	endpoint *httpcall.Endpoint
 	slots    chan struct{}   // one element for each question in flight
 	culprits bisect.Culprits // finds the orders for which the provider gives no answer
+	unclosed unclosed        // of a Canceler
 }
 
 // New returns a CheckedStore, or an error if the options are invalid.
@@ -84,14 +85,20 @@ func New(o Options) (*CheckedStore, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &CheckedStore{
-		o: o, endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
+	a := &CheckedStore{
+		o: o, call: o.Provider.Ask, closes: Unpaid,
+		endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
 		culprits: bisect.Culprits{Proof: bisect.NoProof},
-	}, nil
+		unclosed: unclosed{report: o.Metrics.Unclosed, since: map[string]time.Time{}},
+	}
+	if c, ok := o.Provider.(Canceler); ok {
+		a.call, a.closes = c.Cancel, Cancelled
+	}
+	return a, nil
 }
 
 // CloseOrders closes the orders that are unpaid and due and that the provider called
-// Unpaid in this call. It marks orders that the provider called Paid as paid. An order
+// Unpaid in this call, or Cancelled if it is a Canceler. It marks orders that the provider called Paid as paid. An order
 // that is Unknown, or that the provider gives no answer on, is PaymentPending and not
 // changed. CloseOrders returns one outcome for each request, in the order of the
 // requests. If the provider does not answer a question about several orders, they are
@@ -100,18 +107,14 @@ func New(o Options) (*CheckedStore, error) {
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
 // provider's errors are not returned; they make orders PaymentPending.
 func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if p, ok := a.o.Store.(pausing); ok { // the provider is not asked in vain
-		if err := p.Paused(ctx, path); err != nil {
-			return nil, err
-		}
-	}
-	outcomes, err := a.o.Store.PreviewClose(ctx, requests)
+	outcomes, err := a.o.Store.PreviewClose(ctx, path, requests)
 	if err == nil {
 		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err != nil {
 		return nil, err
 	}
+	a.unclosed.note(outcomes, false)
 	var open []orderclose.CloseRequest
 	var at []int // their indexes
 	for i, o := range outcomes {
@@ -161,10 +164,13 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if a.closes == Cancelled { // the usual limit follows the many orders without a payment; a call of the provider takes longer
+		ctx = bisect.Alone(ctx)
+	}
 	var got []Answer
 	err := a.endpoint.Do(ctx, func(ctx context.Context) error {
 		return retry.Catch(func() (err error) {
-			got, err = a.o.Provider.Ask(ctx, ids)
+			got, err = a.call(ctx, ids)
 			return err
 		})
 	})
@@ -174,9 +180,13 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 	if err != nil {
 		return nil, err
 	}
+	if at := slices.Index(got, Unpaid); at >= 0 && a.closes == Cancelled {
+		a.o.Logger.Warn("payment provider answered unpaid to a cancel, so the payment may still succeed, and orders stay pending: "+
+			"implement the action cancel (docs/http.md), or remove closer.payment.cancel", "first", ids[at])
+	}
 	counts := map[Answer]int{}
 	for i, answer := range got {
-		if answer != Paid && answer != Unpaid {
+		if answer != Paid && answer != a.closes {
 			got[i] = Unknown
 		}
 		counts[got[i]]++
@@ -191,3 +201,4 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 type noMetrics struct{ httpcall.NoMetrics }
 
 func (noMetrics) PaymentAnswers(Answer, int) {}
+func (noMetrics) Unclosed(time.Time)         {}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
@@ -12,8 +13,15 @@ import (
 // question is the body of a POST request, and answered the body of the response.
 // docs/http.md describes both.
 type question struct {
+	Action string   `json:"action,omitempty"` // empty: actionAsk
 	Orders []string `json:"orders"`
 }
+
+// Values of question.Action.
+const (
+	actionAsk    = "ask"
+	actionCancel = "cancel"
+)
 
 type answered struct {
 	Answers []wireAnswer `json:"answers"`
@@ -63,8 +71,23 @@ func (h *HTTP) Close() error {
 // Ask implements Provider. An order that the response leaves out, or that it contains
 // twice with different answers, is Unknown.
 func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
+	return h.post(ctx, question{Orders: ids})
+}
+
+// Canceler returns the same service as a Canceler. The service must know the action cancel.
+func (h *HTTP) Canceler() Canceler { return httpCanceler{h} }
+
+type httpCanceler struct{ *HTTP }
+
+// Cancel implements Canceler. The answers are read as those of Ask.
+func (h httpCanceler) Cancel(ctx context.Context, ids []string) ([]Answer, error) {
+	return h.post(ctx, question{Action: actionCancel, Orders: ids})
+}
+
+func (h *HTTP) post(ctx context.Context, q question) ([]Answer, error) {
+	ids := q.Orders
 	var got answered
-	if err := h.client.Post(ctx, question{ids}, &got, replyBytes+int64(len(ids))*replyBytesOrder); err != nil {
+	if err := h.client.Post(ctx, q, &got, replyBytes+int64(len(ids))*replyBytesOrder); err != nil {
 		return nil, err
 	}
 	byID := make(map[string]Answer, len(ids))
@@ -76,7 +99,7 @@ func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
 	}
 	answers := make([]Answer, len(ids))
 	for i, id := range ids {
-		if answers[i] = byID[id]; answers[i] != Paid && answers[i] != Unpaid {
+		if answers[i] = byID[id]; !slices.Contains([]Answer{Paid, Unpaid, Cancelled}, answers[i]) {
 			answers[i] = Unknown
 		}
 	}
@@ -93,6 +116,7 @@ func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
 //	413   the request is too large
 //	503   p returned an error that wraps orderclose.ErrUnavailable
 //	500   p returned another error, or a wrong number of answers
+//	501   the action is unknown, or it is cancel and p is no Canceler
 func Handler(secrets []string, p Provider) (http.Handler, error) {
 	if err := httpcall.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
@@ -102,7 +126,14 @@ func Handler(secrets []string, p Provider) (http.Handler, error) {
 		if !httpcall.Receive(w, r, secrets, time.Now(), &q) {
 			return
 		}
-		got, err := p.Ask(r.Context(), q.Orders)
+		call := p.Ask
+		if c, ok := p.(Canceler); ok && q.Action == actionCancel {
+			call = c.Cancel
+		} else if q.Action != "" && q.Action != actionAsk {
+			http.Error(w, fmt.Sprintf("this service does not know the action %.20q: implement it, or remove closer.payment.cancel from topics.yaml", q.Action), http.StatusNotImplemented)
+			return
+		}
+		got, err := call(r.Context(), q.Orders)
 		if err == nil && len(got) != len(q.Orders) {
 			err = fmt.Errorf("the provider returned %d answers for %d orders", len(got), len(q.Orders))
 		}

@@ -59,6 +59,7 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 	if ctx.Err() == nil {
 		q.storeErr = retry.Catch(func() error { return q.applyAnswers(ctx, path, requests, answers) })
 	}
+	q.noteCancelled(requests, answers)
 	if q.storeErr != nil {
 		return nil, orderclose.ErrNoOrderAtFault
 	}
@@ -67,12 +68,12 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 
 // applyAnswers applies the provider's answers. The error is the store's.
 func (q *inquiry) applyAnswers(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest, answers map[string]Answer) error {
-	var paid, unpaid []orderclose.CloseRequest
+	var paid, unpaid []orderclose.CloseRequest // unpaid: nothing keeps the order from being closed
 	for _, r := range requests {
 		switch answers[r.OrderID] {
 		case Paid:
 			paid = append(paid, r)
-		case Unpaid:
+		case q.checked.closes:
 			unpaid = append(unpaid, r)
 		case Unknown:
 			q.outcomes[r.OrderID] = append(q.outcomes[r.OrderID], orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.PaymentPending})
@@ -83,6 +84,21 @@ func (q *inquiry) applyAnswers(ctx context.Context, path orderclose.Path, reques
 		return err
 	}
 	return q.collect(unpaid, func() ([]orderclose.Outcome, error) { return q.checked.o.Store.CloseOrders(ctx, path, unpaid) })
+}
+
+// noteCancelled notes the closes of the orders whose payments were cancelled.
+func (q *inquiry) noteCancelled(requests []orderclose.CloseRequest, answers map[string]Answer) {
+	var tried []orderclose.Outcome
+	for _, r := range requests {
+		if answers[r.OrderID] == Cancelled {
+			o := orderclose.Outcome{OrderID: r.OrderID}
+			if all := q.outcomes[r.OrderID]; len(all) > 0 {
+				o = all[0] // a repeated request says nothing about the close
+			}
+			tried = append(tried, o)
+		}
+	}
+	q.checked.unclosed.note(tried, true)
 }
 
 // collect calls do, unless there are no requests, and keeps the outcomes.

@@ -2,11 +2,17 @@
 // customer may have paid without the shop knowing it yet.
 //
 // Put a CheckedStore in front of the store that closes orders (asking.go). It looks up
-// which of the requested orders are unpaid and due, and asks the Provider about them (batch.go).
+// which of the requested orders are unpaid and due, and asks the Provider about them (inquiry.go).
 // It marks paid orders as paid, and lets the store close the unpaid orders. All other
 // orders become PaymentPending and are not changed, because it is unknown whether they
 // are paid. HTTP is a Provider that asks a service of the shop (http.go); Handler is the
 // receiving side in Go.
+//
+// A payment may still succeed after the answer Unpaid: then the order is closed, and the money
+// must go back. If the Provider is a Canceler, the payments of an order are cancelled instead,
+// and the order is closed after that. Then no payment succeeds after the close, if the
+// shop opens no payment for an order after its due time. Metrics receive since when an order is open
+// because its close fails after the cancel (unclosed.go).
 package payment
 
 import "context"
@@ -16,9 +22,10 @@ type Answer string
 
 // The answers. Any other value counts as Unknown.
 const (
-	Paid    Answer = "paid"    // the order was paid; the shop may not know it yet
-	Unpaid  Answer = "unpaid"  // the order was not paid, and no payment is in progress
-	Unknown Answer = "unknown" // the provider cannot tell yet
+	Paid      Answer = "paid"      // the order was paid; the shop may not know it yet
+	Unpaid    Answer = "unpaid"    // of Ask: the order was not paid, and no payment is in progress
+	Cancelled Answer = "cancelled" // of Cancel: the order was not paid, and no payment of it can succeed any more
+	Unknown   Answer = "unknown"   // the provider cannot tell yet
 )
 
 // Provider knows which orders were paid.
@@ -31,6 +38,24 @@ type Provider interface {
 	// orderclose.ErrUnavailable, and a call that takes too long, mean that the provider
 	// does not work now. After five of them in a row the provider is not asked for 5 s.
 	Ask(ctx context.Context, orderIDs []string) ([]Answer, error)
+}
+
+// Canceler is an optional interface of a Provider that can end payments: expire a checkout session,
+// close a trade. A CheckedStore then calls Cancel instead of Ask, and closes an order only after the
+// answer Cancelled.
+type Canceler interface {
+	Provider
+	// Cancel ends the payments of orders that are unpaid, due and not paused, so that none can succeed any
+	// more. It returns Cancelled, Paid or Unknown for each id; any other answer, also Unpaid,
+	// counts as Unknown. Times and errors are those of Ask.
+	//
+	// Cancel is called again for an order whose close has failed, and must then answer Cancelled
+	// again. An order of which the provider has no payment is Unknown until the payment page
+	// would have expired by itself: the shop may have opened it just before the due time, and the
+	// payment may reach the provider later. It is Cancelled at once if the shop's own data show that no
+	// page was opened. The shop must open no payment for an order after its due time: it checks
+	// that once more after the start of a payment is committed (docs/payments.md).
+	Cancel(ctx context.Context, orderIDs []string) ([]Answer, error)
 }
 
 // ProviderFunc is a function that implements Provider.

@@ -39,22 +39,28 @@ type shop struct {
 	*store.Store
 	asking *payment.CheckedStore
 
+	fails func() error // the error of the next close, if any; set it before open
+
 	mu    sync.Mutex
 	asked [][]string
 }
 
+// failingStore is a database whose closes fail.
+type failingStore struct {
+	*store.Store
+	fails func() error
+}
+
+func (s failingStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if err := s.fails(); err != nil {
+		return nil, err
+	}
+	return s.Store.CloseOrders(ctx, path, requests)
+}
+
 func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.Answer, error), o payment.Options) *shop {
 	t.Helper()
-	db, err := sqlite.Open(sqlite.Memory, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if err := errors.Join(db.Migrate(t.Context()), scenario.OrdersOf(db).CreateTables(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	s := &shop{Store: db}
-	o.Store = db
+	s := &shop{}
 	o.Provider = payment.ProviderFunc(func(ctx context.Context, ids []string) ([]payment.Answer, error) {
 		s.mu.Lock()
 		s.asked = append(s.asked, ids)
@@ -68,16 +74,34 @@ func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.
 		}
 		return answers, nil
 	})
+	s.open(t, o)
+	return s
+}
+
+// open opens the database of a shop with the provider of o in front of its closes.
+func (s *shop) open(t *testing.T, o payment.Options) {
+	t.Helper()
+	db, err := sqlite.Open(sqlite.Memory, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Store, o.Store = db, db
+	if s.fails != nil {
+		o.Store = failingStore{db, s.fails}
+	}
 	if s.asking, err = payment.New(o); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 func (s *shop) order(t *testing.T, id string, in time.Duration) {
 	t.Helper()
 	due := time.Now().Add(in).Truncate(time.Millisecond)
-	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
+	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -323,4 +347,22 @@ func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payme
 	}
 	defer p.Close()
 	return p.Ask(t.Context(), ids)
+}
+
+// The provider is not asked about orders that no answer would close.
+func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
+	s := newShop(t, byName, payment.Options{})
+	s.order(t, "unpaid", -time.Minute)
+	if err := s.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "book", time.Hour, "the reason"); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.close(t, "unpaid"); got[0] != "paused" || len(s.asked) > 0 {
+		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
+	}
+	if _, err := s.Resume(t.Context(), orderclose.Paths(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.close(t, "unpaid"); got[0] != "closed" {
+		t.Errorf("after the pause: %s", got[0])
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/sqlclose"
@@ -17,6 +18,7 @@ import (
 
 func TestClassify_SortsErrorsOfTheDriver(t *testing.T) {
 	number := func(n uint16) error { return fmt.Errorf("lock: %w", &mysql.MySQLError{Number: n}) }
+	state := func(code string) error { return fmt.Errorf("lock: %w", &pgconn.PgError{Code: code}) }
 	for _, c := range []struct {
 		err                          error
 		contended, unavailable, down bool
@@ -29,6 +31,13 @@ func TestClassify_SortsErrorsOfTheDriver(t *testing.T) {
 		{err: number(1290), unavailable: true, down: true}, // read-only
 		{err: number(1146), unavailable: true, down: true}, // no such table
 		{err: number(1317), unavailable: true},             // interrupted
+		{err: state("40P01"), contended: true},
+		{err: state("55P03"), contended: true},               // lock wait
+		{err: state("23505")},                                // duplicate key
+		{err: state("22001")},                                // data too long
+		{err: state("25006"), unavailable: true, down: true}, // read-only
+		{err: state("42P01"), unavailable: true, down: true}, // no such table
+		{err: state("57014"), unavailable: true},             // cancelled
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, unavailable: true, down: true},
 		{err: mysql.ErrInvalidConn, unavailable: true}, // also after the driver's read timeout
 		{err: driver.ErrBadConn, unavailable: true},

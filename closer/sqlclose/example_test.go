@@ -32,3 +32,35 @@ func Example() {
 	}
 	fmt.Println(out[0].Verdict) // closed, already_paid, not_due …
 }
+
+// The callback of a payment provider: the order is paid, or the money came too late and is on record.
+func ExampleStore_RecordPayment() {
+	db, err := sql.Open("mysql", "shop:secret@tcp(127.0.0.1:3306)/shop?parseTime=true&loc=UTC")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	ctx := context.Background()
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		fmt.Println("answer 503, so that the provider calls again:", err)
+		return
+	}
+	defer tx.Rollback() // does nothing after the commit
+	result, err := orders.RecordPayment(ctx, tx, sqlclose.Payment{OrderID: "order-17", ID: "pi_3Nabc", Amount: 1250, Currency: "EUR"})
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		fmt.Println("answer 503, so that the provider calls again:", err)
+		return
+	}
+	fmt.Println("answer 200:", result) // paid, already_paid or paid_late
+}

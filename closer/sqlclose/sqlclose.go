@@ -1,4 +1,4 @@
-// Package sqlclose is the Store that closes orders in the shop's MySQL or MariaDB database, each
+// Package sqlclose is the Store that closes orders in the shop's MySQL, MariaDB or PostgreSQL database, each
 // in one transaction with its stock. Package pipeline closes orders in the same way by default. A
 // program makes a Store to close an order when it is read, or to pass it to closer.New.
 //
@@ -6,6 +6,12 @@
 //	…
 //	out, err := orders.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: id}})
 //	if err == nil && out[0].Verdict == orderclose.Closed { … show the order as closed }
+//
+// A payment is recorded with RecordPayment, in the transaction of the provider's callback: the order is
+// paid, or the money came too late and is on record.
+//
+// If a payment provider is asked before a close, or cancels payments, pass the Store to payment.New, and
+// call CloseOrders of its CheckedStore instead: it cancels the payments on read too.
 //
 // The tables are the reference schema, which CreateTables creates, or the shop's own, which
 // topics.yaml maps (key orders).
@@ -30,7 +36,8 @@ var ErrPool = store.ErrPool
 // Options configure a Store. DSN or DB is required.
 type Options struct {
 	// DSN names the database in the format of go-sql-driver:
-	// user:password@tcp(host:port)/database.
+	// user:password@tcp(host:port)/database. Or it names a database of PostgreSQL:
+	// postgres://user:password@host:port/database?sslmode=verify-full.
 	DSN string
 	// TLS encrypts the connections to the server of DSN, as its parameter tls=true does, and says
 	// which CA to trust. With DB, open the pool with TLS instead.
@@ -42,6 +49,9 @@ type Options struct {
 	// pool's other users see no other session. Each statement ends after 15 s, also if the pool
 	// has no readTimeout. Connections that do not fit, and a pool of fewer than 4 connections, are
 	// refused: ErrPool. Close leaves the pool open.
+	//
+	// On PostgreSQL it is a pool of pgx: sql.Open("pgx", …), or stdlib.OpenDBFromPool of a
+	// pgxpool.Pool. Its settings do not matter. A wrapper of the driver, and lib/pq, are refused.
 	DB *sql.DB
 	// TopicsFile is the path of a topics.yaml that maps orders to the shop's own tables (key
 	// orders). "": the reference schema.
@@ -74,7 +84,7 @@ func New(o Options) (*Store, error) {
 	return &Store{s}, nil
 }
 
-// Classify wraps an error of go-sql-driver/mysql or database/sql for a closer.Store of the program's
+// Classify wraps an error of go-sql-driver/mysql, pgx or database/sql for a closer.Store of the program's
 // own, whose CloseOrders returns the result after it has rolled back:
 //
 //   - orderclose.ErrContended: another transaction won a deadlock, or holds a row. Try the
@@ -103,21 +113,67 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 	return s.s.CloseOrders(ctx, path, requests)
 }
 
-// PreviewClose returns the outcomes that CloseOrders would have now, and changes nothing.
-func (s *Store) PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	return s.s.PreviewClose(ctx, requests)
+// PreviewClose returns the outcomes that CloseOrders would have now, and changes nothing. The pauses
+// of the path count, as in CloseOrders; with an empty path no pause counts.
+func (s *Store) PreviewClose(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return s.s.PreviewClose(ctx, path, requests)
 }
 
-// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict is AlreadyPaid
+// PayOrders marks unpaid orders as paid, whether they are due or not, and writes the event
+// orderclose.OrderPaid of each order that it marks. The verdict is AlreadyPaid
 // for each order that is paid now.
 func (s *Store) PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return s.s.PayOrders(ctx, requests)
 }
 
-// Paused returns an error that wraps orderclose.ErrPaused if an operator has paused the closes of all
-// orders by a path (orderclose pause). CloseOrders checks it too.
-func (s *Store) Paused(ctx context.Context, path orderclose.Path) error {
-	return s.s.Paused(ctx, path)
+// Payment is a payment of which the provider told the shop. OrderID and ID are required.
+type Payment struct {
+	OrderID string // the shop's id of the order
+	// ID is the provider's id of the payment, at most 255 bytes; if the orders have a column payment_id
+	// orderclose.MaxIDBytes.
+	ID       string
+	Amount   int64  // in minor units of Currency, such as cents
+	Currency string // ISO 4217, such as EUR; "": the amount is unknown, and Amount is 0
+}
+
+// Recorded is what RecordPayment did with a payment.
+type Recorded string
+
+// The results of RecordPayment.
+const (
+	// Paid: the order was unpaid, due or not, and is paid now.
+	Paid Recorded = Recorded(store.RecordedPaid)
+	// AlreadyPaid: the order was paid before by this payment, or nobody knows by which: then the pipeline may have
+	// marked it as paid, with the event orderclose.OrderPaid. If a mapping has no
+	// payment_id, every later payment of a paid order gets this answer.
+	AlreadyPaid Recorded = Recorded(store.RecordedAlready)
+	// PaidLate: the order was closed or cancelled before, or another payment paid it. The money is on record in
+	// late_payments. The order stays as it is.
+	PaidLate Recorded = Recorded(store.RecordedLate)
+)
+
+var (
+	// ErrNoOrder says that a payment names an order that the tables of orders do not have.
+	ErrNoOrder = store.ErrNoOrder
+	// ErrUnnamedStatus says that orders.status of topics.yaml does not name the status of a payment's order, as paid or as
+	// closed; the error has the status.
+	ErrUnnamedStatus = store.ErrUnnamedStatus
+	// ErrBadPayment says that a field of a Payment cannot be recorded; the error names it.
+	ErrBadPayment = store.ErrBadPayment
+)
+
+// RecordPayment records a successful payment in tx, the transaction of the shop's callback. It marks the
+// order as paid if it is unpaid. If the payment came too late, it writes a row of late_payments and
+// the event order.paid_late. The shop commits, and then answers the provider; all results are a success.
+// A repeated call changes nothing: it returns AlreadyPaid after Paid, and PaidLate again after PaidLate.
+//
+// tx is on the database of the Store, at READ COMMITTED, with any settings of its connection; on PostgreSQL it is one of pgx. The order's
+// row is locked first, as in a close: call RecordPayment before other statements that lock rows of
+// other orders or of the stock. After an error, roll back: the error wraps ErrNoOrder, ErrUnnamedStatus, ErrBadPayment,
+// orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
+func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p Payment) (Recorded, error) {
+	r, err := s.s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
+	return Recorded(r), store.Classify(err)
 }
 
 // Overdue returns up to limit unpaid orders that are due at or before cutoff, ordered by due time

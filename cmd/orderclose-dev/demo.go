@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -26,8 +27,10 @@ type demo struct {
 	rate   float64
 	seed   uint64
 	real   bool
-	output string
-	debug  bool
+	// database is the kind of a real database; empty: the database of ORDERCLOSE_DB_DSN.
+	database string
+	output   string
+	debug    bool
 }
 
 func newDemo(env cli.Env) *cobra.Command {
@@ -42,7 +45,8 @@ published twice. Then check every guarantee, and exit with 1 if one was violated
 
 The demo runs on embedded servers in this process. With --real it runs on the servers
 that the environment names (or that make up started), with a database, topics and a Redis
-key of its own, which it deletes at the end.`,
+key of its own, which it deletes at the end. --database chooses among those that make up
+started.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
@@ -50,6 +54,7 @@ key of its own, which it deletes at the end.`,
 	cmd.Flags().Float64Var(&d.rate, "rate", 50, "orders per second")
 	cmd.Flags().Uint64Var(&d.seed, "seed", 1, "the random seed, which decides what happens to which order")
 	cmd.Flags().BoolVar(&d.real, "real", false, "run on real servers")
+	cmd.Flags().StringVar(&d.database, "database", "", "run on real servers with this kind of database: mariadb, mysql or postgres; default: that of "+config.EnvDSN)
 	cmd.Flags().StringVarP(&d.output, "output", "o", "table", "how to print the summary: table or json")
 	cmd.Flags().BoolVar(&d.debug, "debug", false, "log at debug level")
 	return cmd
@@ -83,6 +88,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return cli.Exit(cli.Usage, fmt.Errorf("--orders is %d, want 4 to 1000000", d.orders))
 	case d.rate <= 0:
 		return cli.Exit(cli.Usage, fmt.Errorf("--rate is %v, want more than 0", d.rate))
+	case d.database != "" && databases[d.database] == "":
+		return cli.Exit(cli.Usage, fmt.Errorf("--database is %q, want mariadb, mysql or postgres", d.database))
 	case d.output != "table" && d.output != "json":
 		return cli.Exit(cli.Usage, fmt.Errorf("-o is %q, want table or json", d.output))
 	}

@@ -88,8 +88,10 @@ func delaysInWords(c *config.Config) string {
 func (d *demo) open(ctx context.Context, logger *slog.Logger) (*environment, error) {
 	st := &environment{registry: prometheus.NewRegistry()}
 	build := st.openEmbedded
-	if d.real {
-		build = st.openReal
+	if d.real || d.database != "" {
+		build = func(ctx context.Context, env cli.Env, logger *slog.Logger) error {
+			return st.openReal(ctx, env, databases[d.database], logger)
+		}
 	}
 	err := build(ctx, d.env, logger)
 	if err == nil {
@@ -117,9 +119,14 @@ func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.L
 	return nil
 }
 
-func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.Logger) error {
+// databases are the variables that name a server of each kind of database, as make up prints them.
+var databases = map[string]string{"mariadb": config.EnvDSN, "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
+
+// openReal opens the servers that the environment names. variable has the database; empty: it is that of the
+// pipeline.
+func (st *environment) openReal(ctx context.Context, env cli.Env, variable string, logger *slog.Logger) error {
 	st.backend = "real"
-	servers, err := realServers(env)
+	servers, err := realServers(env, variable)
 	if err != nil {
 		return cli.Exit(cli.Usage, err)
 	}
@@ -146,9 +153,18 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.L
 	return st.Store.Migrate(ctx)
 }
 
-// realServers returns the servers that the environment names, or those that make up started.
-func realServers(env cli.Env) (config.Servers, error) {
-	servers, err := config.FromEnviron(env.LookupEnv)
+// realServers returns the servers that the environment names, or those that make up started. The value of
+// variable, if it is not empty, replaces the database.
+func realServers(env cli.Env, variable string) (config.Servers, error) {
+	from := func(lookup func(string) (string, bool)) (config.Servers, error) {
+		return config.FromEnviron(func(name string) (string, bool) {
+			if name == config.EnvDSN && variable != "" {
+				name = variable
+			}
+			return lookup(name)
+		})
+	}
+	servers, err := from(env.LookupEnv)
 	if err != nil {
 		return servers, err
 	}
@@ -162,7 +178,7 @@ func realServers(env cli.Env) (config.Servers, error) {
 		return servers, fmt.Errorf("%w\nor run make up first", missing)
 	}
 	vars := exports(string(written))
-	servers, err = config.FromEnviron(func(name string) (string, bool) {
+	servers, err = from(func(name string) (string, bool) {
 		if v, ok := env.LookupEnv(name); ok {
 			return v, ok
 		}
@@ -300,8 +316,8 @@ type counts struct{ orders, unpaid, paid, closed, outgoing int64 }
 
 func (st *environment) count(ctx context.Context) (counts, error) {
 	var n counts
-	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(status = 0), 0),
-		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0), (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.outgoing)
+	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COUNT(CASE WHEN status = 0 THEN 1 END),
+		COUNT(CASE WHEN status = 1 THEN 1 END), COUNT(CASE WHEN status = 2 THEN 1 END), (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.outgoing)
 	return n, err
 }
 

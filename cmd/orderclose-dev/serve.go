@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
@@ -74,7 +75,7 @@ serve is for development: the embedded servers have no users, no replicas, and n
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is created if it is missing")
-	f.StringVar(&s.config, "config", "", "a topics.yaml, reloaded when it changes (default: one with short delays: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
+	f.StringVar(&s.config, "config", "", "a topics.yaml, reloaded when it changes (default: one with short delays: flash-sale 10s, virtual 1m, physical 5m, any other 30m, and never for a bank transfer)")
 	f.IntVar(&s.shopPort, "shop-port", 8080, "port of the shop, its /metrics and /-/ready; 0: any free one")
 	f.IntVar(&s.consolePort, "console-port", 9465, "port of the web console; 0: any free one")
 	f.IntVar(&s.kafkaPort, "kafka-port", 19092, "port of Kafka; 0: any free one")
@@ -100,6 +101,7 @@ func serveConfig() *config.Config {
 	c := config.Default()
 	c.Partitions = 4
 	c.Delays.ByCategory = map[string]time.Duration{"flash-sale": 10 * time.Second, "virtual": time.Minute, "physical": 5 * time.Minute}
+	c.Delays.Rules = []orderclose.Rule{{Match: orderclose.Match{Attributes: map[string][]string{"payment_method": {"bank_transfer"}}}, Never: true}}
 	c.Compensator.Period, c.Compensator.Grace = time.Minute, 10*time.Second
 	return c
 }
@@ -172,12 +174,16 @@ func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer,
 		o.AskFirst = true
 	case c.Payment.URL != "":
 		o.AskFirst = true
-		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: c.Payment.URL, Secrets: secrets.Payment})
+		service, err := payment.NewHTTP(payment.HTTPOptions{URL: c.Payment.URL, Secrets: secrets.Payment})
 		if err != nil {
 			return nil, err
 		}
+		var provider payment.Provider = service
+		if c.Payment.Cancel {
+			provider = service.Canceler()
+		}
 		o.Closer, err = payment.New(payment.Options{Store: orders, Provider: provider, Batch: c.Payment.Batch, Logger: o.Logger})
-		return func() { _ = provider.Close() }, err
+		return func() { _ = service.Close() }, err
 	default:
 		o.Closer = orders
 	}
@@ -247,7 +253,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := checkout.Options{
-		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Outbox: outbox, Redis: c.Redis, CacheSize: ordercache.DefaultSize,
+		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Record: scenario.RecordOf(c.Store), Outbox: outbox, Redis: c.Redis, CacheSize: ordercache.DefaultSize,
 		Coupons: true, Logger: logger, Metrics: checkout.NewCounters(registry),
 	}
 	stop, err := configureClosing(&options, c.Store, cfg.Closer, secrets)

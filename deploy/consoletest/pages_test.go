@@ -13,7 +13,7 @@ import (
 
 // pagesOf maps each page in the navigation to its path.
 var pagesOf = map[string]string{
-	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays", "plans": "/plans",
+	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "replay": "/replay", "delays": "/delays", "payments": "/payments", "plans": "/plans",
 }
 
 // pages returns a check of every page for a reader with this look.

@@ -33,7 +33,7 @@ type plan struct{ Kind, At, State string }
 func newStandIn(t testing.TB, fault string) *standIn {
 	s := &standIn{fault: fault, orders: map[string]string{}, resolved: map[string][]string{}}
 	mux := http.NewServeMux()
-	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/plans", "/plans/{id}"} {
+	for _, path := range []string{"/{$}", "/order", "/dead-letters", "/dead-letters/{partition}/{offset}", "/sweeps", "/replay", "/delays", "/payments", "/plans", "/plans/{id}"} {
 		mux.HandleFunc(path, s.page)
 	}
 	mux.HandleFunc("/runbook", s.page)

@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // Label matchers of the queries. everywhere limits a query to the chosen scrape jobs, here also to
 // the chosen processes. Metrics of the whole pipeline, such as what waits in Kafka, come from any
 // compensator: they are read everywhere.
@@ -17,6 +19,13 @@ const (
 // anyAtAll is the red of counts that must be 0. increase() extrapolates, so that one event may count
 // as less than 1.
 const anyAtAll = 0.01
+
+// delaysFell is the expression of the alert OrdercloseDelayFell.
+var delaysFell = strings.NewReplacer("delay{", "orderclose_delay_seconds{"+everywhere+",", "delay", "orderclose_delay_seconds{"+everywhere+"}").Replace(
+	`(min by (category) (delay) or max by (category) (max_over_time(delay[1d])) * 0 + on () group_left () min(delay{category="default"}))` +
+		` <= 0.5 * max by (category) (max_over_time(delay[1d]))` +
+		` or min by (category) (delay unless on (category) max_over_time(delay[1h] offset 1d))` +
+		` <= on () group_left () 0.5 * max(max_over_time(delay{category="default"}[1h] offset 1d))`)
 
 // jobs is the variable that every dashboard has. A Prometheus that watches several pipelines
 // scrapes each as a job.
@@ -108,7 +117,7 @@ func overviewDashboard() dashboard {
 					queries: []query{
 						{"Refused", "sum(1 - orderclose_config_last_reload_successful{" + everywhere + "})"},
 						{"Topics differ", "max(orderclose_topic_drift{" + everywhere + "})"},
-						{"Delays fell", "count(min by (category) (orderclose_delay_seconds{" + everywhere + "}) <= 0.5 * max by (category) (max_over_time(orderclose_delay_seconds{" + everywhere + "}[1d]))) or vector(0)"},
+						{"Delays fell", "count(" + delaysFell + ") or vector(0)"},
 					},
 				},
 				{

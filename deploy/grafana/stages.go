@@ -223,6 +223,12 @@ func closerDashboard() dashboard {
 					queries: []query{{"Orders", "clamp_min(sum(orderclose_payment_pending_began_total{" + everywhere + "}) - " +
 						"sum(orderclose_payment_pending_ended_total{" + everywhere + "}), 0)"}},
 				},
+				{
+					title: "Open after the payments were cancelled", kind: "timeseries", unit: "s", runbook: "A cancelled order stays open",
+					shows:   "For how long the close of the oldest order has failed whose payments were cancelled (closer.payment.cancel).",
+					good:    "0.",
+					queries: []query{{"{{instance}}", since("instance", "orderclose_payment_cancelled_open_since_timestamp_seconds", here)}},
+				},
 			}},
 			{title: "Shadow run (a trial beside the job that closes the orders today)", height: graphHeight, panels: []panel{{
 				title: "Verdicts per second", kind: "timeseries", unit: "short", runbook: "First look",
@@ -258,11 +264,11 @@ func compensatorDashboard() dashboard {
 					queries: []query{{"Orders", count("orderclose_compensator_found_total", here)}},
 				},
 				{
-					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis is down", also: "The lock is stuck",
-					shows: "1 if Redis answers for the lock of the sweep, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. Sweeps also run without the lock.",
+					title: "Lock", kind: "stat", unit: "short", green: 1, runbook: "Redis or the lock is down", also: "The lock is stuck",
+					shows: "1 if the lock of the sweep can be taken, 1 if the lock is not stuck, and 1 unless sweeps ignore pauses that nobody can read. Sweeps also run without the lock.",
 					good:  "1.",
 					queries: []query{
-						{"Redis takes writes", "min(orderclose_compensator_lock_available{" + here + "})"},
+						{"Can be taken", "min(orderclose_compensator_lock_available{" + here + "})"},
 						{"Not stuck", "1 - max(orderclose_compensator_lock_stuck{" + here + "})"},
 						{"Pauses obeyed", "1 - max(orderclose_compensator_pauses_ignored{" + here + "})"},
 					},
@@ -316,6 +322,20 @@ func compensatorDashboard() dashboard {
 					queries: []query{{"{{instance}}", events("instance", "orderclose_compensator_scheduled_again_total", here)}},
 				},
 			}},
+			{title: "Closed orders that the payment provider is asked about again", height: graphHeight, panels: []panel{
+				{
+					title: "Asked again", kind: "timeseries", unit: "short", runbook: "The payment provider does not answer",
+					shows:   "Closed orders that the payment provider was asked about again (closer.payment.recheck), by result. No line without a payment provider.",
+					good:    "none. A late_payment is money that somebody must give back; given_up are orders on which the provider never had an answer.",
+					queries: []query{{"{{result}}", events("result", "orderclose_compensator_rechecked_total", here)}},
+				},
+				{
+					title: "Behind", kind: "timeseries", unit: "s", runbook: "The payment provider does not answer",
+					shows:   "By how much these questions are behind closer.payment.recheck.",
+					good:    "below 5 minutes.",
+					queries: []query{{"{{instance}}", "orderclose_compensator_recheck_behind_seconds{" + here + "}"}},
+				},
+			}},
 			{title: "Overdue orders in the database", height: graphHeight, panels: []panel{
 				{
 					title: "Overdue orders, by category", kind: "timeseries", unit: "short", runbook: "Orders are overdue in the database",
@@ -331,6 +351,32 @@ func compensatorDashboard() dashboard {
 					shows:   "For how long the oldest of these orders has been due. While a backlog drains, it falls.",
 					good:    "0, or minutes while an order is retried.",
 					queries: []query{{"oldest", "max(orderclose_overdue_orders_oldest_seconds{" + here + "})"}},
+				},
+				{
+					title: "Late payments", kind: "timeseries", unit: "short", runbook: "Money came after a close",
+					shows:   "Payments that came after their order was closed, or twice, and that nobody has resolved. The compensator that counts overdue orders counts them.",
+					good:    "0. No value: no compensator counts.",
+					queries: []query{{"unresolved", "max(orderclose_late_payments_unresolved{" + here + "})"}},
+				},
+				{
+					title: "Age of the oldest late payment", kind: "timeseries", unit: "s", runbook: "Money came after a close",
+					shows:   "For how long the oldest of these payments has waited for a decision.",
+					good:    "0, or less than your time limit for refunds.",
+					queries: []query{{"oldest", "(time() - max(orderclose_late_payments_oldest_timestamp_seconds{" + here + "} > 0)) or max(orderclose_late_payments_oldest_timestamp_seconds{" + here + "})"}},
+				},
+			}},
+			{title: "Reminders", height: graphHeight, panels: []panel{
+				{
+					title: "Reminders", kind: "timeseries", unit: "short", runbook: "Reminders are late",
+					shows:   "Reminders of unpaid orders that were written.",
+					good:    "as many as customers get. 0 without a rule with remind.",
+					queries: []query{{"{{instance}}", events("instance", "orderclose_reminder_lateness_seconds_count", here)}},
+				},
+				{
+					title: "Behind", kind: "timeseries", unit: "s", runbook: "Reminders are late",
+					shows:   "For how long no compensator has written all reminders.",
+					good:    "below 20 s. No line: no rule has remind.",
+					queries: []query{{"behind", "time() - max(orderclose_reminders_complete_timestamp_seconds{" + here + "} > 0)"}},
 				},
 			}},
 			{title: "What waits in Kafka, read every minute", height: graphHeight, panels: []panel{

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the pipeline on three brokers, MariaDB and Redis while faults disturb them, and
+# Runs the pipeline on three brokers, a database and Redis while faults disturb them, and
 # judges the result (docs/reliability.md). It starts all servers in a temporary folder
 # and always stops them again. JSON goes to stdout.
 #
 # usage: chaos-real.sh
 #   MINUTES=10   how long orders are created; 480 is a night
+#   DATABASE=... mariadb (the default) or postgres
 #   SEED=1       another seed draws other faults
 #   FAULTS=8     faults a minute
 #   LOSSES=0     no fault deletes records
@@ -21,6 +22,11 @@ native=$here
 cd "$native/../.."
 report=$(realpath -m -- "${REPORT:-bin/chaos-real.html}")
 mkdir -p "$(dirname -- "$report")"
+case ${DATABASE:-mariadb} in
+mariadb) database=mariadb ;;
+postgres) database=postgresql ;;
+*) die "DATABASE is '$DATABASE': mariadb or postgres" ;;
+esac
 export ORDERCLOSE_SERVERS=native # containers do not share a loopback interface
 
 program=
@@ -45,7 +51,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-"$native/install.sh" kafka mariadb redis
+"$native/install.sh" kafka redis "$database"
 "$native/install.sh" faketime || note "no libfaketime: no clock is stepped"
 go build -o "$dir/orderclose" ./cmd/orderclose
 go build -o "$dir/chaosreal" ./internal/testkit/chaosreal

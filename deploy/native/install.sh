@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
-# jars, RocketMQ's jars and MySQL by Maven, axe-core by npm, and NATS by go install, into the
+# jars, RocketMQ's jars, MySQL and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, and NATS by go install, into the
 # user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|nats|rocketmq|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
-#   rabbitmq, postgresql, nats, rocketmq   servers of make bench-peers only
+# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
+#   kafka      of another version than the usual one, if KAFKA_VERSION names it
+#   rabbitmq, nats, rocketmq   servers of make bench-peers only
 #   gcc        for go test -race
 #   chromium   a browser, and a font with Chinese characters
 #   axe        axe-core, the rules of accessibility
@@ -51,7 +52,16 @@ missing_packages() {
       ;;
     redis) has redis-server || echo redis-server ;;
     rabbitmq) has_rabbitmq || echo rabbitmq-server ;;
-    postgresql) postgresql_programs >/dev/null || echo postgresql ;;
+    postgresql)
+      if [[ ! ${POSTGRESQL_VERSION:-} ]]; then
+        postgresql_programs >/dev/null || echo postgresql
+      elif ! has_postgresql; then
+        has mvn || echo maven
+        has unzip || echo unzip
+        has xz || echo xz-utils
+      fi
+      ;;
+    pgbouncer) has pgbouncer || echo pgbouncer ;;
     nats) ;; # Debian's version has no schedules
     rocketmq)
       has java || echo default-jre-headless
@@ -68,7 +78,7 @@ missing_packages() {
       ;;
     axe) has_axe || has npm || echo npm ;;
     faketime) has_faketime || echo libfaketime ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, nats, rocketmq, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
     esac
   done
 }
@@ -113,7 +123,7 @@ install_packages() {
   trap - EXIT
   # They must not start at the next boot either.
   local service
-  for service in redis-server rabbitmq-server postgresql prometheus prometheus-alertmanager; do
+  for service in redis-server rabbitmq-server postgresql pgbouncer prometheus prometheus-alertmanager; do
     if [[ " $* " == *" $service "* ]] && has systemctl; then
       as_root systemctl disable "$service" >&2 || true
     fi
@@ -131,8 +141,8 @@ install_jars() {
   mkdir "$part"
   note "fetching Kafka's jars into $home"
   cp "$here/kafka-pom.xml" "$part/pom.xml"
-  mvn -q -B -C -f "$part/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$part/libs" >&2 ||
-    die "Maven could not fetch Kafka's jars"
+  mvn -q -B -C -f "$part/pom.xml" "-Dkafka.version=$(kafka_version)" dependency:copy-dependencies "-DoutputDirectory=$part/libs" >&2 ||
+    die "Maven could not fetch the jars of Kafka $(kafka_version)"
   rm "$part/pom.xml"
   mv -T "$part" "$home"
 }
@@ -158,6 +168,31 @@ install_mysql() {
   jar=$(echo "$part"/jar/*.jar)
   sha256sum --check --quiet <<<"$mysql_sha256  $jar" >&2 || die "$jar has the wrong checksum"
   unzip -p "$jar" mysql-Linux-amd64.tar.gz | tar -xz -C "$part"
+  rm -r "$part/jar" "$part/pom.xml"
+  mv -T "$part" "$home"
+}
+
+has_postgresql() {
+  local home
+  home=$(postgresql_home) || exit
+  [[ -x $home/bin/postgres ]]
+}
+
+install_postgresql() {
+  local home part jar release sum
+  [[ $(uname -sm) == 'Linux x86_64' ]] || die "there is no PostgreSQL $POSTGRESQL_VERSION for $(uname -sm) in Maven"
+  read -r release sum <<<"${postgresql_releases[$POSTGRESQL_VERSION]}"
+  home=$(postgresql_home)
+  part=$home.part
+  rm -rf -- "$part"
+  mkdir -p "$part"
+  note "fetching PostgreSQL $release into $home"
+  cp "$here/postgresql-pom.xml" "$part/pom.xml"
+  mvn -q -B -C -f "$part/pom.xml" "-Drelease=$release" dependency:copy-dependencies "-DoutputDirectory=$part/jar" >&2 ||
+    die "Maven could not fetch PostgreSQL"
+  jar=$(echo "$part"/jar/*.jar)
+  sha256sum --check --quiet <<<"$sum  $jar" >&2 || die "$jar has the wrong checksum"
+  unzip -p "$jar" postgres-linux-x86_64.txz | tar -xJ --no-same-owner -C "$part"
   rm -r "$part/jar" "$part/pom.xml"
   mv -T "$part" "$home"
 }
@@ -236,6 +271,9 @@ fi
 if [[ " $* " == *' mysql '* ]]; then
   if ! has_mysql; then install_mysql; fi
   if ! has_library libaio.so.1; then link_libaio; fi
+fi
+if [[ " $* " == *' postgresql '* && ${POSTGRESQL_VERSION:-} ]] && ! has_postgresql; then
+  install_postgresql
 fi
 if [[ " $* " == *' rocketmq '* ]] && ! has_rocketmq; then
   install_rocketmq

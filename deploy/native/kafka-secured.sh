@@ -3,7 +3,8 @@
 # certificates that it trusts. DIR/env has the environment variables for a client
 # that is the broker's super user admin.
 #
-#   PORT       SASL_SSL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+#   PORT       SASL_SSL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, and OAUTHBEARER by tokens that
+#              nobody has signed
 #   MTLS_PORT  TLS with a client certificate; CN=name is User:name
 #
 # Other users than admin may do only what ACLs allow. The users for PLAIN are in
@@ -59,6 +60,7 @@ plain_users() {
 settings() {
   local plain=org.apache.kafka.common.security.plain.PlainLoginModule
   local scram=org.apache.kafka.common.security.scram.ScramLoginModule
+  local bearer=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule
   printf '%s\n' \
     "listeners=SASL://127.0.0.1:$2,MTLS://127.0.0.1:$3,CONTROLLER://127.0.0.1:$4" \
     "advertised.listeners=SASL://127.0.0.1:$2,MTLS://127.0.0.1:$3" \
@@ -70,10 +72,11 @@ settings() {
     ssl.client.auth=none \
     listener.name.mtls.ssl.client.auth=required listener.name.controller.ssl.client.auth=required \
     'ssl.principal.mapping.rules=RULE:^CN=([^,]+).*$/$1/,DEFAULT' \
-    sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512 \
+    sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER \
     "listener.name.sasl.plain.sasl.jaas.config=$plain required$(plain_users "$1");" \
     "listener.name.sasl.scram-sha-256.sasl.jaas.config=$scram required;" \
     "listener.name.sasl.scram-sha-512.sasl.jaas.config=$scram required;" \
+    "listener.name.sasl.oauthbearer.sasl.jaas.config=$bearer required;" \
     authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer \
     'super.users=User:broker;User:admin'
 }

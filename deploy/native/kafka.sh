@@ -3,7 +3,7 @@
 # returns when the broker accepts requests. Further arguments are lines of
 # server.properties; they come last and override the settings here. A native broker
 # that is stopped and started again keeps its data. KAFKA_HEAP_OPTS sets the heap of
-# a native JVM (-Xmx1g).
+# a native JVM (-Xmx1g), and KAFKA_VERSION chooses another version than the usual one.
 #
 # usage: kafka.sh start DIR PORT [key=value ...]
 #        kafka.sh stop DIR
@@ -68,7 +68,7 @@ start_container() {
     key=${key//./_}
     options+=(--env "KAFKA_${key^^}=${setting#*=}")
   done
-  container_launch "$dir" "$port" 9092 container_ready "${options[@]}" -- apache/kafka:4.1.0
+  container_launch "$dir" "$port" 9092 container_ready "${options[@]}" -- "apache/kafka:$(kafka_version)"
 }
 
 container_ready() { "$1" logs "$2" 2>&1 | grep -c 'Kafka Server started' >/dev/null; }

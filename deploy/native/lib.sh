@@ -11,8 +11,11 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { note "$@"; exit 1; }
 
+# kafka_version prints the version of Kafka: KAFKA_VERSION, or the one that all tests run with.
+kafka_version() { echo "${KAFKA_VERSION:-4.1.0}"; }
+
 # kafka_home prints the folder into which install.sh puts Kafka's jars.
-kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-4.1.0"; }
+kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-$(kafka_version)"; }
 
 # mysql_home prints the folder into which install.sh puts MySQL.
 mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
@@ -25,12 +28,53 @@ nats_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/nats-server-2.15.
 # The program that Debian's package installs. The one in PATH only starts as another user.
 rabbitmq_server=/usr/lib/rabbitmq/bin/rabbitmq-server
 
-# postgresql_programs prints the folder of PostgreSQL's programs, the newest if there are
-# several, or fails.
+# Releases of PostgreSQL that install.sh can get from Maven, by POSTGRESQL_VERSION, with the
+# checksum of the file.
+declare -A postgresql_releases=(
+  [13]='13.22.0 df102cd31047d65cd10a3394240cda388e2b9804074d707937ac5b7c5d5d8de5'
+  [14]='14.19.0 8de92fe6d209f864bfae82cb881e416716d139961cc06dbe18629f150a63c71b'
+  [16]='16.10.0 17a8ded28bde97fe66247387806af30ee26190fc96503c47c3eaa4fcbdcff8b6'
+  [17]='17.6.0 23da5a044b4fb7a5a081a45008c95749c873305328d73f86aefd56922ce1d29d'
+  [18]='18.0.0 5dbbdf754ddb3ae2169b7864de4b7c294ec6add47999331a64f1c6c85e862a0c'
+)
+
+# postgresql_home prints the folder into which install.sh puts the release of
+# POSTGRESQL_VERSION. Of root it is no private folder, because PostgreSQL does not run as root.
+postgresql_home() {
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache} release=${postgresql_releases[$POSTGRESQL_VERSION]:-}
+  [[ $release ]] || die "there is no PostgreSQL $POSTGRESQL_VERSION here; POSTGRESQL_VERSION is one of ${!postgresql_releases[*]}, or unset for Debian's"
+  if ((EUID == 0)); then cache=/var/cache; fi
+  echo "$cache/orderclose/postgresql-${release% *}"
+}
+
+# postgresql_programs prints the folder of PostgreSQL's programs, or fails: of the release of
+# POSTGRESQL_VERSION, else of Debian's, the newest if there are several.
 postgresql_programs() {
   local programs
-  programs=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+  if [[ ${POSTGRESQL_VERSION:-} ]]; then
+    programs=$(postgresql_home) || exit
+    programs+=/bin
+  else
+    programs=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+  fi
   [[ -x $programs/postgres ]] && echo "$programs"
+}
+
+# as_postgres DIR creates DIR/files for a server that refuses to run as root, and sets user to
+# the words before its command.
+as_postgres() {
+  local above=$1 account=postgres
+  user=()
+  mkdir -p "$1/files"
+  if ((EUID != 0)); then return; fi
+  id -u "$account" >/dev/null 2>&1 || account=nobody # without Debian's package
+  user=(setpriv "--reuid=$account" "--regid=$(id -g "$account")" --clear-groups)
+  # That user must reach its files: up to a folder that anyone may enter.
+  while [[ -O $above && ! -k $above && $above != / ]]; do
+    chmod o+x "$above"
+    above=$(dirname -- "$above")
+  done
+  chown "$account:" "$1/files"
 }
 
 # native_only is start_container of the servers that run natively only.
@@ -87,7 +131,7 @@ choose_servers() {
 }
 
 # control start DIR PORT [...] | stop DIR is the command line of kafka.sh,
-# mariadb.sh, mysql.sh and redis.sh. They define start_native and start_container,
+# mariadb.sh, mysql.sh, postgresql.sh and redis.sh. They define start_native and start_container,
 # which get DIR PORT [...].
 control() {
   local dir
@@ -150,8 +194,8 @@ running() {
   if [[ -e $1/container ]]; then container_running "$1"; else server_pid "$1" >/dev/null; fi
 }
 
-# stop_server DIR stops the server of DIR, if it runs: by SIGTERM, and after 15 s by
-# SIGKILL.
+# stop_server DIR stops the server of DIR, if it runs: by SIGTERM or the signal in DIR/signal,
+# and after 15 s by SIGKILL.
 stop_server() {
   local dir pid signal i
   if [[ -e $1/container ]]; then
@@ -159,7 +203,7 @@ stop_server() {
     return
   fi
   dir=$(cd -- "$1" 2>/dev/null && pwd -P) || return 0
-  for signal in TERM KILL; do
+  for signal in "$(cat -- "$dir/signal" 2>/dev/null || echo TERM)" KILL; do
     for ((i = 0; i < 150; i++)); do
       if ! pid=$(server_pid "$dir"); then break 2; fi
       if ((i == 0)); then kill -s $signal "$pid" 2>/dev/null || true; fi

@@ -31,7 +31,7 @@ trap 'exit 143' TERM HUP
 
 choose_servers
 # Tests start databases of their own, and a secured Kafka.
-if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb mysql kafka openssl; fi
+if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb mysql postgresql pgbouncer kafka openssl; fi
 if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 "$here/install.sh" promtool amtool
 lines=$("$here/up.sh" "$dir/servers")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a Kafka broker, a MariaDB, a MySQL and a Redis, except those that the
+# Starts a Kafka broker, a MariaDB, a MySQL, a PostgreSQL and a Redis, except those that the
 # environment already names, and prints their variables on stdout:
 #
 #     eval "$(make -s up)"
@@ -8,8 +8,8 @@
 # ${TMPDIR:-/tmp}/orderclose-up-<uid>). DIR/env contains the same lines, each value
 # in single quotes, for programs that run without these variables. Servers that already
 # run in DIR are kept. If a server does not start, the servers that this call has
-# started are stopped again. MySQL is the second database of the tests: only tests read
-# ORDERCLOSE_MYSQL_DSN.
+# started are stopped again. MySQL and PostgreSQL are further databases of the tests: only
+# tests read ORDERCLOSE_MYSQL_DSN and ORDERCLOSE_POSTGRES_DSN.
 #
 # The servers run in containers if docker or podman works, otherwise natively;
 # ORDERCLOSE_SERVERS=native or containers overrides this.
@@ -20,7 +20,8 @@ exec 3>&1 >&2 # only the variables go to the real stdout
 trap 'exit 1' INT TERM HUP
 
 dir=${1:-$(default_dir)}
-declare -A variable=([kafka]=ORDERCLOSE_KAFKA_BROKERS [mariadb]=ORDERCLOSE_DB_DSN [mysql]=ORDERCLOSE_MYSQL_DSN [redis]=ORDERCLOSE_REDIS_URL)
+declare -A variable=([kafka]=ORDERCLOSE_KAFKA_BROKERS [mariadb]=ORDERCLOSE_DB_DSN [mysql]=ORDERCLOSE_MYSQL_DSN
+  [postgresql]=ORDERCLOSE_POSTGRES_DSN [redis]=ORDERCLOSE_REDIS_URL)
 wanted=() # servers that the environment does not name
 starting=() # servers that this call starts
 jobs=() # the starter process of each
@@ -33,13 +34,14 @@ address() {
   case $1 in
   kafka) echo "127.0.0.1:$port" ;;
   mariadb | mysql) echo "root@tcp(127.0.0.1:$port)/" ;;
+  postgresql) echo "postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable" ;;
   redis) echo "redis://127.0.0.1:$port/0" ;;
   esac
 }
 
 print_lines() {
   local kind name value
-  for kind in kafka mariadb mysql redis; do
+  for kind in kafka mariadb mysql postgresql redis; do
     name=${variable[$kind]}
     value=${!name:-$(address "$kind")}
     printf "export %s='%s'\n" "$name" "${value//\'/\'\\\'\'}"
@@ -80,7 +82,7 @@ undo() {
   note "not all servers started; those started now were stopped again"
 }
 
-for kind in kafka mariadb mysql redis; do
+for kind in kafka mariadb mysql postgresql redis; do
   name=${variable[$kind]}
   if [[ ${!name:-} ]]; then check_named "$name"; else wanted+=("$kind"); fi
 done

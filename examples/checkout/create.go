@@ -24,6 +24,8 @@ type Basket struct {
 	Items    []Line `json:"items"`
 	Points   int64  `json:"points"` // points spent on the order; a close returns them
 	Coupon   string `json:"coupon"` // a coupon that is used for the order; a close gives it back
+	// PaymentMethod is how the customer wants to pay. Rules of topics.yaml may depend on it.
+	PaymentMethod string `json:"payment_method"`
 }
 
 // Line is one line of a basket.
@@ -83,7 +85,11 @@ func (s *Shop) create(ctx context.Context, t *shopdb.Tx, b Basket, items []shopd
 	if err := s.spendCoupon(ctx, t.SQL(), b); err != nil {
 		return shopdb.View{}, err
 	}
-	order := s.o.Producer.Order(b.ID, now, b.Category)
+	facts := orderclose.Facts{CreatedAt: now, Categories: []string{b.Category}}
+	if b.PaymentMethod != "" {
+		facts.Attributes = map[string]any{"payment_method": b.PaymentMethod}
+	}
+	order := s.o.Producer.OrderWith(b.ID, facts)
 	if err := t.CreateOrder(order, items); err != nil {
 		return shopdb.View{}, err
 	}

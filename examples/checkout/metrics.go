@@ -8,15 +8,13 @@ import (
 
 // Counters are Metrics for Prometheus.
 type Counters struct {
-	paidAfterClose, unscheduled prometheus.Counter
-	touched, events, reads      *prometheus.CounterVec
+	unscheduled            prometheus.Counter
+	touched, events, reads *prometheus.CounterVec
 }
 
 // NewCounters returns Counters that are registered with r.
 func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{
-		paidAfterClose: prometheus.NewCounter(prometheus.CounterOpts{Name: "orderclose_paid_after_close_total",
-			Help: "Payments of orders that were closed, cancelled or paid already, which left a refund intent."}),
 		unscheduled: prometheus.NewCounter(prometheus.CounterOpts{Name: "checkout_unscheduled_total",
 			Help: "Orders whose record could not be published; the sweep closes them."}),
 		touched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_touched_total",
@@ -26,12 +24,9 @@ func NewCounters(r prometheus.Registerer) *Counters {
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_reads_total",
 			Help: "Reads of an order, by what answered: local, redis, filter (no such order) or database."}, []string{"source"}),
 	}
-	r.MustRegister(c.paidAfterClose, c.unscheduled, c.touched, c.events, c.reads)
+	r.MustRegister(c.unscheduled, c.touched, c.events, c.reads)
 	return c
 }
-
-// PaidAfterClose implements Metrics.
-func (c *Counters) PaidAfterClose() { c.paidAfterClose.Inc() }
 
 // Unscheduled implements Metrics.
 func (c *Counters) Unscheduled() { c.unscheduled.Inc() }

@@ -44,6 +44,8 @@ type pageData struct {
 func pageOf(o Order) pageData {
 	d := pageData{Order: o, Minutes: o.SecondsLeft / 60, Seconds: o.SecondsLeft % 60}
 	switch {
+	case o.Status == Unpaid && o.DueAt.IsZero():
+		d.Refresh = maxRefresh
 	case o.Status == Unpaid: // one second later than due, so that the next page shows the end
 		d.Refresh = int(min(o.SecondsLeft+1, maxRefresh))
 		d.Script = template.JS(pageScript)

@@ -18,14 +18,15 @@ import (
 type StartedPayment struct {
 	PaymentID string    `json:"payment_id"`
 	OrderID   string    `json:"order_id"`
-	PayBefore time.Time `json:"pay_before"`
+	PayBefore time.Time `json:"pay_before,omitzero"` // zero: any time
 }
 
 // StartPayment starts a payment of an order that can be paid. An order past due is closed
-// instead. The errors are those of Do.
+// instead: no payment may start after the due time, or one could succeed after the close, although the
+// closer has cancelled all payments that it knew of. The errors are those of Do.
 func (s *Shop) StartPayment(ctx context.Context, r Request, id string) (Reply, error) {
 	return s.apply(ctx, r, id, Pay, func(t *shopdb.Tx, v shopdb.View) (int, any, error) {
-		p := StartedPayment{PaymentID: "p-" + newID(), OrderID: id, PayBefore: v.Due}
+		p := StartedPayment{PaymentID: "p-" + newID(), OrderID: id, PayBefore: show(v, v.At).DueAt}
 		_, err := t.SQL().ExecContext(ctx, "INSERT INTO checkout_payments (payment_id, order_id, started_at) VALUES (?, ?, ?)",
 			p.PaymentID, id, v.At.UnixMilli())
 		return http.StatusCreated, p, err
@@ -75,9 +76,8 @@ func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResul
 	switch answer {
 	case shopdb.AnswerPaid, shopdb.AlreadyPaid:
 		result.Outcome = "paid"
-	case shopdb.PaidAfterClose, shopdb.PaidAfterCancel, shopdb.PaidTwice:
-		s.o.Metrics.PaidAfterClose()
-		s.o.Logger.Warn("payment came too late, refund needed", "order", v.ID, "payment", payment, "reason", answer)
+	default:
+		s.o.Logger.Warn("payment came too late, refund needed", "order", v.ID, "payment", payment, "status", v.Status)
 	}
 	return result, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/clients"
@@ -29,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -80,6 +82,7 @@ func inBubble(t *testing.T, change func(*checkout.Options), test func(r *rig)) {
 func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r := &rig{t: t, cfg: config.Default(), registry: prometheus.NewRegistry()}
 	r.cfg.Partitions = 2
+	r.cfg.Delays.Rules = []orderclose.Rule{{Match: orderclose.Match{Attributes: map[string][]string{"payment_method": {"bank_transfer"}}}, Never: true}}
 	var err error
 	if r.world, err = pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}); err != nil {
 		t.Fatal(err)
@@ -112,7 +115,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
 	r.t.Helper()
 	r.registry = prometheus.NewRegistry()
-	o := checkout.Options{DB: r.world.DB(), Dialect: producer.SQLite, Producer: r.producer, Redis: r.clients.Redis, Coupons: true, Metrics: checkout.NewCounters(r.registry)}
+	o := checkout.Options{DB: r.world.DB(), Dialect: producer.SQLite, Producer: r.producer, Record: scenario.RecordOf(r.clients.Store), Redis: r.clients.Redis, Coupons: true, Metrics: checkout.NewCounters(r.registry)}
 	if change != nil {
 		change(&o)
 	}

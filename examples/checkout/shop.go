@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
@@ -34,8 +35,8 @@ const (
 
 // Producer schedules the close of an order. *producer.Producer implements it.
 type Producer interface {
-	// Order returns an order with its due time, by the delay of its category.
-	Order(id string, createdAt time.Time, categories ...string) orderclose.Order
+	// OrderWith returns an order with its due time, by the delay of its category and the rules.
+	OrderWith(id string, facts orderclose.Facts) orderclose.Order
 	// Schedule appends the order's record.
 	Schedule(ctx context.Context, order orderclose.Order) error
 }
@@ -54,8 +55,6 @@ type Closer interface {
 
 // Metrics counts. Its methods must not block.
 type Metrics interface {
-	// PaidAfterClose counts a payment that left a refund intent.
-	PaidAfterClose()
 	// Unscheduled counts an order whose record could not be published.
 	Unscheduled()
 	// Touched counts a request to close an order that was found past due by a read, a payment,
@@ -67,11 +66,13 @@ type Metrics interface {
 	Read(source string)
 }
 
-// Options for a Shop. DB, Dialect and Producer are required, and Closer unless AskFirst is set.
+// Options for a Shop. DB, Dialect, Producer and Record are required, and Closer unless AskFirst is set.
 type Options struct {
 	DB       *sql.DB // migrated, and with the tables of CreateTables
 	Dialect  producer.Dialect
 	Producer Producer
+	// Record records a payment in a transaction of the shop: RecordPayment of a sqlclose.Store.
+	Record func(ctx context.Context, tx *sql.Tx, p sqlclose.Payment) (sqlclose.Recorded, error)
 	// Outbox schedules an order in the transaction that creates it. Without an Outbox, the order
 	// is published after that transaction. The sweep then closes orders that were not
 	// published: Kafka did not accept the record, publishing was paused after a failure, or the
@@ -130,8 +131,8 @@ type Shop struct {
 
 // New returns a Shop, or an error for missing options.
 func New(o Options) (*Shop, error) {
-	if o.DB == nil || o.Dialect == "" || o.Producer == nil || o.Closer == nil && !o.AskFirst {
-		return nil, errors.New("checkout: Options need DB, Dialect, Producer, and Closer or AskFirst")
+	if o.DB == nil || o.Dialect == "" || o.Producer == nil || o.Record == nil || o.Closer == nil && !o.AskFirst {
+		return nil, errors.New("checkout: Options need DB, Dialect, Producer, Record, and Closer or AskFirst")
 	}
 	o.ViewPrefix = cmp.Or(o.ViewPrefix, DefaultViewPrefix)
 	if o.MaxStale <= 0 {
@@ -153,7 +154,7 @@ func New(o Options) (*Shop, error) {
 	if o.Logistics == nil {
 		o.Logistics = &notices.StandIn{Logger: o.Logger.With("provider", ReaderLogistics)}
 	}
-	s := &Shop{o: o, orders: shopdb.New(shopdb.Options{DB: o.DB, Dialect: o.Dialect}), insertIgnore: insertIgnore(o.Dialect)}
+	s := &Shop{o: o, orders: shopdb.New(shopdb.Options{DB: o.DB, Dialect: o.Dialect, Record: o.Record}), insertIgnore: insertIgnore(o.Dialect)}
 	s.views = &views{client: o.Redis, prefix: o.ViewPrefix, maxStale: o.MaxStale,
 		failed: func(err error) {
 			o.Logger.Warn("view of an order failed, the database is used", "err", err)
@@ -172,8 +173,8 @@ type Order struct {
 	Status    State     `json:"status"`
 	Category  string    `json:"category"`
 	CreatedAt time.Time `json:"created_at"`
-	DueAt     time.Time `json:"due_at"`
-	// SecondsLeft is how long the order can still be paid, rounded up; 0 if it cannot.
+	DueAt     time.Time `json:"due_at,omitzero"` // zero: the order is never closed
+	// SecondsLeft is how long the order can still be paid, rounded up; 0 if it cannot, or if it is never closed.
 	SecondsLeft int64 `json:"seconds_left"`
 	Version     int64 `json:"version"`
 }
@@ -181,6 +182,10 @@ type Order struct {
 // show returns an order as it is at now, by the database's clock.
 func show(v shopdb.View, now time.Time) Order {
 	o := Order{ID: v.ID, Status: State(v.Status.String()), Category: v.Category, CreatedAt: v.CreatedAt, DueAt: v.Due, Version: v.Version}
+	if orderclose.IsNever(v.Due) {
+		o.DueAt = time.Time{}
+		return o
+	}
 	if o.Status != Unpaid {
 		return o
 	}
@@ -297,7 +302,6 @@ func newID() string { return strings.ToLower(rand.Text()) }
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) PaidAfterClose()            {}
 func (noMetrics) Unscheduled()               {}
 func (noMetrics) Touched(orderclose.Verdict) {}
 func (noMetrics) Event(string, string)       {}

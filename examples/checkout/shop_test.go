@@ -2,13 +2,16 @@ package checkout_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/pipeline"
@@ -113,6 +116,26 @@ func (r *rig) dispatch() {
 	}
 }
 
+// A rule says that an order by bank transfer is never closed: not by a record, a sweep or a read. It can be paid
+// hours later.
+func TestShop_AnOrderByBankTransferWaitsForItsMoney(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.start(pipeline.AllRoles()...)
+		r.want(201, "POST", "/orders", `{"id":"a","customer":"ann","category":"virtual","payment_method":"bank_transfer","items":[{"sku":"ink","quantity":2}]}`)
+		time.Sleep(3 * time.Hour)
+		if o := r.get("a"); o.Status != checkout.Unpaid || !o.DueAt.IsZero() || o.SecondsLeft != 0 {
+			t.Errorf("after three hours: %+v", o)
+		}
+		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, "stays open until the money arrives") || strings.Contains(page, "data-seconds") {
+			t.Error(page)
+		}
+		r.pay("a")
+		if v := r.check("a"); v.Paid != 1 || v.Closed() != 0 {
+			t.Errorf("%d paid, %d closed", v.Paid, v.Closed())
+		}
+	})
+}
+
 func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.start(pipeline.AllRoles()...)
@@ -176,8 +199,7 @@ func TestShop_PaymentsRaceTheClose(t *testing.T) {
 		if v.Paid*2 != len(paid) || v.Closed()*2 != refunds || v.Paid+v.Closed() != orders {
 			t.Errorf("%d paid, %d payments accepted; %d closed, %d refunds", v.Paid, len(paid), v.Closed(), refunds)
 		}
-		r.same("refund intents", len(r.rows("SELECT * FROM refund_intents")), v.Closed())
-		r.same("paid_after_close_total", r.metric("orderclose_paid_after_close_total"), float64(v.Closed()))
+		r.same("late payments", len(r.rows("SELECT order_id FROM late_payments")), v.Closed())
 		t.Logf("%d paid, closed %v", v.Paid, v.ByPath)
 	})
 }
@@ -224,21 +246,20 @@ func TestShop_PastDueNoPaymentIsStartedAndACallbackIsAccepted(t *testing.T) {
 	})
 }
 
-func TestShop_ACallbackThatFindsTheOrderStillUnpaidIsCalledAgain(t *testing.T) {
+func TestShop_ACallbackWhoseWriteHasNoEffectIsCalledAgain(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.create("late")
 		payment := r.startPayment("late")
-		// As if the order was created between the UPDATE and the SELECT.
 		_, err := r.world.DB().Exec("CREATE TRIGGER keep BEFORE UPDATE ON orders BEGIN SELECT RAISE(IGNORE); END")
 		r.must(err)
-		r.want(503, "POST", "/payments/callback", `{"payment_id": "`+payment+`"}`)
+		r.want(500, "POST", "/payments/callback", `{"payment_id": "`+payment+`"}`)
 		_, err = r.world.DB().Exec("DROP TRIGGER keep")
 		r.must(err)
 		r.same("outcome", r.callback(payment).Outcome, "paid")
 	})
 }
 
-func TestShop_ACallbackAfterTheCloseLeavesOneRefundIntent(t *testing.T) {
+func TestShop_ACallbackAfterTheCloseIsRecordedOnce(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		o := r.create("closed")
 		r.create("cancelled")
@@ -258,9 +279,9 @@ func TestShop_ACallbackAfterTheCloseLeavesOneRefundIntent(t *testing.T) {
 				}
 			}
 		}
-		r.same("refund intents", r.rows("SELECT order_id, reason FROM refund_intents ORDER BY order_id"),
-			[]string{"cancelled cancelled", "closed closed", "twice paid_twice"})
-		r.same("paid_after_close_total", r.metric("orderclose_paid_after_close_total"), 3.0)
+		r.same("late payments", r.rows("SELECT order_id, payment_id FROM late_payments ORDER BY order_id"),
+			[]string{"cancelled " + late["cancelled"], "closed " + late["closed"], "twice " + late["twice"]})
+		r.same("events", len(r.rows("SELECT order_id FROM outbox_events WHERE payload LIKE '%order.paid_late%'")), 3)
 		r.same("statuses", []checkout.State{r.get("closed").Status, r.get("cancelled").Status, r.get("twice").Status},
 			[]checkout.State{checkout.Closed, checkout.Cancelled, checkout.Paid})
 	})
@@ -389,6 +410,45 @@ func TestShop_WithAskFirstAReadOnlyShowsClosing(t *testing.T) {
 			t.Errorf("%+v, asked %d times", p, asked)
 		}
 		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
+	})
+}
+
+// canceler cancels each payment. The function gets the orders.
+type canceler func(ids []string)
+
+func (canceler) Ask(context.Context, []string) ([]payment.Answer, error) {
+	return nil, errors.New("asked instead of cancelling")
+}
+
+func (f canceler) Cancel(_ context.Context, ids []string) ([]payment.Answer, error) {
+	f(ids)
+	return slices.Repeat([]payment.Answer{payment.Cancelled}, len(ids)), nil
+}
+
+// The shop opens no payment after the due time, and its own close cancels the payments first.
+func TestShop_ACloseOnAPaymentPastDueCancelsThePaymentsFirst(t *testing.T) {
+	var checked *payment.CheckedStore
+	closer := closerFunc(func(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		return checked.CloseOrders(ctx, path, reqs)
+	})
+	inBubble(t, func(o *checkout.Options) { o.AskFirst, o.Closer = true, closer }, func(r *rig) {
+		var cancelled []string
+		var err error
+		checked, err = payment.New(payment.Options{Store: r.clients.Store, Provider: canceler(func(ids []string) {
+			cancelled = append(cancelled, ids...)
+			r.same("receipts when the payments are cancelled", len(r.rows("SELECT * FROM receipts")), 0)
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := r.create("a")
+		r.want(201, "POST", "/orders/a/payments", "")
+		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
+		p := problem(t, r.want(409, "POST", "/orders/a/payments", ""))
+		if p.Order == nil || p.Order.Status != checkout.Closed || !slices.Equal(cancelled, []string{"a"}) {
+			t.Errorf("%+v, and the payments of %v were cancelled", p, cancelled)
+		}
+		r.same("payments that were started", len(r.rows("SELECT payment_id FROM checkout_payments")), 1)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
-	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -61,16 +60,13 @@ var tables = []string{
 // CreateTables creates missing tables of the shop in the database of the orders.
 func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 	id := "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-	if d == producer.SQLite {
+	if d != producer.MySQL { // the others compare texts exactly
 		id = "TEXT"
 	}
 	for _, table := range tables {
 		if _, err := db.ExecContext(ctx, strings.ReplaceAll(table, "{id}", id)); err != nil {
 			return fmt.Errorf("create the shop's tables: %w", err)
 		}
-	}
-	if err := shopdb.New(shopdb.Options{DB: db, Dialect: d}).CreateTables(ctx); err != nil {
-		return fmt.Errorf("create the table of refunds: %w", err)
 	}
 	if err := notices.CreateTables(ctx, db, d); err != nil {
 		return err

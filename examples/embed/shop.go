@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
@@ -40,6 +44,25 @@ func askProvider(_ context.Context, ids []string) ([]payment.Answer, error) {
 	return answers, nil
 }
 
+// shop is the shop's side of the database.
+type shop struct {
+	db      *sql.DB
+	dialect producer.Dialect
+}
+
+func onPostgres(servers pipeline.Servers) bool { return strings.HasPrefix(servers.DSN, "postgres") }
+
+// sql returns a statement as the database takes it: with $1, $2 and so on in place of each ? on PostgreSQL.
+func (s shop) sql(query string) string {
+	if s.dialect != producer.Postgres {
+		return query
+	}
+	for n := 1; strings.Contains(query, "?"); n++ {
+		query = strings.Replace(query, "?", "$"+strconv.Itoa(n), 1)
+	}
+	return query
+}
+
 // closeShop runs every role on the shop's own connections to its database, and checks what
 // becomes of three orders.
 func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logger) error {
@@ -48,6 +71,10 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 		return err
 	}
 	defer db.Close()
+	s := shop{db, producer.MySQL}
+	if onPostgres(servers) {
+		s.dialect = producer.Postgres
+	}
 	servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
 
 	prefix := fmt.Sprintf("embed-%x-", time.Now().UnixNano()) // of topics, so that each run has its own
@@ -75,8 +102,11 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 		return err
 	}
 	defer p.Close()
+	if _, err := db.ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('card', 100, 0)"); err != nil {
+		return err
+	}
 	for _, id := range []string{"order-unpaid", "order-paid", "order-read"} {
-		if err := checkout(ctx, db, p.Order(id, time.Now()), id == "order-read"); err != nil {
+		if err := s.checkout(ctx, p.Order(id, time.Now()), id == "order-read"); err != nil {
 			return err
 		}
 	}
@@ -96,12 +126,23 @@ func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logge
 				return fmt.Errorf("the warehouse got nothing: %w", ctx.Err())
 			}
 		}
-		return checkResult(ctx, db, registry)
+		return s.checkResult(ctx, registry)
 	})
 }
 
-// openDatabase opens the shop's own pool, with the settings that orderclose needs.
+// openDatabase opens the shop's own pool, with the settings that orderclose needs. On PostgreSQL it needs none.
 func openDatabase(servers pipeline.Servers) (*sql.DB, error) {
+	if onPostgres(servers) {
+		cfg, err := pgx.ParseConfig(servers.DSN)
+		if err != nil {
+			return nil, err
+		}
+		if servers.DatabaseTLS != nil {
+			cfg.TLSConfig, cfg.Fallbacks = servers.DatabaseTLS.Clone(), nil
+			cfg.TLSConfig.ServerName = cfg.Host
+		}
+		return stdlib.OpenDB(*cfg), nil
+	}
 	cfg, err := mysql.ParseDSN(servers.DSN)
 	if err != nil {
 		return nil, err
@@ -119,12 +160,12 @@ func openDatabase(servers pipeline.Servers) (*sql.DB, error) {
 
 // checkout writes an order of two gift cards, and schedules its close in the same transaction.
 // An order that is overdue was due a minute ago, and has no record: the pipeline missed it.
-func checkout(ctx context.Context, db *sql.DB, o orderclose.Order, overdue bool) error {
-	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+func (s shop) checkout(ctx context.Context, o orderclose.Order, overdue bool) error {
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: s.dialect})
 	if err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -138,11 +179,11 @@ func checkout(ctx context.Context, db *sql.DB, o orderclose.Order, overdue bool)
 		query string
 		args  []any
 	}{
-		{"INSERT INTO stock (sku_id, available, reserved) VALUES ('card', 98, 2) ON DUPLICATE KEY UPDATE available = available - 2, reserved = reserved + 2", nil},
+		{"UPDATE stock SET available = available - 2, reserved = reserved + 2 WHERE sku_id = 'card'", nil},
 		{"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", []any{o.ID, o.CreatedAt.UTC(), o.Due.UTC()}},
 		{"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'card', 2)", []any{o.ID}},
 	} {
-		if _, err := tx.ExecContext(ctx, insert.query, insert.args...); err != nil {
+		if _, err := tx.ExecContext(ctx, s.sql(insert.query), insert.args...); err != nil {
 			return err
 		}
 	}
@@ -192,17 +233,17 @@ func readEvents(ctx context.Context, app *pipeline.App, group string, want ...st
 }
 
 // checkResult checks the orders, the stock and the metrics.
-func checkResult(ctx context.Context, db *sql.DB, registry *prometheus.Registry) error {
+func (s shop) checkResult(ctx context.Context, registry *prometheus.Registry) error {
 	const paid, closed = 1, 2
 	for id, want := range map[string]int{"order-unpaid": closed, "order-paid": paid, "order-read": closed} {
 		for status := -1; status != want; {
-			if err := db.QueryRowContext(ctx, "SELECT status FROM orders WHERE id = ?", id).Scan(&status); err != nil {
+			if err := s.db.QueryRowContext(ctx, s.sql("SELECT status FROM orders WHERE id = ?"), id).Scan(&status); err != nil {
 				return fmt.Errorf("status of %s, want %d: %w", id, want, err)
 			}
 		}
 	}
 	var available, reserved int
-	if err := db.QueryRowContext(ctx, "SELECT available, reserved FROM stock WHERE sku_id = 'card'").Scan(&available, &reserved); err != nil {
+	if err := s.db.QueryRowContext(ctx, "SELECT available, reserved FROM stock WHERE sku_id = 'card'").Scan(&available, &reserved); err != nil {
 		return err
 	}
 	if available != 98 || reserved != 2 { // the paid order keeps its two

@@ -57,11 +57,12 @@ func (w Wrapped) Probe(ctx context.Context) error { return Probe(ctx, w.Store) }
 // MaxBatch returns how many orders the Store accepts in one call; 0 means any number.
 func (w Wrapped) MaxBatch() int { return MaxBatch(w.Store) }
 
-// aloneKey is the context key of alone.
+// aloneKey is the context key of Alone.
 type aloneKey struct{}
 
-// alone returns the context of a call that decides whether its one order is at fault.
-func alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+// Alone returns the context of a call that should get the longest time limit, such as one that decides whether
+// its one order is at fault.
+func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
 
 // IsAlone reports whether a call decides whether its one order is at fault. It should get the
 // longest timeout: only then can a timeout be the order's fault.

@@ -94,7 +94,7 @@ func (r *round) close(orders []int) error {
 	}
 	ctx := r.ctx
 	if len(orders) == 1 && (len(r.orders) > 1 || r.suspects.Has(ids[0])) {
-		ctx = alone(ctx)
+		ctx = Alone(ctx)
 	}
 	outcomes, err := r.call(ctx, part)
 	if err == nil {

@@ -51,8 +51,9 @@ beginning of the window.
   ledger_wrong     its stock was released in another quantity, or without a close
   no_event         closed, without an event in the outbox or in Kafka
 
-It also counts states that are no fault: closed by the sweep, closed without a record in
-the close topic, with a pending dead letter.
+It also counts states that are no fault of the close: closed by the sweep, closed without a
+record in the close topic, with a pending dead letter, with a late payment, and closed orders
+about which the payment provider should have been asked again (closer.payment.recheck).
 
 Kafka keeps a week of events. Closes before the oldest event that is left are not checked
 for an event, and are counted. Without Kafka, no close is. In tables of the shop's own, a
@@ -96,6 +97,9 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
 	}
 	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
+	if o.Pays = s.cfg.Closer.Payment.URL != ""; o.Pays {
+		o.Rechecks = s.cfg.Closer.Payment.Recheck
+	}
 	o.Bound = cmp.Or(o.Bound, s.cfg.Compensator.Period+s.cfg.Compensator.Grace+missSlack)
 	if s.Kafka != nil {
 		o.Log = s.Kafka
@@ -189,6 +193,9 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	printAny(w, s.ClosedByOthers, "closed without a receipt\t%d")
 	printAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
 	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")
+	printAny(w, s.LatePayments, "with a late payment\t%d")
+	printAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
+	printAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
 	printAny(w, s.NoRecord, "closed without a record in the close topic\t%d")
 	printAny(w, s.DeadLetters, "with a pending dead letter\t%d")
 	printAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read

@@ -38,10 +38,10 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 	}
 	for mistake, want := range map[string]string{
 		"partition: 3\n":                           "topics",
-		"topics: {control: 'a b'}\n":               "topics, clock of Kafka",
-		"topics: {prefix: 'e u'}\n":                "topics, topic ids, dead letters, clock of Kafka",
+		"topics: {control: 'a b'}\n":               "topics, brokers, clock of Kafka",
+		"topics: {prefix: 'e u'}\n":                "topics, brokers, dead letters, clock of Kafka",
 		"closer: {batch: 0}\noutbox: {batch: 0}\n": "",
-		"buckets: [\n":                             "topics, topic ids, dead letters, clock of Kafka, database",
+		"buckets: [\n":                             "topics, brokers, dead letters, clock of Kafka, database",
 	} {
 		if err := os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600); err != nil {
 			t.Fatal(err)

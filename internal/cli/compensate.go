@@ -81,7 +81,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		compensator.Report
 		Orders *orderCounts `json:"orders,omitempty"`
 	}{r, counts}
-	err = cmp.Or(err, c.print(shown, func(w io.Writer) { printReport(w, r); counts.print(w) }))
+	err = cmp.Or(err, c.print(shown, func(w io.Writer) { printReport(w, r, s.cfg); counts.print(w) }))
 	if err == nil && counts != nil && counts.Doubt != "" {
 		return Exit(Findings, errors.New(counts.Doubt+"; "+counts.Fix))
 	}
@@ -108,13 +108,16 @@ func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func
 	}
 }
 
-func printReport(w io.Writer, r compensator.Report) {
+func printReport(w io.Writer, r compensator.Report, cfg *config.Config) {
 	fmt.Fprintf(w, "found\t%d overdue and unpaid\n", r.Found)
 	if r.OldestDue != nil {
 		fmt.Fprintf(w, "oldest due\t%s\n", r.OldestDue.UTC().Format("2006-01-02 15:04:05.000Z"))
 	}
 	if r.DryRun {
-		fmt.Fprintln(w, "dry run\tnothing was changed")
+		fmt.Fprintf(w, "dry run\tnothing was changed; orders due less than %v ago are left to the pipeline\n", cfg.Compensator.Grace)
+		if cfg.Closer.Payment.URL != "" {
+			fmt.Fprintf(w, "\tthe payment provider was not asked: an order that it has no answer on stays open\n")
+		}
 		return
 	}
 	fmt.Fprintf(w, "closed\t%d\n", r.Closed)
@@ -123,7 +126,7 @@ func printReport(w io.Writer, r compensator.Report) {
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
 	printAny(w, r.Excluded, "excluded meanwhile\t%d")
 	printAny(w, r.Paused, "paused\t%d")
-	printAny(w, r.PaymentPending, "payment pending\t%d")
+	printAny(w, r.PaymentPending, "payment pending\t%d\tthe payment provider has no answer on them: orderclose runbook the-payment-provider-does-not-answer")
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)

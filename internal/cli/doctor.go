@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -40,8 +39,9 @@ unpaid and paid orders hold, and each closed, cancelled or shipped order must ha
 its stock exactly once, with a receipt if it was closed. It reads every order of the
 reference schema once, page by page, in one snapshot, and locks nothing.
 
-doctor fixes nothing: each finding says what a person can do. Exits 3 with findings, and 5
-if --stock is used with tables of your own.`,
+doctor fixes nothing: each finding says what a person can do. TODAY marks what needs a look
+and is no finding. Exits 3 with findings, 6 if a part of the state is unknown as orderclose
+status shows it, and 5 if --stock is used with tables of your own.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if stock {
 				return c.doctorStock(cmd.Context())
@@ -58,9 +58,11 @@ type checkup struct {
 	Check string `json:"check"`
 	OK    bool   `json:"ok"`
 	// Skipped says that the check could not be made.
-	Skipped bool   `json:"skipped,omitempty"`
-	What    string `json:"what"`
-	Fix     string `json:"fix,omitempty"`
+	Skipped bool `json:"skipped,omitempty"`
+	// Today says that somebody should look at it today. It is no finding.
+	Today bool   `json:"today,omitempty"`
+	What  string `json:"what"`
+	Fix   string `json:"fix,omitempty"`
 }
 
 func passed(check, format string, args ...any) checkup {
@@ -82,19 +84,37 @@ func (c *common) doctor(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	all := s.checkSettings()
-	more, kafkaOffset, measured := s.checkKafka(ctx)
-	all = append(all, more...)
-	more, databaseOffset, databaseMeasured := s.checkDatabase(ctx)
-	all = append(all, more...)
-	if measured && databaseMeasured {
-		all = append(all, clockCheckup("clocks of Kafka and database", databaseOffset-kafkaOffset))
+	asks := s.questions(ctx)
+	if s.pipeline().ClosesInDatabase() { // what its user may not write is a finding too
+		asks.Writes = ops.NewQuestion(ctx, doctorTimeout, doctorTimeout, doctorTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Store.Writable(ctx) })
 	}
-	all = append(all, s.checkRedis(ctx))
-	all = append(all, s.checkVerdict(ctx)...)
+	e := exam{session: s, Facts: asks.Facts(ctx)}
+	e.verdict = ops.Judge(e.Facts)
+	all := s.checkSettings()
+	more, kafkaOffset, measured := e.checkKafka(ctx)
+	all = append(append(all, more...), e.checkDatabase(ctx)...)
+	if measured && e.Offset.Known() {
+		all = append(all, clockCheckup("clocks of Kafka and database", e.Offset.Value-kafkaOffset))
+	}
+	switch {
+	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
+		all = append(all, e.answer("lock", ops.LockRefused, e.Overdue.Err, "the database gives it to a connection; Redis is not used", "compensator.lock.kind"))
+	case s.cfg.Compensator.Lock.Kind == config.LockDatabase:
+		all = append(all, skipped("lock", config.EnvDSN+" is not set"))
+	case s.Redis == nil:
+		all = append(all, skipped("redis", config.EnvRedis+" is not set"))
+	default:
+		all = append(all, e.answer("redis", ops.LockRefused, nil, "it takes writes"))
+	}
+	if len(s.found.Problems) == 0 { // otherwise the topics that were asked may be others
+		all = append(all, othersOf(e.verdict)...)
+		if s.Kafka != nil {
+			err = verdictError(e.verdict)
+		}
+	}
 	return cmp.Or(c.print(struct {
 		Checks []checkup `json:"checks"`
-	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all))
+	}{all}, func(w io.Writer) { printCheckups(w, all) }), checkupsError(all), err)
 }
 
 // checkSettings reports problems of topics.yaml and of the environment. The other checks use
@@ -117,6 +137,8 @@ func printCheckups(w io.Writer, all []checkup) {
 	for _, k := range all {
 		state := "ok"
 		switch {
+		case k.Today:
+			state = "TODAY"
 		case k.Skipped:
 			state = "-"
 		case !k.OK:
@@ -132,7 +154,7 @@ func printCheckups(w io.Writer, all []checkup) {
 func checkupsError(all []checkup) error {
 	found := 0
 	for _, k := range all {
-		if !k.OK && !k.Skipped {
+		if !k.OK && !k.Skipped && !k.Today {
 			found++
 		}
 	}
@@ -149,34 +171,54 @@ func (s *session) check(ctx context.Context, name string, run func(ctx context.C
 	return run(ctx, name)
 }
 
+// exam is a session with the answers to the questions of the verdict.
+type exam struct {
+	*session
+	ops.Facts
+	verdict ops.Verdict
+}
+
+// answer is the check of one question of the verdict: a finding if there is a problem of that kind, and skipped if the question
+// has the error. needs are as those of check.
+func (e exam) answer(check string, kind ops.ProblemKind, err error, well string, needs ...string) checkup {
+	i := slices.IndexFunc(e.verdict.Problems, func(p ops.Problem) bool { return p.Kind == kind })
+	switch {
+	case len(needs) > 0 && e.found.Unknown(needs...):
+		return notChecked(check)
+	case i >= 0:
+		return finding(check, e.verdict.Problems[i].Text(), "orderclose runbook "+e.verdict.Problems[i].Runbook)
+	case err != nil:
+		return skipped(check, err.Error())
+	}
+	return passed(check, "%s", well)
+}
+
 // checkKafka makes the checks that need Kafka. It also returns the offset of the brokers'
 // clock; measured is false if the offset is unknown.
-func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Duration, measured bool) {
+func (e exam) checkKafka(ctx context.Context) (all []checkup, offset time.Duration, measured bool) {
+	s := e.session
 	if s.Kafka == nil {
 		return []checkup{skipped("kafka", config.EnvBrokers+" is not set")}, 0, false
 	}
-	ping := s.check(ctx, "kafka", func(ctx context.Context, check string) checkup {
-		if err := s.Kafka.Ping(ctx); err != nil {
-			return finding(check, err.Error(), "see orderclose runbook kafka-is-down")
-		}
-		return passed(check, "%s answers", strings.Join(s.servers.Brokers, ","))
-	})
-	if !ping.OK {
-		return []checkup{ping}, 0, false
+	all = []checkup{e.answer("kafka", ops.KafkaAway, nil, strings.Join(s.servers.Brokers, ",")+" answers")}
+	if e.Status.Away() {
+		return all, 0, false
 	}
-	all = append(all, ping,
-		s.check(ctx, "topics", s.checkTopics, "topics", "buckets", "partitions", "replication"),
-		s.check(ctx, "topic ids", s.checkIdentity, "topics.prefix", "topics.close"),
-		s.check(ctx, "dead letters", s.checkDeadLetters, "topics.prefix", "topics.dead_letter"),
+	all = append(all,
+		e.answer("topics", ops.TopicsDiffer, e.Topics.Err, fmt.Sprintf("all %d match topics.yaml", e.Topics.Value.Topics), "topics", "buckets", "partitions", "replication"),
+		s.check(ctx, "brokers", s.checkLimits, "topics.prefix", "topics.control"),
+		e.answer("dead letters", ops.LettersPending, e.Letters.Err, "none pending", "topics.prefix", "topics.dead_letter"),
 		s.check(ctx, "commits", s.checkCommits))
 	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
 		var err error
 		offset, measured, err = kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
 		switch {
+		case errors.Is(err, kafka.ErrNoAppendTime):
+			return skipped(check, err.Error()+". Release times then follow the clocks of those who append: synchronise all of them")
 		case err != nil:
 			return finding(check, "the control topic does not answer: "+err.Error(), "relays measure the clock by a record to the control topic: fix the topic, or the access to it")
 		case !measured:
-			return skipped(check, "no answer was fast enough, or the control topic is not set to LogAppendTime")
+			return skipped(check, "no answer was fast enough")
 		}
 		return clockCheckup(check, offset)
 	}, "topics.prefix", "topics.control")), offset, measured
@@ -189,36 +231,16 @@ func clockCheckup(check string, offset time.Duration) checkup {
 	return passed(check, "differs by %v", offset.Round(time.Millisecond))
 }
 
-func (s *session) checkTopics(ctx context.Context, check string) checkup {
-	specs := ops.TopicSpecs(s.cfg)
-	found, unseen, err := s.Kafka.CheckVisible(ctx, specs)
-	if err == nil {
-		var unlisted []kafka.Finding
-		unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
-		found = append(found, unlisted...)
-	}
+// checkLimits says what the brokers cannot do, which is no finding: nobody can change it.
+func (s *session) checkLimits(ctx context.Context, check string) checkup {
+	limits, err := s.Kafka.Limits(ctx, s.cfg.Topics.Control)
 	switch {
 	case err != nil:
-		return finding(check, "checking the topics failed: "+err.Error(), "orderclose topics check")
-	case len(found) > 0:
-		return finding(check, fmt.Sprintf("%d differences, such as: %s %s", len(found), found[0].Topic, found[0].What), "orderclose topics check, then orderclose topics apply")
-	case len(unseen) > 0:
-		return skipped(check, "some topics cannot be checked: "+errors.Join(unseen...).Error())
+		return skipped(check, "asking what they can do failed: "+err.Error())
+	case len(limits) > 0:
+		return skipped(check, strings.Join(limits, ". Also, "))
 	}
-	return passed(check, "all %d match topics.yaml", len(specs))
-}
-
-// checkIdentity checks whether the brokers have topic ids, by which relays and closers
-// notice that a topic was deleted and recreated.
-func (s *session) checkIdentity(ctx context.Context, check string) checkup {
-	_, err := s.Kafka.TopicID(ctx, s.cfg.Topics.Close)
-	switch {
-	case errors.Is(err, kafka.ErrNoTopicIDs):
-		return skipped(check, "the brokers are older than Kafka 3.1: if a topic is deleted and recreated, its first records may wait for the next sweep")
-	case err != nil:
-		return skipped(check, "asking for the ids failed: "+err.Error())
-	}
-	return passed(check, "the brokers have them: a deleted and recreated topic is noticed")
+	return passed(check, "they can do all that is used")
 }
 
 // checkCommits checks that the brokers accept the longest commits: those of a partition on which
@@ -235,45 +257,16 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 	return passed(check, "the brokers accept the longest")
 }
 
-func (s *session) checkDeadLetters(ctx context.Context, check string) checkup {
-	topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
-	_, index, err := topic.Index(ctx, deadletters.Filter{})
-	if err != nil {
-		return finding(check, "counting the dead letters failed: "+err.Error(), "fix the topic, or the access to it; then orderclose dlq ls")
-	}
-	if pending := index.Pending(); pending.Total() > 0 {
-		return finding(check, pendingLine(pending), "orderclose dlq ls; the runbook says what to do for each cause")
-	}
-	return passed(check, "none pending")
-}
-
-func (s *session) checkRedis(ctx context.Context) checkup {
-	if s.Redis == nil {
-		return skipped("redis", config.EnvRedis+" is not set")
-	}
-	return s.check(ctx, "redis", func(ctx context.Context, check string) checkup {
-		if err := s.pipeline().Lockable(ctx); err != nil {
-			return finding(check, err.Error(), "sweeps go on without the lock; see orderclose runbook "+ops.LockRunbook(err))
-		}
-		return passed(check, "it takes writes")
-	})
-}
-
-// checkVerdict returns the problems that orderclose status shows and no other check finds. Those that
-// are not urgent are no findings.
-func (s *session) checkVerdict(ctx context.Context) (all []checkup) {
-	if len(s.found.Problems) > 0 {
-		return nil // the topics that it would ask may be others
-	}
-	for _, p := range ops.Judge(s.facts(ctx)).Problems {
-		switch p.Kind {
-		case ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken:
-			continue
-		}
-		if p.Severity == ops.Urgent {
-			all = append(all, finding(p.Title(), p.Text(), "orderclose runbook "+p.Runbook))
-		} else {
+// othersOf returns the problems of a verdict that no check above has shown.
+func othersOf(v ops.Verdict) (all []checkup) {
+	for _, p := range v.Problems {
+		switch k := finding(p.Title(), p.Text(), "orderclose runbook "+p.Runbook); {
+		case slices.Contains([]ops.ProblemKind{ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken}, p.Kind):
+		case p.Severity == ops.Healed:
 			all = append(all, skipped(p.Title(), p.Text()))
+		default:
+			k.Today = p.Severity == ops.Today
+			all = append(all, k)
 		}
 	}
 	return all

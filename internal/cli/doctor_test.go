@@ -2,10 +2,12 @@ package cli
 
 import (
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
@@ -28,6 +30,8 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 				word = "ok"
 			} else if k.Skipped {
 				word = "skipped"
+			} else if k.Today {
+				word = "today"
 			}
 			all = append(all, k.Check+" "+word)
 			if word == "found" && k.Fix == "" {
@@ -37,7 +41,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 		return strings.Join(all, ", ")
 	}
 	r.json(&result, 3, "doctor")
-	if got := state(); !strings.Contains(got, "kafka ok, topics found, topic ids skipped, dead letters found") || !strings.HasSuffix(got, "database skipped, redis skipped, topic unread found") {
+	if got := state(); !strings.Contains(got, "kafka ok, topics found, brokers skipped, dead letters skipped") || !strings.HasSuffix(got, "database skipped, redis skipped, topic unread found, not answered today") {
 		t.Errorf("without topics: %s", got)
 	}
 	r.cli("topics", "apply")
@@ -60,8 +64,29 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	}
 	r.addDeadLetter("a", "failed", time.Now())
 	result.Checks = nil
-	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 pending: 1 failed") {
+	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 failed") {
 		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
+	}
+}
+
+// Brokers that can do less are no finding: nobody can change them.
+func TestBroker_DoctorSaysWhatTheBrokersCannotDo(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	if out, _, code := r.cli("doctor"); code != 0 || !strings.Contains(out, "they can do all that is used") {
+		t.Errorf("Kafka: exit %d\n%s", code, out)
+	}
+	r.broker.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.broker.KeepControl()
+		res := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		res.ErrorCode = kerr.UnsupportedVersion.Code
+		return res, nil, true
+	})
+	out, _, code := r.cli("doctor") // this broker never tells append times
+	for _, want := range []string{"the brokers accept no idempotent appends", "the broker tells no append time"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit %d, want %s:\n%s", code, want, out)
+		}
 	}
 }
 
@@ -105,17 +130,35 @@ func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
 	}
 }
 
+// With the lock in the database no command reads the variable of Redis, whatever it has.
+func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
+	file := topicsYAML(t, "buckets: [10s]\ncompensator: {lock: database}\n")
+	for _, dsn := range []string{"shop:secret@tcp(127.0.0.1:1)/shop", ""} {
+		env := map[string]string{config.EnvDSN: dsn, config.EnvBrokers: "127.0.0.1:1", config.EnvRedis: "no URL"}
+		out, _, code := run(t, env, "doctor", "--config", file)
+		if code != 3 || strings.Contains(strings.ToLower(out), "redis") || !regexp.MustCompile(`(?m)^ *(skip|-)\S* +lock `).MatchString(out) {
+			t.Errorf("with the DSN %q: exit %d\n%s", dsn, code, out)
+		}
+	}
+	for _, args := range [][]string{{"run", "compensator"}, {"compensate", "--once"}} {
+		_, stderr, code := run(t, map[string]string{config.EnvRedis: "no URL"}, append(args, "--config", file)...)
+		if code != 2 || !strings.Contains(stderr, config.EnvDSN) || strings.Contains(stderr, config.EnvRedis) {
+			t.Errorf("%v: exit %d, %s", args, code, stderr)
+		}
+	}
+}
+
 func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Clients: clients.Clients{Store: r.shop()}}
-	all, offset, measured := s.checkDatabase(t.Context())
-	if err := checkupsError(all); err != nil || !measured || offset != 0 || len(all) != 6 {
-		t.Errorf("%+v, %v, %v; %v", all, offset, measured, err)
+	all := exam{session: s}.checkDatabase(t.Context())
+	if err := checkupsError(all); err != nil || len(all) != 6 {
+		t.Errorf("%+v; %v", all, err)
 	}
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
 		t.Fatal(err)
 	}
-	if all, _, _ = s.checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Fix, "migrate") {
+	if all = (exam{session: s}).checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Fix, "migrate") {
 		t.Errorf("%+v", all)
 	}
 }

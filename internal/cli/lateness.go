@@ -59,7 +59,7 @@ partitions and time. It changes nothing. Exits 6 if something could not be read.
 
 func printLateness(w io.Writer, l ops.Lateness) {
 	fmt.Fprintf(w, "records of %s to %s\n\n", stamp(l.From), stamp(l.To))
-	fmt.Fprintln(w, "stage\ttopic\t50 %\t99 %\tmax\tearly\trecords")
+	fmt.Fprintln(w, "stage\ttopic\t50 %\t99 %\tmax seen\tearly\trecords")
 	for _, s := range l.Stages {
 		ms := func(n int64) string {
 			if s.Records == 0 {

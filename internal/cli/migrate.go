@@ -42,7 +42,7 @@ exit code is 3.`,
 		},
 	}
 	waitFlag(cmd, &wait)
-	cmd.Flags().StringVar(&print, "print", "", "only print the SQL, for mysql, to run it yourself")
+	cmd.Flags().StringVar(&print, "print", "", "only print the SQL, for mysql or postgres, to run it yourself")
 	cmd.Flags().Lookup("print").NoOptDefVal = "mysql"
 	return cmd
 }
@@ -99,15 +99,15 @@ func findings(err error) error {
 // whether the orders are in tables of the user's own. Unless --config is given, the file
 // may be missing.
 func (c *common) printMigrations(dialect string, configGiven bool) error {
-	if dialect != string(store.MySQL) {
-		return Exit(Usage, fmt.Errorf("there are no migrations for a database called %q: write --print, or --print=%s", dialect, store.MySQL))
+	if d := store.DialectName(dialect); d != store.MySQL && d != store.Postgres {
+		return Exit(Usage, fmt.Errorf("there are no migrations for a database called %q: write --print, --print=%s or --print=%s", dialect, store.MySQL, store.Postgres))
 	}
 	cfg, err := config.Load(c.config)
 	if errors.Is(err, fs.ErrNotExist) && !configGiven {
 		cfg, err = config.Default(), nil
 	}
 	if err == nil {
-		err = store.WriteMigrations(c.env.Stdout, cfg.Orders != nil)
+		err = store.WriteMigrations(c.env.Stdout, store.DialectName(dialect), cfg.Orders != nil)
 	}
 	if err != nil {
 		return Exit(Usage, err)

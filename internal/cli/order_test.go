@@ -169,5 +169,5 @@ func TestOrder_Table(t *testing.T) {
 		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics), nil) })
+	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics, false), nil) })
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +41,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 
 // doubt says what is improbable about the due times of orders, and what to do. Pure.
 func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
-	longest := slices.Max(append(slices.Collect(maps.Values(cfg.Delays.ByCategory)), cfg.Delays.Default))
+	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:

@@ -21,7 +21,9 @@
 //	replay.go         replay: closes the orders of a window again
 //	pause.go          pause and resume
 //	postpone.go       postpone: moves due times to later
+//	payments.go       payments late and resolve: money that came after a close
 //	dlq.go            dlq ls and show: dead letters
+//	delays.go         delays explain: when an order closes, and which rule decides
 //	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
 //	doctor.go         doctor: checks everything, or with --stock the stock
 //	doctordatabase.go what doctor checks in the database
@@ -126,8 +128,8 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	c.flags(root)
 	root.AddCommand(
 		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
-		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c),
-		newConsole(c), newSend(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
+		newConsole(c), newSend(c), newDelays(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
 	return root
@@ -204,6 +206,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 		return nil, Exit(Usage, err)
 	}
 	needed := needs(cfg)
+	also = slices.DeleteFunc(also, func(name string) bool { return unused(cfg, name) })
 	servers, err := config.FromEnviron(c.env.LookupEnv, slices.Concat(needed, also)...)
 	if err == nil {
 		err = servers.Require(needed...)
@@ -219,6 +222,11 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 		return nil, Exit(Usage, err)
 	}
 	return s, nil
+}
+
+// unused reports whether the configuration makes a variable needless, so that its value does not matter.
+func unused(cfg *config.Config, name string) bool {
+	return name == config.EnvRedis && cfg.Compensator.Lock.Kind == config.LockDatabase
 }
 
 // with returns a function that calls run with a session that was just opened, and closes it.
@@ -282,7 +290,7 @@ func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) 
 	s := &session{cfg: found.Config, logger: c.logger(), file: c.config, found: found, wrong: map[string]error{}}
 	usable := false
 	for _, name := range slices.Concat(oneOf, also) {
-		if name == config.EnvDSN && found.Unknown("orders") {
+		if name == config.EnvDSN && found.Unknown("orders") || unused(s.cfg, name) {
 			continue
 		}
 		set, err := s.connectTo(c.env.LookupEnv, name)

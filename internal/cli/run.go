@@ -144,7 +144,7 @@ func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
 		names = append(names, config.EnvReleaseURL)
 	}
 	if slices.Contains(roles, pipeline.Compensator) {
-		names = append(append(names, sweepVariables(cfg)...), config.EnvRedis)
+		names = append(append(names, sweepVariables(cfg)...), cfg.Compensator.Lock.Needs()...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

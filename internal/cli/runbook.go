@@ -21,7 +21,7 @@ sections, with the alerts that lead to them. It needs no server and no topics.ya
 
 SECTION is the title of a section, its anchor (what follows # in a link to it), the name
 of an alert, or a part of one of these. Exits 4 if none or several fit.`,
-		Example: "  orderclose runbook redis-is-down\n  orderclose runbook OrdercloseCloseLate",
+		Example: "  orderclose runbook redis-or-the-lock-is-down\n  orderclose runbook OrdercloseCloseLate",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			found := runbook.Sections()

@@ -47,12 +47,12 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 		code int
 		want []string
 	}{
-		{nil, 0, []string{"redis-is-down", "OrdercloseLockUnavailable", "changing-topics"}},
-		{[]string{"redis-is-down"}, 0, []string{"Redis is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ", "\norderclose doctor\n"}},
-		{[]string{"Redis", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
-		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis is down"}},
+		{nil, 0, []string{"redis-or-the-lock-is-down", "OrdercloseLockUnavailable", "changing-topics"}},
+		{[]string{"redis-or-the-lock-is-down"}, 0, []string{"Redis or the lock is down\n\nAlerts: `OrdercloseLockUnavailable`", "\nVerify. ", "\norderclose doctor\n"}},
+		{[]string{"Redis", "or", "the", "lock", "is", "down", "--config", "our topics.yaml"}, 0, []string{"\norderclose --config 'our topics.yaml' doctor\n"}},
+		{[]string{"ordercloseLockUnavailable"}, 0, []string{"Redis or the lock is down"}},
 		{[]string{"orderCloseno"}, 4, []string{"the-closer-is-behind", "the-relay-is-down"}},
-		{[]string{"what", "is", "with", "redis?"}, 0, []string{"Redis is down"}},
+		{[]string{"what", "is", "with", "redis?"}, 0, []string{"Redis or the lock is down"}},
 		{[]string{"zebra"}, 4, []string{"orderclose runbook lists all"}},
 	} {
 		out, stderr, code := run(t, nil, append([]string{"runbook"}, row.args...)...)

@@ -24,7 +24,7 @@ import (
 type sent struct {
 	ID    string    `json:"order_id"`
 	DueAt time.Time `json:"due_at"`
-	Topic string    `json:"topic"`
+	Topic string    `json:"topic"` // "": the order is never closed, and nothing was sent
 }
 
 func newSend(c *common) *cobra.Command {
@@ -36,7 +36,8 @@ func newSend(c *common) *cobra.Command {
 		Long: `Publish the record of an order, as checkout does. The order must be in the
 database already, with the same due time: otherwise the close does not find it.
 
-Without --due the order is due after the delay of its category, from now on. With
+Without --due the order is due after the delay of its category, from now on, or as a
+rule of topics.yaml says. With
 - it reads one JSON object per line from stdin: order_id, category, created_at,
 due_at, attributes; created_at defaults to now. Any other key is refused. Times are
 RFC 3339.
@@ -128,12 +129,15 @@ func (c *common) sendOne(ctx context.Context, p *producer.Producer, l line) erro
 	if l.Category != "" {
 		categories = []string{l.Category}
 	}
-	o := p.Order(l.ID, l.CreatedAt, categories...)
-	o.Category, o.Attributes = l.Category, l.Attributes
+	o := p.OrderWith(l.ID, orderclose.Facts{CreatedAt: l.CreatedAt, Categories: categories, Attributes: l.Attributes})
+	o.Category = l.Category
 	if !l.DueAt.IsZero() {
-		o.Due = l.DueAt
+		o.Due, o.Deadline = l.DueAt, time.Time{}
 	}
 	topic := p.Topic(o.Due)
+	if orderclose.IsNever(o.Due) {
+		topic = "" // Schedule only checks the id
+	}
 	if err := p.Schedule(ctx, o); err != nil {
 		if refused := (*orderclose.OrderError)(nil); errors.As(err, &refused) {
 			return Exit(Refused, err)
@@ -141,6 +145,10 @@ func (c *common) sendOne(ctx context.Context, p *producer.Producer, l line) erro
 		return err
 	}
 	return c.print(sent{o.ID, o.Due.UTC(), topic}, func(w io.Writer) {
+		if topic == "" {
+			fmt.Fprintf(w, "%s\tis never closed\tnot sent\n", o.ID)
+			return
+		}
 		fmt.Fprintf(w, "%s\tdue %s\t%s\n", o.ID, stamp(o.Due), topic)
 	})
 }

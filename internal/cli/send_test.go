@@ -76,7 +76,10 @@ func TestBroker_SendStopsAtTheFirstInvalidLine(t *testing.T) {
 	if code != 6 || strings.Count(out, "\n") != 1 || !strings.Contains(stderr, "line 2: unknown field") || !strings.Contains(stderr, "1 order before it was sent") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
-	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9999-12-31T00:00:00Z"); code != 5 || out != "" || !strings.Contains(stderr, "it is due on 9999-12-31") {
+	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9998-12-31T00:00:00Z"); code != 5 || out != "" || !strings.Contains(stderr, "it is due on 9998-12-31") {
+		t.Errorf("exit %d, %q, %q", code, out, stderr)
+	}
+	if out, stderr, code = r.cli("send", "--id", "c", "--due", "9999-12-31T00:00:00Z"); code != 0 || strings.Join(strings.Fields(out), " ") != "c is never closed not sent" {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
 	if out, stderr, code = r.cli("send", "--id", "c"); code != 0 || !strings.HasPrefix(out, "c ") {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -55,8 +54,8 @@ If a record is overdue by more than 30 s, the command looks again after a second
 says whether the backlog shrinks.
 
 Exits 3 if orders are late or early, or will be, such as if a record is overdue by more
-than 30 s, or more than ten orders are overdue in the database. Exits 6 if something
-could not be checked, or topics.yaml is broken.`,
+than 30 s, or more than ten orders are overdue in the database. Otherwise it exits 6 if
+something could not be checked, or topics.yaml is broken. orderclose doctor does the same.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
 	cmd.Flags().BoolVar(&partitions, "partitions", false, "show every partition")
@@ -65,9 +64,9 @@ could not be checked, or topics.yaml is broken.`,
 
 func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
-		f := s.facts(ctx)
-		if f.Kafka.Err != nil && s.Store == nil {
-			return Exit(Partly, f.Kafka.Err)
+		f := s.questions(ctx).Facts(ctx)
+		if f.Status.Away() && s.Store == nil {
+			return Exit(Partly, f.Status.Err)
 		}
 		v := ops.Judge(f)
 		shown := struct {
@@ -75,45 +74,36 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			Verdict ops.Verdict        `json:"verdict"`
 			Overdue *ops.OverdueOrders `json:"overdue,omitempty"`
 			Pauses  []wire.Pause       `json:"pauses,omitempty"`
-		}{Status: f.Status, Verdict: v, Pauses: f.Pauses}
-		if !f.Overdue.At.IsZero() {
-			shown.Overdue = &f.Overdue
+		}{Status: f.Status.Value, Verdict: v, Pauses: f.Pauses.Value}
+		if !f.Overdue.Value.At.IsZero() {
+			shown.Overdue = &f.Overdue.Value
 		}
 		return cmp.Or(c.print(shown, func(w io.Writer) {
 			printVerdict(w, v)
-			if f.Kafka.Err == nil {
-				printStatus(w, f.Status, partitions)
+			if f.Status.Known() {
+				printStatus(w, f.Status.Value, partitions)
 			}
 			if shown.Overdue != nil {
-				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, f.Overdue)
+				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, shown.Overdue)
 			}
-			if len(f.Pauses) > 0 {
+			if len(shown.Pauses) > 0 {
 				fmt.Fprintln(w)
-				printPauses(w, "paused", f.Pauses)
+				printPauses(w, "paused", shown.Pauses)
 			}
-			if err := cmp.Or(s.wrong[config.EnvDSN], f.PausesErr); err != nil {
+			if err := cmp.Or(s.wrong[config.EnvDSN], f.Pauses.Err); err != nil {
 				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))
 			}
-		}), verdictError(v, f.Status))
+		}), verdictError(v))
 	}, config.EnvDSN, config.EnvRedis)
 }
 
-// facts returns what the servers of the session say.
-func (s *session) facts(ctx context.Context) ops.Facts {
-	f := s.pipeline().Facts(ctx)
-	if s.Kafka != nil && f.Kafka.Err == nil {
-		topic := deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter}
-		limited, cancel := context.WithTimeout(ctx, doctorTimeout)
-		defer cancel()
-		_, letters, err := topic.Index(limited, deadletters.Filter{})
-		if err == nil {
-			f.DeadLetters = letters.Pending().Total()
-		}
-	}
+// questions returns those of the verdict about the servers of the session.
+func (s *session) questions(ends context.Context) *ops.Questions {
+	p := s.pipeline()
 	if len(s.found.Problems) > 0 {
-		f.ConfigBroken = s.found.Problems
+		p.Broken = func() error { return s.found.Problems }
 	}
-	return f
+	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p })
 }
 
 // printVerdict prints a line for each problem, and a blank line. It prints nothing if all is well.
@@ -126,31 +116,15 @@ func printVerdict(w io.Writer, v ops.Verdict) {
 	}
 }
 
-// verdictError returns the error of the most urgent problem. Problems that can wait until today's work
-// are no error.
-func verdictError(v ops.Verdict, r ops.Status) error {
-	for _, p := range v.Problems {
-		switch {
-		case p.Severity != ops.Urgent:
-		case p.Kind == ops.RecordsOverdue || p.Kind == ops.TopicUnread:
-			return statusError(r)
-		case p.Kind == ops.KafkaAway || p.Kind == ops.DatabaseAway || p.Kind == ops.PausesUnknown:
-			return Exit(Partly, fmt.Errorf("%s: %s", p.Title(), p.Text()))
-		default:
-			return Exit(Findings, fmt.Errorf("%s: %s -> orderclose runbook %s", p.Title(), p.Text(), p.Runbook))
-		}
+// verdictError returns the error of status and doctor for a verdict: Findings if something urgent is known, Partly if a
+// part of the state is unknown, and nil if all else can wait until today's work.
+func verdictError(v ops.Verdict) error {
+	code, is := map[ops.State]Code{ops.ActNow: Findings, ops.Unknown: Partly}[v.State]
+	if !is {
+		return nil
 	}
-	return statusError(r)
-}
-
-func statusError(r ops.Status) error {
-	if worst, found := r.Worst(ops.OverdueLimit); found {
-		return Exit(Findings, fmt.Errorf("%s overdue by more than %v; the worst, %s/%d at offset %d, by %s: %s",
-			counted(worst.Count, "partition is", "partitions are"), ops.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
-			overdue(worst.Partition.Overdue), worst.Next()))
-	}
-	n := r.Problems()
-	return exitIf(n > 0, Partly, "%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n)
+	p := v.Problems[0]
+	return Exit(code, fmt.Errorf("%s: %s -> orderclose runbook %s", p.Title(), p.Text(), p.Runbook))
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

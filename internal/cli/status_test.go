@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -39,12 +40,17 @@ func TestStatus_Table(t *testing.T) {
 	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })
 }
 
+// exit returns the error of a verdict about a status.
+func exit(r ops.Status) error {
+	return verdictError(ops.Judge(ops.Facts{Status: ops.Answer[ops.Status]{Value: r, At: at}}))
+}
+
 func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
-	err := statusError(sample())
+	err := exit(sample())
 	if codeOf(err) != int(Findings) {
 		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
 	}
-	for _, want := range []string{"1 partition is", "delay_1m/0", "offset 900", "1m35s", "orderclose@10.0.0.7", "orderclose runbook records-do-not-leave-a-delay-topic"} {
+	for _, want := range []string{"records overdue: delay_1m/0 at offset 900: 95 s", "orderclose@10.0.0.7", "orderclose runbook records-do-not-leave-a-delay-topic"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not contain %q", err, want)
 		}
@@ -54,11 +60,15 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	r := sample()
 	r.Topics[0].Partitions[0].Overdue = ops.OverdueLimit.Seconds() // not more than the limit
-	if err := statusError(r); codeOf(err) != int(Partly) {
+	if err := exit(r); codeOf(err) != int(Partly) {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 	r.Topics = r.Topics[:1]
-	if err := statusError(r); err != nil {
+	if err := exit(r); err != nil {
 		t.Errorf("%v, want no error", err)
+	}
+	away := ops.Answer[ops.Sweeps]{Err: errors.New("no answer")}
+	if err := verdictError(ops.Judge(ops.Facts{Sweeps: away})); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
+		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 }

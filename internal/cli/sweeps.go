@@ -27,7 +27,7 @@ reads that topic, which keeps its records for a week, and changes nothing.
   meanwhile  orders that were paid or closed between the search and the close
   left       orders that are still open: paused, excluded, not due any more, or the payment
              provider cannot say whether they are paid
-  lock       held; unavailable: Redis did not answer; stuck; none: no Redis is configured
+  lock       held; unavailable: its server gave none; stuck; none: no Redis is configured
   by         host and process
 
 A sweep that was killed has no record, nor has one that found a pause. Below the sweeps are

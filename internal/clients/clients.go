@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -58,9 +59,14 @@ func (c Clients) OutboxStore() outbox.Store {
 	return c.Store
 }
 
-// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
-// keep one each while Kafka takes their rows, and the others need one.
-const needConns = 3
+const (
+	// needConns is how many connections to the database an App needs. The dispatchers of both outboxes
+	// keep one each while Kafka takes their rows, and the others need one.
+	needConns = 3
+	// lockConns is how many more an App needs with config.LockDatabase: for a sweep, for orders that are scheduled again,
+	// for the questions about closed orders, and for the count of overdue orders.
+	lockConns = 4
+)
 
 // Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.
 type Pool struct {
@@ -68,8 +74,8 @@ type Pool struct {
 	MaxConns int     // 0: the default
 }
 
-// Connect makes clients of the servers. cfg maps the tables of orders. Connect does not wait for the
-// servers. Call Close in the end.
+// Connect makes clients of the servers. cfg maps the tables of orders, and says whether Redis is used. Connect does not wait
+// for the servers. Call Close in the end.
 func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logger) (c Clients, err error) {
 	defer func() {
 		if err != nil {
@@ -82,12 +88,16 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
 		}
 	}
+	inDatabase, need := cfg.Compensator.Lock.Kind == config.LockDatabase, needConns
+	if inDatabase {
+		need += lockConns
+	}
 	if s.DSN != "" || pool.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, NeedConns: needConns, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
 			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}
 	}
-	if s.RedisURL != "" {
+	if s.RedisURL != "" && !inDatabase {
 		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
 			return c, err
 		}
@@ -106,6 +116,21 @@ func (c Clients) Close() {
 	if c.Redis != nil {
 		c.Redis.Close()
 	}
+}
+
+// SweepLock returns the lock of the sweep, or with a suffix of its key the lock of another part. It expires after longest at
+// most. It is nil if its server is not named.
+func (c Clients) SweepLock(l config.Lock, suffix string, longest time.Duration) (compensator.Lock, error) {
+	o := compensator.LockOptions{Key: l.Key + suffix, Expiry: min(l.Expiry, longest), Extend: min(l.Extend, longest/2)}
+	switch {
+	case l.Kind == config.LockDatabase && c.Store != nil:
+		o.Database = c.Store
+		return compensator.NewDatabaseLock(o)
+	case l.Kind == config.LockRedis && c.Redis != nil:
+		o.Client = c.Redis
+		return compensator.NewLock(o)
+	}
+	return nil, nil
 }
 
 // Releaser returns a client of the service that keeps stock; nil if the environment names none.

@@ -87,6 +87,9 @@ func flatten(c *Config) map[string]string {
 	for category, d := range c.Delays.ByCategory {
 		flat["delays.categories."+category] = FormatDuration(d)
 	}
+	for i, rule := range c.Delays.Rules {
+		flat[RulePath(i)] = DescribeRule(rule)
+	}
 	for _, b := range c.Buckets {
 		state := "open"
 		if b.Draining {

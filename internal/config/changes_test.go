@@ -96,6 +96,27 @@ func TestChanges_DetectsEverySetting(t *testing.T) {
 	each(reflect.ValueOf(c).Elem(), "Config")
 }
 
+// TestChanges_ShowsRules: a rule that only moved to another line is no change, and any other difference is.
+func TestChanges_ShowsRules(t *testing.T) {
+	const one = "buckets: [10s]\norders: {table: t, id: id, status: {column: s, from: 0, to: 1}, due: {column: d, type: unix_s}, items: none, stock: none, attributes: {pay: pay_type}}\n" +
+		"delays:\n  categories: {a: 5m}\n  rules:\n  - {match: {category: a, attributes: {pay: [x, 3]}}, after: 9m, grace: 1m, remind: [1m, 2m]}\n"
+	from := parseText(t, one+"  - {match: {}, never: true}\n")
+	if all := Changes(from, parseText(t, one+"\n  # later\n  - {match: {}, never: true}\n")); len(all) > 0 {
+		t.Errorf("only a line moved: %v", all)
+	}
+	got := Changes(from, parseText(t, one+"  - {match: {attributes: {pay: y}}, after: 2m}\n"))
+	want := []Change{{"delays.rules[1]", "every order: never", "pay y: after 2m", true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got, want := DescribeRule(from.Delays.Rules[0]), "category a, pay x or 3: after 9m grace 1m remind 2m 1m"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if e := Effective(parseText(t, "buckets: [10s]"), from); len(e.Delays.Rules) != 2 {
+		t.Errorf("a reload applies no rules: %+v", e.Delays)
+	}
+}
+
 func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
 	running := parseText(t, "buckets: [10s]\ntopics: {prefix: old-}\ncloser: {batch: 7}\n")
 	given := parseText(t, "buckets: [10s, 1m]\ntopics: {prefix: new-}\ncloser: {batch: 8}\npartitions: 3\ndelays: {default: 9m}\n")

@@ -20,6 +20,7 @@ const minBucket = time.Second
 func (r *reader) check(s *settings) {
 	r.checkBuckets(s)
 	r.checkDelays(s)
+	r.checkRules(s)
 	r.checkNames(s)
 	r.checkBounds(s)
 	r.checkLock(s.Compensator.Lock)
@@ -99,7 +100,7 @@ func (r *reader) checkDelays(s *settings) {
 func (r *reader) checkLock(l Lock) {
 	const path = "compensator.lock."
 	if l.Key == "" && !r.bad[path+"key"] {
-		r.refuse(path+"key", r.at[path+"key"], "the key is empty", "name the key in Redis, such as lock:scan_unpaid_orders")
+		r.refuse(path+"key", r.at[path+"key"], "the key is empty", "name it, such as lock:scan_unpaid_orders")
 	}
 	if r.bad[path+"expiry"] || r.bad[path+"extend"] || l.Extend <= l.Expiry/2 {
 		return

@@ -3,6 +3,9 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
@@ -20,6 +23,49 @@ const (
 type Service struct {
 	URL   string // http or https; "": there is none
 	Batch int    // orders per request, 1 to MaxBatch
+}
+
+// PaymentService is the service that knows whether an order was paid.
+type PaymentService struct {
+	URL    string // http or https; "": there is none
+	Batch  int    // orders per question, 1 to MaxBatch
+	Cancel bool   // the service cancels the payments of an order before the order is closed
+	// Recheck holds how long after the close of an order the service is asked again, ascending, each from
+	// minRecheck to maxRecheck; empty: it is not.
+	Recheck     []time.Duration
+	RecheckRate int // orders per second that it is asked again, 1 to MaxRate
+}
+
+const (
+	// minRecheck leaves a close the time to commit, of which a call may take two minutes: a recheck reads by the time
+	// of the close.
+	minRecheck = 5 * time.Minute
+	maxRecheck = 30 * 24 * time.Hour
+)
+
+func (s *PaymentService) grammar() parser {
+	return section(fields{
+		"url": address(&s.URL), "batch": integer(&s.Batch, 1, MaxBatch), "cancel": yesOrNo(&s.Cancel),
+		"recheck": s.recheck, "recheck_rate": integer(&s.RecheckRate, 1, MaxRate),
+	})
+}
+
+// recheck reads the steps of a recheck.
+func (s *PaymentService) recheck(r *reader, path string, n *yaml.Node) {
+	if !isNull(resolveAlias(n)) {
+		s.Recheck = nil
+	}
+	list("[10m, 1h, 24h]", func(r *reader, path string, n *yaml.Node) {
+		var d, last time.Duration
+		if len(s.Recheck) > 0 {
+			last = s.Recheck[len(s.Recheck)-1]
+		}
+		if duration(&d)(r, path, n); !r.bad[path] && (d < minRecheck || d > maxRecheck || d <= last) {
+			r.refuse(path, n, FormatDuration(d)+" is out of range, or not longer than the one before it",
+				fmt.Sprintf("write ascending durations from %s to %s", FormatDuration(minRecheck), FormatDuration(maxRecheck)))
+		}
+		s.Recheck = append(s.Recheck, d)
+	})(r, path, n)
 }
 
 func (s *Service) grammar() parser {
@@ -57,6 +103,9 @@ func (r *reader) checkClosing(s *settings) {
 	if c.Kind == KindHTTP && c.Payment.URL != "" {
 		r.refuse(payment, r.at[payment], "with closer.kind http this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
+	}
+	if c.Payment.Cancel && c.Payment.URL == "" && !r.anyBad("closer.payment") {
+		r.refuse(payment, r.at["closer.payment.cancel"], "closer.payment.cancel is true, but there is no url", "set it to the URL of the service that cancels payments")
 	}
 	if !private(c.Payment.URL) {
 		r.refuseUnless(s, PaymentWithoutTLS, payment,

@@ -24,6 +24,14 @@ func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 		{"{kind: http, http: {url: \"http://a/\", batch: 0}}", `2:54: closer.http.batch: 0 is out of range; write one from 1 to 999`},
 		{"{kind: http, http: {url: \"http://a/\"}, payment: {url: \"http://a/\"}}", `2:63: closer.payment.url: with closer.kind http this process does not ask the payment provider; let the service ask, and answer payment_pending while it does not know; then remove this`},
 		{"{payment: {url: 7}}", `2:25: closer.payment.url: 7 is read as a value other than text; write it in quotes, "7"`},
+		{"{payment: {cancel: true}}", `2:28: closer.payment.url: closer.payment.cancel is true, but there is no url; set it to the URL of the service that cancels payments`},
+		{"{payment: {url: \"https://a/\", cancel: always}}", `2:47: closer.payment.cancel: "always" is neither true nor false; write true or false`},
+		{"{kind: http, http: {url: \"http://a/\", cancel: true}}", `2:47: closer.http: unknown key "cancel"; known here: batch, url`},
+		{"{payment: {recheck: 10m}}", `2:29: closer.payment.recheck: want a list, found "10m"; write it as [10m, 1h, 24h]`},
+		{"{payment: {recheck: [299s]}}", `2:30: closer.payment.recheck[0]: 4m59s is out of range, or not longer than the one before it; write ascending durations from 5m to 30d`},
+		{"{payment: {recheck: [1h, 31d]}}", `2:34: closer.payment.recheck[1]: 31d is out of range, or not longer than the one before it; write ascending durations from 5m to 30d`},
+		{"{payment: {recheck: [1h, 60m]}}", `2:34: closer.payment.recheck[1]: 1h is out of range, or not longer than the one before it; write ascending durations from 5m to 30d`},
+		{"{payment: {recheck_rate: 0}}", `2:34: closer.payment.recheck_rate: 0 is out of range; write one from 1 to 1000000`},
 		{"{payment: {uri: x}}", `2:20: closer.payment: unknown key "uri"; did you mean url?`},
 	} {
 		_, err := config.Parse("t.yaml", []byte("buckets: [1m]\ncloser: "+row.closer+"\n"))

@@ -88,11 +88,29 @@ type Causes struct {
 	Time    time.Duration // how long one sweep may search; default: 10 s
 }
 
-// Lock is the lock in Redis. One process at a time holds the lock and sweeps.
+// LockKind says which server has the lock of the sweep.
+type LockKind string
+
+// The kinds of locks.
+const (
+	LockRedis    LockKind = "redis"
+	LockDatabase LockKind = "database" // no part of the pipeline connects to Redis
+)
+
+// Lock is the lock of the sweep. One process at a time holds the lock and sweeps.
 type Lock struct {
+	Kind   LockKind      // default: LockRedis
 	Key    string        // not empty; default: lock:scan_unpaid_orders
 	Expiry time.Duration // how long the lock is held without an extension; default: 1 minute
 	Extend time.Duration // how often it is extended; at most half of Expiry; default: 20 s
+}
+
+// Needs returns the environment variables without which there is no lock.
+func (l Lock) Needs() []string {
+	if l.Kind == LockDatabase {
+		return []string{EnvDSN}
+	}
+	return []string{EnvRedis}
 }
 
 // Closer holds the settings of closing due orders.
@@ -101,9 +119,9 @@ type Closer struct {
 	// TargetLatency is the target duration of a transaction. A slower transaction reduces how
 	// many orders are closed at once. Default: 250 ms.
 	TargetLatency time.Duration
-	Kind          ClosingKind // how orders are closed; default: KindSQL
-	HTTP          Service     // closes orders, with KindHTTP only; default batch: 200
-	Payment       Service     // says whether an order was paid, before the order is closed; default batch: 100
+	Kind          ClosingKind    // how orders are closed; default: KindSQL
+	HTTP          Service        // closes orders, with KindHTTP only; default batch: 200
+	Payment       PaymentService // is asked before an order is closed; default batch: 100
 }
 
 // Outbox holds the settings of publishing outbox rows to Kafka.
@@ -308,11 +326,14 @@ func defaults() *settings {
 			Grace:    time.Minute,
 			PageSize: 500,
 			Rate:     5000,
-			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Lock:     Lock{Kind: LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses:   Pauses{Wait: 10 * time.Minute},
 		},
-		Closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200}, Payment: Service{Batch: 100}},
+		Closer: Closer{
+			Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200},
+			Payment: PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20},
+		},
 		Outbox: Outbox{Batch: 999, InFlight: 2},
 	}}
 }

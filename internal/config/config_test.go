@@ -49,11 +49,11 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 		Replication: 1,
 		Compensator: config.Compensator{
 			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
-			Lock:   config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Lock:   config.Lock{Kind: config.LockRedis, Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses: config.Pauses{Wait: 10 * time.Minute},
 		},
-		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.Service{Batch: 100}},
+		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
 		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
@@ -86,17 +86,25 @@ topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: even
 partitions: 3
 replication: 2
 buckets: [1d, 1.5s]
-delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
-compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}, pauses: {wait: never}}
-closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
+delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 3s}, rules: [{match: {category: [42, a b], attributes: {pay: [card, 3], vip: "true"}}, after: 1m, grace: 5s}, {match: {category: [c.d]}, remind: [1s, 2s]}, {match: {attributes: {pay: bank}}, never: true}]}
+compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}, pauses: {wait: never}}
+closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 outbox: {batch: 2, in_flight: 16}
 accept: [long_grace]
 `)
 	want := &config.Config{
 		Delays: orderclose.Delays{
 			Default:    2 * time.Minute,
-			ByCategory: map[string]time.Duration{"a b": 36 * time.Hour, "42": 90 * time.Second, "c.d": time.Second},
+			ByCategory: map[string]time.Duration{"a b": 36 * time.Hour, "42": 90 * time.Second, "c.d": 3 * time.Second},
 			Mixed:      orderclose.Longest,
+			Rules: []orderclose.Rule{
+				{
+					Match: orderclose.Match{Categories: []string{"42", "a b"}, Attributes: map[string][]string{"pay": {"card", "3"}, "vip": {"true"}}},
+					After: time.Minute, Grace: 5 * time.Second, Line: 6,
+				},
+				{Match: orderclose.Match{Categories: []string{"c.d"}}, Remind: []time.Duration{2 * time.Second, time.Second}, Line: 6},
+				{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true, Line: 6},
+			},
 		},
 		MaxDelay: 48 * time.Hour,
 		Buckets: orderclose.Buckets{
@@ -108,18 +116,29 @@ accept: [long_grace]
 		Replication: 2,
 		Compensator: config.Compensator{
 			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999, Rate: 77,
-			Lock:   config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
+			Lock:   config.Lock{Kind: config.LockDatabase, Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
 			Causes: config.Causes{Records: 0, Time: 3 * time.Second},
 			Pauses: config.Pauses{Wait: config.Never},
 		},
 		Closer: config.Closer{
-			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.Service{Batch: 8},
+			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
 		Outbox: config.Outbox{Batch: 2, InFlight: 16},
 		Accept: []string{config.LongGrace},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_ReadsTheKindOfALockAlone(t *testing.T) {
+	want := config.Default().Compensator.Lock
+	want.Kind = config.LockDatabase
+	if got := parse(t, "buckets: [1m]\ncompensator: {lock: database}").Compensator.Lock; got != want {
+		t.Errorf("%+v", got)
+	}
+	if got := parse(t, "buckets: [1m]\ncompensator: {lock: }").Compensator.Lock.Kind; got != config.LockRedis {
+		t.Errorf("an empty section is %q", got)
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	EnvConsoleRoleHeader = "ORDERCLOSE_CONSOLE_ROLE_HEADER"
 	EnvConsoleOperators  = "ORDERCLOSE_CONSOLE_OPERATORS"
 	EnvRunbook           = "ORDERCLOSE_RUNBOOK_URL"
+	EnvConsolePrometheus = "ORDERCLOSE_CONSOLE_PROMETHEUS" // with labels as its query
 )
 
 // DefaultConsoleListen is the address of the console. It is on loopback: the operator decides
@@ -43,6 +44,7 @@ type Console struct {
 	RoleHeader    string
 	Operators     []string
 	Runbook       string
+	Prometheus    string `json:"-"` // may have a password
 }
 
 // ConsoleFromEnviron reads the settings of the console through lookup: os.LookupEnv, or a fake
@@ -61,6 +63,7 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		RoleHeader:    e.plain(EnvConsoleRoleHeader),
 		Operators:     splitList(e.plain(EnvConsoleOperators)),
 		Runbook:       e.plain(EnvRunbook),
+		Prometheus:    e.plain(EnvConsolePrometheus),
 	}
 	e.fail(movedVariables(e.plain))
 	c.checkValues(&e)
@@ -164,6 +167,9 @@ func (c Console) checkValues(e *environment) {
 	if u, err := url.Parse(c.Runbook); c.Runbook != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Contains(c.Runbook, "#")) {
 		e.fail(fmt.Errorf("%s is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section", EnvRunbook))
 	}
+	if err := checkPrometheus(c.Prometheus); err != nil {
+		e.fail(err)
+	}
 	for _, v := range []struct{ name, value, example string }{
 		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleRoleHeader, c.RoleHeader, "X-Forwarded-Role"},
 	} {
@@ -174,6 +180,26 @@ func (c Console) checkValues(e *environment) {
 	if c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader) {
 		e.fail(fmt.Errorf("%s and %s are the same header; name two", EnvConsoleUserHeader, EnvConsoleRoleHeader))
 	}
+}
+
+// labelName is a label of Prometheus.
+var labelName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func checkPrometheus(address string) error {
+	u, err := url.Parse(address)
+	valid := address == "" || err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.Fragment == ""
+	if valid {
+		var query url.Values
+		query, err = url.ParseQuery(u.RawQuery)
+		valid = err == nil
+		for label := range query {
+			valid = valid && labelName.MatchString(label)
+		}
+	}
+	if !valid {
+		return fmt.Errorf("%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus)
+	}
+	return nil
 }
 
 // splitList splits a list at commas. Without entries it returns nil.

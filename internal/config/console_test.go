@@ -19,11 +19,11 @@ import (
 func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
 	base := environ{
 		"ORDERCLOSE_CONSOLE_LISTEN": ":443", "ORDERCLOSE_CONSOLE_BASE_PATH": "/shop/orderclose/", "ORDERCLOSE_CONSOLE_ACTIONS": "1",
-		"ORDERCLOSE_RUNBOOK_URL":   "https://wiki.example/runbook",
+		"ORDERCLOSE_RUNBOOK_URL": "https://wiki.example/runbook", "ORDERCLOSE_CONSOLE_PROMETHEUS": "http://u:p@prometheus:9090/a?job=b&job=c",
 		"ORDERCLOSE_CONSOLE_HOSTS": "console.example, 10.0.0.5,[fd00:0::5]", "ORDERCLOSE_CONSOLE_PROXIES": "10.0.0.7, 10.1.2.3/16,fd00::/8, ::ffff:10.0.0.8",
 	}
 	want := config.Console{
-		Listen: ":443", BasePath: "/shop/orderclose", Actions: true, Runbook: "https://wiki.example/runbook", Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
+		Listen: ":443", BasePath: "/shop/orderclose", Actions: true, Runbook: "https://wiki.example/runbook", Prometheus: "http://u:p@prometheus:9090/a?job=b&job=c", Hosts: []string{"console.example", "10.0.0.5", "fd00::5"},
 		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.0.0.8/32")},
 	}
 	for _, row := range []struct {
@@ -65,7 +65,10 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		listen, basePath, hosts = "ORDERCLOSE_CONSOLE_LISTEN", "ORDERCLOSE_CONSOLE_BASE_PATH", "ORDERCLOSE_CONSOLE_HOSTS"
 		actions, proxies        = "ORDERCLOSE_CONSOLE_ACTIONS", "ORDERCLOSE_CONSOLE_PROXIES"
 		web, runbook            = "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE", "ORDERCLOSE_RUNBOOK_URL"
+		prometheus              = "ORDERCLOSE_CONSOLE_PROMETHEUS"
 		user, role, operators   = "ORDERCLOSE_CONSOLE_USER_HEADER", "ORDERCLOSE_CONSOLE_ROLE_HEADER", "ORDERCLOSE_CONSOLE_OPERATORS"
+
+		noPrometheus = prometheus + " is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose"
 
 		choose = "write basic_auth_users or a client CA to the file of " + web + ", or set " + user
 	)
@@ -82,6 +85,9 @@ func TestConsoleFromEnviron_ErrorsSayWhatToDoAndShowNoSecret(t *testing.T) {
 		{environ{runbook: "hunter2"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section"},
 		{environ{runbook: "javascript://hunter2/x"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section"},
 		{environ{runbook: "https://hunter2/x#y"}, runbook + " is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section"},
+		{environ{prometheus: "hunter2:9090"}, noPrometheus},
+		{environ{prometheus: "http://hunter2:9090?a-b=c"}, noPrometheus},
+		{environ{prometheus: "http://hunter2:9090?a=%"}, noPrometheus},
 		{environ{hosts: "a,https://hunter2"}, hosts + ": entry 2 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
 		{environ{hosts: "hunter2:80"}, hosts + ": entry 1 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},
 		{environ{hosts: "*.hunter2"}, hosts + ": entry 1 is not the name of a host; write names without scheme and port, such as console.example,10.0.0.7"},

@@ -74,9 +74,10 @@ var (
 	orFiles = []string{EnvBrokers, EnvDSN, EnvRedis, EnvReleaseURL, EnvReleaseToken, EnvHTTPSecret, EnvPaymentSecret, EnvSASLUser, EnvSASLPassword}
 	others  = []string{
 		EnvListen, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
+		EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL, EnvSASLScope, EnvSASLExtensions,
 		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
 		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleWebConfig, EnvConsoleProxies,
-		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators, EnvRunbook,
+		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators, EnvRunbook, EnvConsolePrometheus,
 	}
 )
 
@@ -147,7 +148,8 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvRedis) {
 		s.RedisURL, s.RedisTLS = e.value(EnvRedis), e.tls(redisFiles)
-		u, err := url.Parse(s.RedisURL) // do not wrap err: it quotes the URL with its password
+		first, _, _ := SplitRedis(s.RedisURL)
+		u, err := url.Parse(first) // do not wrap err: it quotes the URL with its password
 		if s.RedisURL != "" && (err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "") {
 			e.fail(fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis]))
 		}

@@ -131,6 +131,12 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)"},
 		{environ{"ORDERCLOSE_REDIS_URL": "hunter2@a:1"},
 			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)"},
+		{environ{"ORDERCLOSE_REDIS_URL": "redis+sentinels://:hunter2@a,b"},
+			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)"},
+		{environ{"ORDERCLOSE_REDIS_URL": "unix+cluster://:hunter2@/x"},
+			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)"},
+		{environ{"ORDERCLOSE_REDIS_URL": "redis+sentinel://:16#hunter2@a:1,b:2"}, // 16 would be a port
+			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)"},
 		{environ{"ORDERCLOSE_LISTEN": "9464", "ORDERCLOSE_REDIS_URL": "x"},
 			"ORDERCLOSE_REDIS_URL is not a Redis URL; write it such as redis://127.0.0.1:6379/0 (special letters of a password %-escaped)\n" +
 				"ORDERCLOSE_LISTEN is not host:port; write it such as 127.0.0.1:9464"},

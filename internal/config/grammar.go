@@ -29,17 +29,14 @@ func (s *settings) grammar() parser {
 			"max":        duration(&s.MaxDelay),
 			"mixed":      choice(&s.Delays.Mixed, orderclose.Shortest, orderclose.Longest),
 			"categories": entries(s.category),
+			"rules":      list("- match: {category: virtual}", s.rule),
 		}),
 		"compensator": section(fields{
 			"period":    duration(&s.Compensator.Period),
 			"grace":     duration(&s.Compensator.Grace),
 			"page_size": integer(&s.Compensator.PageSize, 1, MaxBatch),
 			"rate":      integer(&s.Compensator.Rate, 1, MaxRate),
-			"lock": section(fields{
-				"key":    text(&s.Compensator.Lock.Key),
-				"expiry": duration(&s.Compensator.Lock.Expiry),
-				"extend": duration(&s.Compensator.Lock.Extend),
-			}),
+			"lock":      s.Compensator.Lock.grammar(),
 			"causes": section(fields{
 				"records": integer(&s.Compensator.Causes.Records, 0, MaxCauseRecords),
 				"time":    duration(&s.Compensator.Causes.Time),
@@ -60,6 +57,19 @@ func (s *settings) grammar() parser {
 			"in_flight": integer(&s.Outbox.InFlight, 1, 16),
 		}),
 	})
+}
+
+// grammar reads the keys of the lock, or its kind alone.
+func (l *Lock) grammar() parser {
+	kind := choice(&l.Kind, LockRedis, LockDatabase)
+	keys := section(fields{"kind": kind, "key": text(&l.Key), "expiry": duration(&l.Expiry), "extend": duration(&l.Extend)})
+	return func(r *reader, path string, n *yaml.Node) {
+		if n := resolveAlias(n); n.Kind == yaml.ScalarNode && !isNull(n) {
+			kind(r, path, n)
+			return
+		}
+		keys(r, path, n)
+	}
 }
 
 // bucket reads one entry of the list of buckets: a length, or a length with the flag

@@ -30,6 +30,13 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"version":    text(&m.Version),
 		"set":        constants(&m.Set, false),
 		"set_paid":   constants(&m.SetPaid, false),
+		"payment_id": text(&m.PaymentID),
+		"attributes": entries(func(r *reader, path, name string, n *yaml.Node) {
+			a := mapping.Attribute{Name: name}
+			if text(&a.Column)(r, path, n); !r.bad[path] {
+				m.Attributes = append(m.Attributes, a)
+			}
+		}),
 		"where":      constants(&m.Where, true),
 		"not_before": instant(&m.NotBefore),
 		"on_close":   texts(`["UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"]`, &m.OnClose),

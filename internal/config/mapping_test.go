@@ -35,6 +35,8 @@ orders:
   on_close:
     - UPDATE coupons SET used = 0 WHERE order_no IN ({ids})
   not_before: 2026-11-20T08:00:00+08:00
+  attributes: {payment_method: pay_type, shop no: shop}
+  payment_id: paid_by
 `
 
 func TestOrders_ReadsEveryKey(t *testing.T) {
@@ -49,7 +51,9 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Created:      &mapping.TimeColumn{Column: "made", Type: mapping.Timestamp, Precision: mapping.Millis},
 		ClosedAt:     &mapping.TimeColumn{Column: "shut", Type: mapping.UnixSeconds},
 		Category:     "kind",
+		Attributes:   []mapping.Attribute{{Name: "payment_method", Column: "pay_type"}, {Name: "shop no", Column: "shop"}},
 		Version:      "rev",
+		PaymentID:    "paid_by",
 		Items:        &mapping.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
 		Stock:        &mapping.Stock{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
 		Shards:       &mapping.Shards{By: mapping.ByMonth, On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
@@ -80,7 +84,7 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"table: shop.orders_{yyyyMM}", "table: orders", `3:10: orders.table: "orders" has no placeholder for the month; write it as orders_{yyyyMM}, or remove shards`},
 		{"zone: \"+08:00\", ", "", `6:8: orders.due.zone: no time zone is given, and the zone of the machine is not used; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
 		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is not an offset of any time zone; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
-		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is not a type of a time; write datetime, timestamp, unix_s or unix_ms`},
+		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is not a type of a time; write datetime, timestamp, timestamptz, unix_s or unix_ms`},
 		{"type: unix_s", "type: unix_s, precision: s", `8:54: orders.closed_at.precision: the type unix_s has a fixed precision; remove it`},
 		{"reason: 3", "reason: 3.5", `15:17: orders.set.reason: "3.5" is not a constant; write a whole number, or text in quotes`},
 		{"reason: 3", "state: 3", `15:16: orders.set.state: column shop.orders_{yyyyMM}.state is mapped as the order's status and as a constant of a closed order: a close writes a constant to it, which destroys the order's status; map the column that holds a constant of a closed order, or remove set.state`},

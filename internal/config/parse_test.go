@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,8 +16,22 @@ const (
 	hintDuration = "write a number and a unit, such as 10s, 5m, 2h or 30d"
 	hintLetters  = "use a-z, A-Z, 0-9, dot, underscore and hyphen only"
 	hintYAML     = "check indentation, colons, quotes and brackets up to here"
+	hintValue    = "write text in quotes or a whole number, each value once"
+	hintMatch    = "write match: {category: virtual}, or match: {} for every order"
+	hintGrace    = "shorten it: the customer sees the deadline this long before the close"
+	hintRemind   = "shorten it: a reminder comes this long before the deadline that the customer sees"
+	hintShadow   = "put this rule before it, or remove it"
 	hintExtend   = "make it shorter: one extension may fail, and the lock must still be held at the next"
 )
+
+// numbers returns the list 1, 2, … n.
+func numbers(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strconv.Itoa(i + 1)
+	}
+	return strings.Join(all, ", ")
+}
 
 // refusals are wrong files with all the errors that are expected for them.
 var refusals = []struct {
@@ -70,7 +85,7 @@ var refusals = []struct {
 		`t:1:1: unknown key "Buckets"; did you mean buckets?`,
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
-		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed`,
+		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed, rules`,
 		`t:5:1: unknown key "zzz"; known here: accept, buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
@@ -107,6 +122,89 @@ var refusals = []struct {
 	{"mixed", "buckets: [1m]\ndelays: {mixed: median}\n", []string{
 		`t:2:17: delays.mixed: "median" is neither shortest nor longest; write shortest or longest`,
 	}},
+	{"rules that are not rules", "buckets: [1m]\ndelays:\n  rules:\n  - 5m\n  - {match: {}, afer: 5m}\n  - {match: {categry: a}, after: 5m}\n  - {match: {attributes: {pay: [1.5, true, '', 07, [x], a, a]}}, never: maybe}\n  - {match: {attributes: {pay: []}}, remind: 5m}\n", []string{
+		`t:4:5: delays.rules[0]: want keys with values, found "5m"; write each as key: value, on a line of its own`,
+		`t:5:17: delays.rules[1]: unknown key "afer"; did you mean after?`,
+		`t:6:14: delays.rules[2].match: unknown key "categry"; did you mean category?`,
+		`t:7:33: delays.rules[3].match.attributes.pay[0]: "1.5" is neither text nor a whole number; ` + hintValue,
+		`t:7:38: delays.rules[3].match.attributes.pay[1]: "true" is neither text nor a whole number; ` + hintValue,
+		"t:7:44: delays.rules[3].match.attributes.pay[2]: the value is empty; " + hintValue,
+		`t:7:48: delays.rules[3].match.attributes.pay[3]: "07" is neither text nor a whole number; ` + hintValue,
+		"t:7:52: delays.rules[3].match.attributes.pay[4]: want a value, found a list; " + hintValue,
+		`t:7:60: delays.rules[3].match.attributes.pay[6]: "a" is listed twice; ` + hintValue,
+		`t:7:73: delays.rules[3].never: "maybe" is neither true nor false; write true or false`,
+		"t:8:32: delays.rules[4].match.attributes.pay: lists no value; list one, or remove the key",
+		`t:8:46: delays.rules[4].remind: want a list, found "5m"; write it as [10m, 2m]`,
+	}},
+	{"rules without a condition", "buckets: [1m]\ndelays:\n  rules:\n  - after: 5m\n  - {match: , after: 5m}\n  - {match: {attributes: }, after: 5m}\n  - {match: {attributes: {}}, after: 5m}\n", []string{
+		"t:4:5: delays.rules[0].match: is missing; " + hintMatch,
+		"t:5:13: delays.rules[1].match: has no condition; " + hintMatch,
+		"t:6:13: delays.rules[2].match: has no condition; " + hintMatch,
+		"t:7:13: delays.rules[3].match: has no condition; " + hintMatch,
+	}},
+	{"rules that contradict themselves", "buckets: [1m]\ndelays:\n  default: 1h\n  max: 2h\n  categories: {a: 10m, b: 30m}\n  rules:\n" +
+		"  - {match: {attributes: {n: 1}}, never: true, grace: 5m}\n" +
+		"  - {match: {attributes: {n: 2}}, never: true, after: 5m}\n" +
+		"  - {match: {attributes: {n: 3}}, remind: [5m], never: true}\n" +
+		"  - {match: {attributes: {n: 4}}, never: false, after: 5m}\n" +
+		"  - {match: {attributes: {n: 5}}}\n" +
+		"  - {match: {attributes: {n: 6}}, after: 3h}\n" +
+		"  - {match: {attributes: {n: 7}}, after: 999ms}\n" +
+		"  - {match: {attributes: {n: 8}}, after: 5m, grace: 5m}\n" +
+		"  - {match: {attributes: {n: 9}}, grace: 10m}\n" +
+		"  - {match: {category: b, attributes: {n: 10}}, grace: 30m}\n" +
+		"  - {match: {category: a, attributes: {}}, after: 5m, grace: 1m, remind: [1m, 4m]}\n" +
+		"  - {match: {category: a}, remind: [11m, 9m, 10m]}\n" +
+		"  - {match: {category: b}, remind: [9m, 9m]}\n" +
+		"  - {match: {}, remind: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s, 10s, 11s]}\n", []string{
+		"t:7:55: delays.rules[0].grace: an order that is never closed has no deadline; remove grace, or never",
+		"t:8:55: delays.rules[1].after: an order that is never closed has no deadline; remove after, or never",
+		"t:9:43: delays.rules[2].remind: an order that is never closed has no deadline; remove remind, or never",
+		"t:10:42: delays.rules[3].never: false has no effect; write true, or remove the key",
+		"t:11:5: delays.rules[4]: the rule changes nothing; add after, never, grace or remind",
+		"t:12:42: delays.rules[5].after: 3h is longer than delays.max, 2h; shorten it or raise delays.max",
+		"t:13:42: delays.rules[6].after: 999ms is shorter than 1s: an order would be closed before its customer has seen it; write 1s or more",
+		"t:14:53: delays.rules[7].grace: 5m is not shorter than delays.rules[7].after, 5m; " + hintGrace,
+		"t:15:42: delays.rules[8].grace: 10m is not shorter than delays.categories.a, 10m; " + hintGrace,
+		"t:16:56: delays.rules[9].grace: 30m is not shorter than delays.categories.b, 30m; " + hintGrace,
+		"t:17:79: delays.rules[10].remind[1]: 4m is not shorter than delays.rules[10].after, 5m, without the grace of 1m; " + hintRemind,
+		"t:18:37: delays.rules[11].remind[0]: 11m is not shorter than delays.categories.a, 10m; " + hintRemind,
+		"t:18:46: delays.rules[11].remind[2]: 10m is not shorter than delays.categories.a, 10m; " + hintRemind,
+		"t:19:41: delays.rules[12].remind[1]: 9m is listed twice; remove one",
+		"t:20:25: delays.rules[13].remind: 11 reminders, at most 10; remove some",
+	}},
+	{"reminders by attributes that no row has", "buckets: [1m]\ndelays:\n  rules:\n" +
+		"  - {match: {attributes: {pay: bank}}, never: true}\n" +
+		"  - {match: {attributes: {pay: card}}, after: 5m}\n" +
+		"  - {match: {attributes: {pay: wallet}}, remind: [2m]}\n" +
+		"  - {match: {attributes: {vip: 1}}, after: 5m}\n", []string{
+		"t:5:32: delays.rules[1].match.attributes.pay: a reminder is found by the order's row, which does not have this attribute; match by category, or map your own tables in orders",
+		"t:6:32: delays.rules[2].match.attributes.pay: a reminder is found by the order's row, which does not have this attribute; match by category, or map your own tables in orders",
+	}},
+	{"rules that can never match", "buckets: [1m]\ndelays:\n  categories: {virtual: 10m, b: 30m}\n  rules:\n" +
+		"  - {match: {category: [virtual, b], attributes: {pay: [x, y]}}, after: 1m}\n" +
+		"  - {match: {category: virtual, attributes: {pay: z}}, after: 2m}\n" +
+		"  - {match: {category: virtual, attributes: {pay: [z, y, x]}}, after: 3m}\n" +
+		"  - {match: {category: b, attributes: {pay: x, country: [de, fr]}}, after: 4m}\n" +
+		"  - {match: {attributes: {pay: z}}, after: 5m}\n" +
+		"  - {match: {}, after: 6m}\n" +
+		"  - {match: {category: b}, after: 7m}\n", []string{
+		"t:7:13: delays.rules[2].match: no order gets here: delays.rules[1] on line 6, or one before it, matches first; " + hintShadow,
+		// delays.rules[3] and [6] are not compared while an earlier rule is wrong
+	}},
+	{"a rule behind one for every order", "buckets: [1m]\ndelays:\n  categories: {b: 30m}\n  rules:\n  - {match: {}, after: 6m}\n  - {match: {category: b}, after: 7m}\n", []string{
+		"t:6:13: delays.rules[1].match: no order gets here: delays.rules[0] on line 5, or one before it, matches first; " + hintShadow,
+	}},
+	{"rules for unknown categories", "buckets: [1m]\ndelays:\n  categories: {virtual: 10m}\n  rules:\n  - {match: {category: virtaul}, after: 1m}\n  - {match: {category: [virtual, gift]}, after: 1m}\n", []string{
+		`t:5:24: delays.rules[0].match.category: "virtaul" is not in delays.categories; did you mean virtual? Otherwise add it to delays.categories`,
+		`t:6:34: delays.rules[1].match.category: "gift" is not in delays.categories; add it to delays.categories`,
+	}},
+	{"a rule with too many values", "buckets: [1m]\ndelays:\n  rules:\n  - {match: {attributes: {a: [" + numbers(40) + "], b: [" + numbers(26) + "]}}, after: 1m}\n", []string{
+		"t:4:13: delays.rules[0].match: its values have more than 1000 combinations; shorten the lists, or write several rules",
+	}},
+	{"too many rules", "buckets: [1m]\ndelays:\n  rules:\n" + strings.Repeat("  - {match: {}, after: 1m}\n", 101), []string{
+		"t:4:3: delays.rules: 101 rules, at most 100; put values of rules with the same deadline into one list",
+	}},
 	{"names of categories", "buckets: [1m]\ndelays: {categories: {'': 1m, ' a': 1m, \"a\\tb\": 1m, ~: 1m, [a]: 1m}}", []string{
 		`t:2:23: delays.categories: "" cannot be a name; use one without control characters or space at either end`,
 		`t:2:31: delays.categories: " a" cannot be a name; use one without control characters or space at either end`,
@@ -131,7 +229,7 @@ var refusals = []struct {
 		"t:2:43: compensator.lock.extend: 30s is more than half of compensator.lock.expiry, 50s; " + hintExtend,
 	}},
 	{"a lock that expires before its default extension", "buckets: [1m]\ncompensator: {lock: {key: '', expiry: 10s}}\n", []string{
-		"t:2:27: compensator.lock.key: the key is empty; name the key in Redis, such as lock:scan_unpaid_orders",
+		"t:2:27: compensator.lock.key: the key is empty; name it, such as lock:scan_unpaid_orders",
 		"t:2:39: compensator.lock.extend: 20s is more than half of compensator.lock.expiry, 10s; " + hintExtend,
 	}},
 
@@ -145,9 +243,12 @@ var refusals = []struct {
 		"t:3:91: compensator.causes.time: 10d is longer than 10m: a sweep may wait so long for Kafka before it closes the next orders; write 10m or less",
 		"t:4:25: closer.payment.url: its answers are not signed, and without TLS anybody on the way can change them: a paid order would be closed; write https://, or add payment_without_tls to accept",
 	}},
+	{"an unknown kind of lock", "buckets: [1m]\ncompensator: {lock: zookeeper}\n", []string{
+		"t:2:21: compensator.lock: \"zookeeper\" is neither redis nor database; write redis or database",
+	}},
 	{"values that are too short", "buckets: [1m]\ncompensator: {period: 1ms, lock: {expiry: 2ms, extend: 1ms}}\n", []string{
 		"t:2:23: compensator.period: 1ms is shorter than 1s: sweeps would follow each other without a pause; write 1s or more",
-		"t:2:43: compensator.lock.expiry: 2ms is shorter than 1s: a slow answer of Redis would end the lock, and two processes would sweep at once; write 1s or more",
+		"t:2:43: compensator.lock.expiry: 2ms is shorter than 1s: a slow answer of its server would end the lock, and two processes would sweep at once; write 1s or more",
 	}},
 	{"unknown names in accept", "buckets: [1m]\naccept: [long_smalest_bucket, everything, 7]\n", []string{
 		`t:2:10: accept[0]: "long_smalest_bucket" is no name of a refusal; did you mean long_smallest_bucket?`,

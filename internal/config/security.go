@@ -3,11 +3,15 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strings"
 	"sync/atomic"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/login"
 )
 
 // The variables that secure the connections to Kafka. A file may hold the user and the
@@ -20,7 +24,18 @@ const (
 	EnvSASLMechanism = "ORDERCLOSE_KAFKA_SASL_MECHANISM"
 	EnvSASLUser      = "ORDERCLOSE_KAFKA_SASL_USER"
 	EnvSASLPassword  = "ORDERCLOSE_KAFKA_SASL_PASSWORD"
+
+	// One of these says where the tokens of OAUTHBEARER come from. To a token endpoint, user and
+	// password are the id and the secret of a client.
+	EnvSASLTokenFile    = "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE"    // is read for each login
+	EnvSASLTokenCommand = "ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND" // a program and its arguments, without a shell
+	EnvSASLTokenURL     = "ORDERCLOSE_KAFKA_SASL_TOKEN_URL"     // of the token endpoint
+	EnvSASLScope        = "ORDERCLOSE_KAFKA_SASL_SCOPE"         // scopes for the token endpoint, with spaces between them
+	EnvSASLExtensions   = "ORDERCLOSE_KAFKA_SASL_EXTENSIONS"    // name=value,name=value
 )
+
+// ofTokens are the variables that only OAUTHBEARER has.
+var ofTokens = []string{EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL, EnvSASLScope, EnvSASLExtensions}
 
 // The variables that secure the connections to the database and to Redis, with the meanings of
 // those of Kafka. A file turns TLS on. Without files, the DSN does by its parameter tls=true, and
@@ -138,8 +153,20 @@ func (f tlsFiles) pair(certFile, keyFile string) (func() *tls.Certificate, error
 func (e *environment) kafkaSASL() *kafka.SASL {
 	failed := len(e.errs)
 	s := kafka.SASL{Mechanism: e.plain(EnvSASLMechanism), User: e.value(EnvSASLUser), Password: e.value(EnvSASLPassword)}
-	if s == (kafka.SASL{}) || len(e.errs) > failed {
+	extra := e.firstSet(ofTokens...)
+	switch {
+	case len(e.errs) > failed, s.Mechanism+s.User+s.Password+extra == "":
 		return nil
+	case s.Mechanism == kafka.OAuthBearer:
+		return e.bearer(s.User, s.Password)
+	case extra != "":
+		e.fail(fmt.Errorf("%s is set, but only %s uses it; unset it, or set %s to %s", extra, kafka.OAuthBearer, EnvSASLMechanism, kafka.OAuthBearer))
+		return nil
+	case s.Mechanism == kafka.MSKIAM:
+		if used := e.firstSet(EnvSASLUser, EnvSASLUser+"_FILE", EnvSASLPassword, EnvSASLPassword+"_FILE"); used != "" {
+			e.fail(fmt.Errorf("%s is set, but %s uses the credentials of AWS; unset it", used, kafka.MSKIAM))
+		}
+		return &s
 	}
 	for _, v := range []struct{ name, value, example string }{
 		{EnvSASLMechanism, s.Mechanism, " to " + strings.Join(kafka.Mechanisms(), ", ")},
@@ -155,4 +182,63 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 		e.fail(fmt.Errorf("%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", ")))
 	}
 	return &s
+}
+
+// firstSet returns the first of the variables that is set; "": none is.
+func (e *environment) firstSet(names ...string) string {
+	for _, name := range names {
+		if e.plain(name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// bearer returns the login by tokens. client and secret are for a token endpoint.
+func (e *environment) bearer(client, secret string) *kafka.SASL {
+	file, command, endpoint := e.plain(EnvSASLTokenFile), strings.Fields(e.plain(EnvSASLTokenCommand)), e.plain(EnvSASLTokenURL)
+	s := kafka.SASL{Mechanism: kafka.OAuthBearer, User: client}
+	switch {
+	case (file != "" && len(command) > 0) || (endpoint != "" && (file != "" || len(command) > 0)):
+		e.fail(fmt.Errorf("of %s, %s and %s more than one is set; set the one that tokens come from", EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL))
+	case endpoint == "" && (secret != "" || e.plain(EnvSASLScope) != ""):
+		e.fail(fmt.Errorf("%s and %s are for a token endpoint; set %s, or unset them", EnvSASLPassword, EnvSASLScope, EnvSASLTokenURL))
+	case endpoint != "" && (client == "" || secret == ""):
+		e.fail(fmt.Errorf("%s needs a client; set %s to its id, and %s or %s_FILE to its secret", EnvSASLTokenURL, EnvSASLUser, EnvSASLPassword, EnvSASLPassword))
+	case endpoint != "":
+		e.fail(checkTokenURL(endpoint))
+		s.Token = login.TokenFromEndpoint(endpoint, client, secret, strings.Fields(e.plain(EnvSASLScope)))
+	case len(command) > 0:
+		s.Token = login.TokenFromCommand(command)
+	case file != "":
+		if _, err := readFile(file); err != nil {
+			e.fail(fmt.Errorf("%s names a file that cannot be read: %w; mount the token there", EnvSASLTokenFile, err))
+		}
+		s.Token = login.TokenFromFile(file)
+	default:
+		e.fail(fmt.Errorf("%s is %s, but no source of tokens is set; set %s, %s or %s", EnvSASLMechanism, kafka.OAuthBearer, EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL))
+	}
+	s.Extensions = map[string]string{}
+	for entry := range strings.SplitSeq(e.plain(EnvSASLExtensions), ",") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(entry), "="); name+value != "" {
+			s.Extensions[name] = value
+		}
+	}
+	if login.CheckExtensions(s.Extensions) != nil {
+		e.fail(fmt.Errorf("%s is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1", EnvSASLExtensions))
+	}
+	return &s
+}
+
+// checkTokenURL refuses a URL to which the secret of a client would go in clear text. A program on this
+// machine may be asked by http.
+func checkTokenURL(endpoint string) error {
+	u, err := url.Parse(endpoint) // do not wrap err: it quotes the URL
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLTokenURL)
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return errors.New(EnvSASLTokenURL + " begins with http, which shows the secret to the network; use https")
+	}
+	return nil
 }

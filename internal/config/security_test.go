@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +54,11 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 	write(t, secret, "hunter2\n")
 	mutual := environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": crt, "ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}
 	scram := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
+	const ofCluster = "logicalCluster=lkc-1"
+	byFile := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE": secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
+	byCommand := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND": " cat  " + secret, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
+	byClient := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN_URL": tokenEndpoint(t), "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster,
+		"ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret, "ORDERCLOSE_KAFKA_SASL_SCOPE": "kafka"}
 	both := maps.Clone(mutual)
 	maps.Copy(both, scram)
 	for _, row := range []struct {
@@ -66,6 +73,10 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		{mutual, "mutual TLS", true},
 		{scram, `not encrypted, SASL SCRAM-SHA-512 as user "relay"`, false},
 		{both, `mutual TLS, SASL SCRAM-SHA-512 as user "relay"`, true},
+		{byFile, "not encrypted, SASL OAUTHBEARER", false},
+		{byCommand, "not encrypted, SASL OAUTHBEARER", false},
+		{byClient, `not encrypted, SASL OAUTHBEARER as user "relay"`, false},
+		{environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "AWS_MSK_IAM"}, "not encrypted, SASL AWS_MSK_IAM", false},
 	} {
 		s, err := config.FromEnviron(row.env.lookup)
 		if err != nil {
@@ -81,13 +92,31 @@ func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		if s.Kafka.TLS != nil && s.Kafka.TLS.InsecureSkipVerify {
 			t.Errorf("%v: the certificates of brokers are not verified", row.env)
 		}
-		if s.Kafka.SASL != nil && s.Kafka.SASL.Password != "hunter2" {
+		if s.Kafka.SASL != nil && s.Kafka.SASL.Token != nil {
+			token, _, err := s.Kafka.SASL.Token(t.Context())
+			if token != "hunter2" || err != nil || s.Kafka.SASL.Extensions["logicalCluster"] != row.env["ORDERCLOSE_KAFKA_SASL_EXTENSIONS"][len("logicalCluster="):] {
+				t.Errorf("%v: the token is wrong: %v", row.env, err)
+			}
+		} else if s.Kafka.SASL != nil && row.want != "not encrypted, SASL AWS_MSK_IAM" && s.Kafka.SASL.Password != "hunter2" {
 			t.Errorf("%v: the password is wrong", row.env)
 		}
 		if text := fmt.Sprintf("%v %+v %#v", s, &s, s); strings.Contains(text, "hunter2") {
 			t.Errorf("printed as %s", text)
 		}
 	}
+}
+
+// tokenEndpoint returns the URL of an endpoint that gives the token hunter2 to the client relay.
+func tokenEndpoint(t *testing.T) string {
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, secret, _ := r.BasicAuth(); user != "relay" || secret != "hunter2" || r.FormValue("scope") != "kafka" {
+			t.Errorf("the token endpoint is asked by %q for %q", user, r.FormValue("scope"))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"access_token":"hunter2","token_type":"Bearer"}`)
+	}))
+	t.Cleanup(provider.Close)
+	return provider.URL
 }
 
 func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
@@ -100,7 +129,13 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		ca, cert, private         = "ORDERCLOSE_KAFKA_TLS_CA_FILE", "ORDERCLOSE_KAFKA_TLS_CERT_FILE", "ORDERCLOSE_KAFKA_TLS_KEY_FILE"
 		mechanism, user, password = "ORDERCLOSE_KAFKA_SASL_MECHANISM", "ORDERCLOSE_KAFKA_SASL_USER", "ORDERCLOSE_KAFKA_SASL_PASSWORD"
 		pair                      = cert + " and " + private
+
+		tokenFile, tokenCommand, tokenURL = "ORDERCLOSE_KAFKA_SASL_TOKEN_FILE", "ORDERCLOSE_KAFKA_SASL_TOKEN_COMMAND", "ORDERCLOSE_KAFKA_SASL_TOKEN_URL"
 	)
+	client := func(url string) environ {
+		return environ{mechanism: "OAUTHBEARER", tokenURL: url, user: "u", password: "hunter2"}
+	}
+	const notURL = tokenURL + " is not a URL; write it such as https://id.example/oauth2/token, without a user"
 	for _, row := range []struct {
 		env  environ
 		want string
@@ -122,8 +157,25 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		{environ{mechanism: "PLAIN", user: "u"},
 			password + " is not set, but other SASL variables are; set it, or name a file that holds it in " + password + "_FILE"},
 		{environ{user: "u", password: "hunter2"},
-			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"},
-		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism + " is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"},
+			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
+		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism + " is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, OAUTHBEARER, AWS_MSK_IAM"},
+		{environ{mechanism: "OAUTHBEARER"}, mechanism + " is OAUTHBEARER, but no source of tokens is set; set " + tokenFile + ", " + tokenCommand + " or " + tokenURL},
+		{environ{mechanism: "OAUTHBEARER", tokenFile: junk, tokenCommand: "hunter2"},
+			"of " + tokenFile + ", " + tokenCommand + " and " + tokenURL + " more than one is set; set the one that tokens come from"},
+		{environ{mechanism: "OAUTHBEARER", tokenFile: "hunter2"}, tokenFile + " names a file that cannot be read: no such file or directory; mount the token there"},
+		{environ{mechanism: "OAUTHBEARER", tokenFile: junk, password: "hunter2"},
+			password + " and ORDERCLOSE_KAFKA_SASL_SCOPE are for a token endpoint; set " + tokenURL + ", or unset them"},
+		{environ{mechanism: "OAUTHBEARER", tokenURL: "https://id", user: "u"},
+			tokenURL + " needs a client; set " + user + " to its id, and " + password + " or " + password + "_FILE to its secret"},
+		{client("hunter2"), notURL},
+		{client("https://u:hunter2@id"), notURL},
+		{client("ftp://id/hunter2"), notURL},
+		{client("http://id/hunter2"), tokenURL + " begins with http, which shows the secret to the network; use https"},
+		{environ{mechanism: "OAUTHBEARER", tokenFile: junk, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": "hunter2"},
+			"ORDERCLOSE_KAFKA_SASL_EXTENSIONS is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1"},
+		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", tokenFile: junk},
+			tokenFile + " is set, but only OAUTHBEARER uses it; unset it, or set " + mechanism + " to OAUTHBEARER"},
+		{environ{mechanism: "AWS_MSK_IAM", password: "hunter2"}, password + " is set, but AWS_MSK_IAM uses the credentials of AWS; unset it"},
 		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", password + "_FILE": junk}, password + " and " + password + "_FILE are both set; unset one"},
 	} {
 		_, err := config.FromEnviron(row.env.lookup)

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -191,6 +192,35 @@ func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 	}
 }
 
+func TestWire_TheEventOfALatePaymentEqualsTheEncodedEvent(t *testing.T) {
+	value, err := orderclose.OrderPaidLate{
+		OrderID: "ORD-20260301-000017", PaymentID: "pi_3Nabc", Amount: 1250, Currency: "EUR", Source: "callback",
+		FoundAt: time.Date(2026, 3, 1, 12, 5, 3, 250_000_000, time.UTC),
+	}.Encode()
+	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid late")); err != nil || diff != "" {
+		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
+	}
+	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
+		t.Errorf("a reader of closes gets %v", err)
+	}
+}
+
+func TestWire_TheEventOfAPaidOrderEqualsTheEncodedEvent(t *testing.T) {
+	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
+	want := orderclose.OrderPaid{OrderID: "ORD-20260301-000017", Category: "virtual", Due: due, PaidAt: due.Add(148 * time.Millisecond), Version: 2}
+	value, err := want.Encode()
+	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json paid")); err != nil || diff != "" {
+		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
+	}
+	id, got, err := orderclose.DecodeOrderPaid(value)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" || id != want.ID() {
+		t.Errorf("id %s, %v (-want +got):\n%s", id, err, diff)
+	}
+	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
+		t.Errorf("a reader of closes gets %v", err)
+	}
+}
+
 func TestWire_TheVerdictOfAShadowRunEqualsTheCode(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	v := wire.ShadowVerdict{OrderID: "ORD-20260301-000017", Verdict: orderclose.Closed, Due: at, At: at.Add(3 * time.Millisecond), Path: orderclose.PathPipeline}
@@ -204,7 +234,7 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)
 	m, err := wire.Sweep{
-		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "shop-1/17", Why: wire.SweepPeriod, PeriodMillis: 3_600_000,
+		StartedAt: started, Cutoff: started.Add(-time.Minute), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: wire.SweepPeriod, PeriodMillis: 3_600_000,
 		Found: 2, Closed: 1, AlreadyPaid: 1, Causes: map[string]int{"relay_behind": 1}, OldestDue: due,
 	}.Encode()
 	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep")); err != nil || diff != "" || string(m.Key) != "sweep" {
@@ -212,11 +242,9 @@ func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	}
 }
 
-func TestWire_TheRecordOfDelaysEqualsTheCode(t *testing.T) {
-	d := wire.NewDelays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute}}, "compensator@shop-1:17:9464")
-	d.File = "3f0a9c21d4"
-	m, err := d.Encode()
-	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json delays")); err != nil || diff != "" || string(m.Key) != "delays" {
+func TestWire_TheRecordOfAProcessEqualsTheCode(t *testing.T) {
+	m, err := wire.Process{Name: "compensator@shop-1:17:9464", Version: "v1.2.0", EverySeconds: 60, Delays: map[string]int64{"": 1_800_000, "virtual": 300_000}, File: "3f0a9c21d4"}.Encode()
+	if diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json process")); err != nil || diff != "" || string(m.Key) != "process" {
 		t.Errorf("key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 	}
 }

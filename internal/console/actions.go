@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -27,21 +28,27 @@ const (
 	kindSweep   = "sweep" // its plan is a dry run
 	kindPause   = "pause"
 	kindResume  = "resume"
+
+	// What became of the money of a late payment.
+	kindRefunded = string(store.Refunded)
+	kindReopened = string(store.Reopened)
 )
 
 // maxValues is how many values a field of a plan may have, such as positions of dead letters.
 const maxValues = 1000
 
-// plannerOf returns the planner of a kind, or an error that names each wrong field.
-func (c *Console) plannerOf(kind string, fields url.Values) (planner, error) {
+// plannerOf returns the planner of a kind for somebody, or an error that names each wrong field.
+func (c *Console) plannerOf(kind, who string, fields url.Values) (planner, error) {
 	known := map[string]func(url.Values) (planner, error){
-		kindRedrive: func(f url.Values) (planner, error) { return c.planResolution(f, wire.Redriven) },
-		kindDiscard: func(f url.Values) (planner, error) { return c.planResolution(f, wire.Discarded) },
-		kindReplay:  c.planReplay, kindSweep: c.planSweep, kindPause: c.planPause, kindResume: c.planResume,
+		kindRedrive:  func(f url.Values) (planner, error) { return c.planResolution(f, wire.Redriven) },
+		kindDiscard:  func(f url.Values) (planner, error) { return c.planResolution(f, wire.Discarded) },
+		kindRefunded: func(f url.Values) (planner, error) { return c.planLate(f, store.Refunded, who) },
+		kindReopened: func(f url.Values) (planner, error) { return c.planLate(f, store.Reopened, who) },
+		kindReplay:   c.planReplay, kindSweep: c.planSweep, kindPause: c.planPause, kindResume: c.planResume,
 	}
 	make, ok := known[kind]
 	if !ok {
-		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, replay, sweep, pause or resume", kind)
+		return nil, fmt.Errorf("cannot be planned: kind is %q, want redrive, discard, replay, sweep, pause, resume, refunded or reopened", kind)
 	}
 	for name, values := range fields {
 		if len(values) > maxValues {
@@ -159,7 +166,7 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 // planSweep plans a sweep now: the plan is a dry run.
 func (c *Console) planSweep(url.Values) (planner, error) {
 	if c.o.Sweep == nil {
-		return nil, errors.New("a sweep needs the database and Redis: set the variables that orderclose compensate needs")
+		return nil, errors.New("a sweep needs the database and the server of the lock: set the variables that orderclose compensate needs")
 	}
 	return func(ctx context.Context, _ progress) (prepared, error) {
 		found, err := c.o.Sweep(ctx, true, nil)
@@ -181,6 +188,8 @@ func handledOf(result any) int64 {
 		return int64(r.Sent)
 	case compensator.Report:
 		return int64(r.Closed)
+	case store.LatePayment:
+		return 1
 	}
 	return 0
 }
@@ -236,7 +245,7 @@ func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pause
 			if after.Ended, err = change(ctx, kept); err != nil {
 				return nil, err
 			}
-			c.pauses.forget()
+			c.asks.Pauses.Forget()
 			after.On, err = kept.Pauses(ctx)
 			return after, err
 		}}, nil

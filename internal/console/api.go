@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -28,7 +29,7 @@ type answer[T any] struct {
 	Value *T        `json:"value,omitempty"`
 }
 
-func answerOf[T any](k known[T]) answer[T] {
+func answerOf[T any](k ops.Answer[T]) answer[T] {
 	a := answer[T]{At: k.At, Since: k.Since}
 	if k.Known() {
 		a.Value = &k.Value
@@ -40,7 +41,7 @@ func answerOf[T any](k known[T]) answer[T] {
 }
 
 // writeKnown answers with a value, or with 503 if there is none.
-func writeKnown[T any](w http.ResponseWriter, k known[T]) {
+func writeKnown[T any](w http.ResponseWriter, k ops.Answer[T]) {
 	status := http.StatusOK
 	if !k.Known() {
 		status = http.StatusServiceUnavailable
@@ -69,7 +70,7 @@ type (
 		Category string `json:"category"`
 	}
 	planQuestion struct {
-		Kind   string              `json:"kind"`   // redrive, discard, replay, sweep, pause or resume
+		Kind   string              `json:"kind"`   // redrive, discard, replay, sweep, pause, resume, refunded or reopened
 		Fields map[string][]string `json:"fields"` // those of the form of the kind
 	}
 )
@@ -96,11 +97,13 @@ func (c *Console) endpoints() []endpoint {
 		{pattern: "POST /api/v1/order", summary: "The history of one order, as orderclose order shows it. The answer has 404 if the order was found nowhere, and then says where it was searched",
 			body: orderQuestion{}, answer: ops.History{}, statuses: []int{200, 400, 404}, serve: c.serveOrderJSON},
 		{pattern: "GET /api/v1/forecast", summary: "How many records leave each bucket in the next minutes, hours and day",
-			answer: answer[ops.Forecast]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.forecast.get(r.Context(), c.ctx)) }},
-		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled, a sample each minute of the last hours, the oldest first",
-			answer: []sample{}, statuses: []int{200}, serve: func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, c.trend.samples()) }},
+			answer: answer[ops.Forecast]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.forecast.Get(r.Context())) }},
+		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled a second, a sample each minute of the last hours, the oldest first. A value that was not measured is absent",
+			answer: []sample{}, statuses: []int{200}, serve: func(w http.ResponseWriter, r *http.Request) {
+				writeJSON(w, http.StatusOK, c.lastHours(c.askPrometheus(r.Context())))
+			}},
 		{pattern: "GET /api/v1/topics", summary: "How the topics differ from topics.yaml",
-			answer: answer[ops.TopicsPlan]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.topics.get(r.Context(), c.ctx)) }},
+			answer: answer[ops.TopicsPlan]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.asks.Topics.Get(r.Context())) }},
 		{pattern: "GET /api/v1/dead-letters", summary: "A page of the dead letters, newest first, and their numbers. The query has cause, topic, stage, since, all=1 and after, as the page of the console has",
 			answer: lettersAnswer{}, statuses: []int{200, 400, 503}, serve: c.serveLettersJSON},
 		{pattern: "POST /api/v1/dead-letters/search", summary: "The dead letters of one order, pending or not",
@@ -108,9 +111,11 @@ func (c *Console) endpoints() []endpoint {
 		{pattern: "GET /api/v1/dead-letters/{partition}/{offset}", summary: "One dead letter with its record, as orderclose dlq show shows it",
 			answer: deadletters.Whole{}, statuses: []int{200, 404, 503}, serve: c.serveLetterJSON},
 		{pattern: "GET /api/v1/lateness", summary: "How late each stage was in the last hour, as orderclose lateness shows it",
-			answer: answer[ops.Lateness]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.lateness.get(r.Context(), c.ctx)) }},
+			answer: answer[ops.Lateness]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.asks.Lateness.Get(r.Context())) }},
 		{pattern: "GET /api/v1/sweeps", summary: "The sweeps and the losses of records of the last week, as orderclose sweeps shows them",
-			answer: answer[ops.Sweeps]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.sweeps.get(r.Context(), c.ctx)) }},
+			answer: answer[ops.Sweeps]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.asks.Sweeps.Get(r.Context())) }},
+		{pattern: "GET /api/v1/payments", summary: "The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them",
+			answer: answer[[]store.LatePayment]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.late.Get(r.Context())) }},
 		{pattern: "POST /api/v1/delays", summary: "When an order of a category that is made now is due, and the way of its record",
 			body: delayQuestion{}, answer: delayRoute{}, statuses: []int{200, 400}, serve: c.serveDelayJSON},
 		{pattern: "POST /api/v1/plans", summary: "Begin to make a plan, which changes nothing. Read it until its state is planned",
@@ -126,7 +131,7 @@ func (c *Console) endpoints() []endpoint {
 
 func (c *Console) serveStatusJSON(w http.ResponseWriter, r *http.Request) {
 	d := c.now(r.Context())
-	writeJSON(w, http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Overdue: answerOf(d.Database), Pauses: append([]wire.Pause{}, d.Pauses...)})
+	writeJSON(w, http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses.Value...)})
 }
 
 func (c *Console) serveOrderJSON(w http.ResponseWriter, r *http.Request) {

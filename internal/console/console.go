@@ -11,13 +11,13 @@
 // its age, the error, and when the error began.
 //
 //	console.go    the routes
-//	source.go     values that are fetched when a page needs them, and shared by all pages
 //	page.go       rendering a page, in the language of the browser
 //	texts.go      the catalogue of all texts, texts.yaml
 //	chart.go      charts, as SVG
 //	history.go    rates, and what waited in the last hours
+//	prometheus.go the same from a Prometheus
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
-//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
+//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go, payments.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
@@ -51,7 +51,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Options of a Console. Config and Settings are required.
@@ -86,19 +85,12 @@ type Console struct {
 
 	gate *access.Gate
 
-	status   source[ops.Status]
-	trend    history // of status
-	forecast source[ops.Forecast]
-	lateness source[ops.Lateness]
-	sweeps   source[ops.Sweeps]
-	topics   source[ops.TopicsPlan]
-	appended source[ops.Appended]
-	pauses   source[[]wire.Pause]
-	database source[ops.OverdueOrders]
-	writes   source[struct{}]      // its error is why a close cannot be written
-	lock     source[struct{}]      // its error is why the lock of the sweep cannot be taken
-	offset   source[time.Duration] // of the database's clock
-	broken   source[struct{}]      // its error is that of topics.yaml
+	asks     *ops.Questions
+	forecast *ops.Question[ops.Forecast]
+	appended *ops.Question[ops.Appended]
+	late     *ops.Question[[]store.LatePayment] // that nobody has resolved
+	trend    history
+	past     *ops.Question[[]sample] // of a Prometheus; nil: none is named
 
 	control   *ops.Control         // nil: no Kafka
 	letters   *deadletters.Catalog // nil: no Kafka
@@ -132,14 +124,14 @@ func New(o Options) (*Console, error) {
 		c.cancel()
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.makeSources()
+	c.makeQuestions()
 	if o.Kafka != nil {
 		c.control = ops.NewControl(o.Kafka, o.Config().Topics.Control)
 		c.letters = deadletters.NewCatalog(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
 		c.following.Go(func() { c.letters.Run(c.ctx) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
-				c.status.get(c.ctx, c.ctx)
+				c.remember(c.asks.Status.Get(c.ctx), ops.Lateness{})
 			}
 		})
 	}
@@ -155,11 +147,32 @@ func (c *Console) Close() {
 	c.following.Wait()
 }
 
+// waitFirst is how long a page waits for the first answer of a server.
+const waitFirst = 5 * time.Second
+
+// makeQuestions makes the questions, whose answers all open pages share. A forecast and the chart of a replay cost Kafka one
+// request for each step and leader.
+func (c *Console) makeQuestions() {
+	const seldom, limit = time.Minute, 30 * time.Second
+	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline)
+	c.forecast = ops.NewQuestion(c.ctx, seldom, limit, waitFirst, func(ctx context.Context) (ops.Forecast, error) { return c.pipeline().Forecast(ctx, forecastEdges()) })
+	c.appended = ops.NewQuestion(c.ctx, seldom, limit, waitFirst, func(ctx context.Context) (ops.Appended, error) {
+		return c.pipeline().Appended(ctx, replayHorizon, replaySteps)
+	})
+	if address := c.o.Settings.Prometheus; address != "" {
+		c.past = ops.NewQuestion(c.ctx, sampleEvery, waitFirst, waitFirst, func(ctx context.Context) ([]sample, error) {
+			return fromPrometheus(ctx, address, c.o.Config().Topics, time.Now())
+		})
+	}
+	c.late = ops.NewQuestion(c.ctx, 5*time.Second, limit, waitFirst, func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
+}
+
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, Control: c.control}
+	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, Control: c.control, Broken: c.o.ConfigBroken}
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
+		p.Pending = func() deadletters.Counts { return c.letters.State().Pending }
 	}
 	return p
 }
@@ -177,6 +190,7 @@ func (c *Console) Handler() http.Handler {
 		"POST /dead-letters":                     c.serveLetters,
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
 		"GET /sweeps":                            c.serveSweeps,
+		"GET /payments":                          c.servePayments,
 		"GET /replay":                            c.serveReplay,
 		"GET /runbook":                           c.serveRunbook,
 		"GET /plans":                             c.servePlans,

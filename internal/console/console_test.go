@@ -194,7 +194,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 	contains(t, page, `<html lang="en">`, `data-state="well"`, `<tr data-topic="delay_1h"`, `data-live="/live?page=now&amp;in=en,UTC&amp;due=10m"`, "What falls due")
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
-	r.c.status.forget()
+	r.c.asks.Status.Forget()
 	page = r.open("/")
 	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay", `<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
 
@@ -220,14 +220,14 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.c.database.forget()
+	r.c.asks.Overdue.Forget()
 	contains(t, r.open("/"), `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	if err := r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"); err != nil {
 		t.Fatal(err)
 	}
-	r.c.database.forget()
-	r.c.pauses.forget()
+	r.c.asks.Overdue.Forget()
+	r.c.asks.Pauses.Forget()
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
 	var status statusAnswer
 	if r.json(http.MethodGet, "/api/v1/status", "", &status); status.Overdue.Value == nil || status.Overdue.Value.Orders != 2 || status.Overdue.Value.Paused != 12 {
@@ -240,8 +240,8 @@ func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
 	r.open("/")
 	r.broker.Close()
 	_ = r.store.Close()
-	r.c.status.forget()
-	r.c.database.forget()
+	r.c.asks.Status.Forget()
+	r.c.asks.Overdue.Forget()
 	for range 50 { // a fetch that fails takes longer than a page waits
 		if strings.Contains(r.open("/"), "Kafka has not answered since") {
 			break
@@ -275,6 +275,40 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	}
 	if code := r.json(http.MethodPost, "/api/v1/order", `{"order_id":"nobody"}`, &h); code != http.StatusNotFound {
 		t.Error(code)
+	}
+}
+
+// The page of an order says which rule matches now, and whether the row was written by it.
+func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
+	r := newRig(t)
+	r.putStock("ink")
+	r.addOrder("o", "order-close", time.Now().Add(30*time.Minute))
+	show := func(rules string) string {
+		var err error
+		if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays:\n  categories: {ticket: 7m}\n"+rules)); err != nil {
+			t.Fatal(err)
+		}
+		_, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"o"}})
+		return page
+	}
+	contains(t, show(""), "No rule matches; the delay is that of <code>delays.")
+	page := show("  rules:\n  - {match: {attributes: {pay: bank}}, never: true}\n  - {match: {}, after: 26h, grace: 5m}\n")
+	contains(t, page, "<code>delays.rules[1]</code>, line 7", "every order: after 26h grace 5m", `id="order-differs"`, "If the order was written now, it would be due at", "its row does not have all attributes")
+	contains(t, show("  rules:\n  - {match: {}, never: true}\n"), "If the order was written now, it would never be closed.")
+	if _, err := r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	page = show("  rules:\n  - {match: {}, never: true}\n")
+	if contains(t, page, "<dd>never</dd>", "unpaid, and never closed"); strings.Contains(page, "order-differs") {
+		t.Error("the row is what the rule gives, and the page says that they differ")
+	}
+
+	show("  rules:\n  - {match: {category: ticket}, after: 3m}\n  - {match: {}, never: true}\n")
+	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"ticket"}})
+	contains(t, page, "after 3m", "<li>delay_1m × 3</li>", "<code>delays.rules[0]</code>", `<ol id="rules"`, "every order: never")
+	_, page = r.do(http.MethodPost, "/delays", "en", url.Values{"category": {"shoes"}})
+	if contains(t, page, "is never closed, and has no record"); strings.Contains(page, "<li>order-close</li>") {
+		t.Error("an order without a record has a way")
 	}
 }
 
@@ -337,7 +371,7 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	read(`data-state="well"`)
 	r.putStock("ink")
 	r.addOrder("late", "delay_1h", time.Now().Add(-time.Minute))
-	r.c.status.forget()
+	r.c.asks.Status.Forget()
 	read(`data-state="urgent"`)
 }
 
@@ -429,10 +463,8 @@ func TestSweeps_ListOnlyLossesOfRecordsThatWaited(t *testing.T) {
 func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 	r := newRig(t)
 	contains(t, r.open("/delays"), `id="no-delay-change"`)
-	for _, minutes := range []time.Duration{30, 7} {
-		d := wire.NewDelays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"ticket": minutes * time.Minute}}, "compensator@shop:17")
-		d.File = "0123456789"
-		m, err := d.Encode()
+	for _, minutes := range []int64{30, 7} {
+		m, err := wire.Process{Name: "compensator@shop:17", Ended: true, Delays: map[string]int64{"": 1_800_000, "ticket": minutes * 60_000}, File: "0123456789"}.Encode()
 		if err == nil {
 			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
 		}
@@ -440,10 +472,10 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.c.sweeps.forget()
+	r.c.asks.Sweeps.Forget()
 	page := r.open("/delays")
 	contains(t, page, `<td>7m <span class="detail">changed `, "ago, was 30m</span>", `<td>30m</td><td>7m</td><td><code>0123456789</code></td><td><bdi>compensator@shop:17</bdi></td>`, "As topics.yaml has them", "<td>30m</td></tr></tbody>")
-	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="today"`)
+	contains(t, r.open("/"), `data-kind="delay_fell"`, "ticket: from 30m to 7m, by the file 0123456789", `data-state="urgent"`)
 	var sweeps answer[ops.Sweeps]
 	if code := r.json(http.MethodGet, "/api/v1/sweeps", "", &sweeps); code != http.StatusOK || len(sweeps.Value.Delays) != 1 || sweeps.Value.Delays[0].To != "7m" {
 		t.Errorf("%d: %+v", code, sweeps)

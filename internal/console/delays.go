@@ -17,11 +17,12 @@ import (
 type delaysData struct {
 	Mixed, Max string
 	Categories []categoryDelay // the last one is the default, without a name
+	Rules      []string        // in words
 	Buckets    []bucketRow
-	Topics     known[ops.TopicsPlan]
-	Pauses     known[[]wire.Pause]
+	Topics     ops.Answer[ops.TopicsPlan]
+	Pauses     ops.Answer[[]wire.Pause]
 	Paths      []string
-	Changes    known[[]ops.DelayChange]
+	Changes    ops.Answer[[]ops.DelayChange]
 	Broken     error       // of the present topics.yaml
 	Asked      string      // the category in the calculator
 	Answer     *delayRoute // nil: the calculator was not asked
@@ -47,13 +48,20 @@ type delayRoute struct {
 	Listed   bool          `json:"listed"` // topics.yaml names the category
 	Made     time.Time     `json:"made_at"`
 	Due      time.Time     `json:"due_at"`
-	Path     ops.DelayPlan `json:"path"`
+	Path     ops.DelayPlan `json:"path"` // without hops if the order is never closed
+	// Why says which rule decides, for an order without attributes.
+	Why ops.DelayAnswer `json:"why"`
 }
 
 // route returns the answer of the calculator for a category.
 func route(cfg *config.Config, category string, now time.Time) delayRoute {
-	_, delay, unknown := cfg.Delays.Of(category)
-	return delayRoute{Category: category, Listed: len(unknown) == 0, Made: now.UTC(), Due: now.UTC().Add(delay), Path: ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay)}
+	now = now.Truncate(time.Millisecond) // due times are whole milliseconds
+	why := ops.ExplainDelay(cfg.Delays, orderclose.Facts{CreatedAt: now, Categories: []string{category}})
+	r := delayRoute{Category: category, Listed: len(why.Unknown) == 0, Made: now.UTC(), Due: why.Due, Why: why, Path: ops.DelayPlan{Hops: []ops.Hop{}}}
+	if !why.Never {
+		r.Path = ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, why.Due.Sub(now))
+	}
+	return r
 }
 
 func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
@@ -73,9 +81,9 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
 	cfg := c.o.Config()
 	d.Mixed, d.Max = string(cfg.Delays.Mixed), config.FormatDuration(cfg.MaxDelay)
-	d.Topics, d.Paths = c.topics.get(r.Context(), c.ctx), []string{"all"}
-	sweeps := c.sweeps.get(r.Context(), c.ctx)
-	d.Changes = known[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
+	d.Topics, d.Paths = c.asks.Topics.Get(r.Context()), []string{"all"}
+	sweeps := c.asks.Sweeps.Get(r.Context())
+	d.Changes = ops.Answer[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
 		_, delay, _ := cfg.Delays.Of(name)
 		row := categoryDelay{name, config.FormatDuration(delay), nil}
@@ -84,14 +92,17 @@ func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status in
 		}
 		d.Categories = append(d.Categories, row)
 	}
+	for _, rule := range cfg.Delays.Rules {
+		d.Rules = append(d.Rules, config.DescribeRule(rule))
+	}
 	for _, p := range orderclose.Paths() {
 		d.Paths = append(d.Paths, ops.PathName(p))
 	}
 	for _, b := range cfg.Buckets {
 		d.Buckets = append(d.Buckets, bucketRow{b.Topic, config.FormatDuration(b.Length), b.Draining})
 	}
-	d.Broken = c.broken.get(r.Context(), c.ctx).Err
-	d.Pauses = c.pauses.get(r.Context(), c.ctx)
+	d.Broken = c.asks.Config.Get(r.Context()).Err
+	d.Pauses = c.asks.Pauses.Get(r.Context())
 	p := c.newPage(r, "delays", d)
 	p.Path = "/delays"
 	c.render(w, r, status, p)

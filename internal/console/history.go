@@ -2,8 +2,6 @@ package console
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,64 +17,105 @@ const (
 	maxSamples  = 240
 )
 
-// sample is the state of the pipeline at one moment.
+// sample is the state of the pipeline at one moment. A value is absent if it was not measured.
 type sample struct {
 	At time.Time `json:"at"`
-	// Created and Handled are totals since some time, of which only differences count. Created has the
-	// records of new orders and of retries: a hop from bucket to bucket changes it only for a moment.
-	Created int64   `json:"created"`
-	Handled int64   `json:"handled"` // by the closers, also of replays
-	Waiting int64   `json:"waiting"` // in all topics
-	Overdue float64 `json:"overdue_seconds"`
+	// Created counts new orders and retries, not the hops from bucket to bucket.
+	Created *float64 `json:"created_per_second,omitempty"`
+	Handled *float64 `json:"handled_per_second,omitempty"` // by the closers, also of replays
+	Retried *float64 `json:"retried_per_second,omitempty"` // from Prometheus only: offsets do not tell it
+	Waiting *float64 `json:"waiting,omitempty"`            // in all topics
+	Overdue *float64 `json:"overdue_seconds,omitempty"`
+	// Late is how late orders were closed, at the 99th percentile: in the hour before, while a page was open; by Prometheus in the
+	// five minutes before.
+	Late *float64 `json:"late_seconds,omitempty"`
+}
+
+// value returns where a sample has the value of a line.
+func (s *sample) value(line int) **float64 {
+	return []**float64{&s.Created, &s.Handled, &s.Retried, &s.Waiting, &s.Overdue, &s.Late}[line]
+}
+
+// lineKeys are the names of the lines in the catalogue; charts are the lines that share a chart.
+var (
+	lineKeys = []string{"history.created", "history.handled", "history.retried", "waiting", "overdue", "history.late"}
+	charts   = [][]int{{0, 1, 2}, {3}, {4, 5}}
+)
+
+// reading is what one status says. Created and handled are totals since some time, of which only differences count. A hop from
+// bucket to bucket changes created only for a moment.
+type reading struct {
+	at               time.Time
+	created, handled int64
+	waiting          int64
+	overdue          float64
+	late             *float64
 }
 
 // history is the samples of the last hours, the oldest first.
 type history struct {
 	mu   sync.Mutex
-	kept []sample
+	kept []reading
 }
 
-// add adds a status, unless a partition could not be read. It replaces the newest sample
-// while that is less than sampleEvery after the one before it.
-func (h *history) add(s ops.Status, topics config.Topics) {
-	one := sample{At: s.At}
+// add adds a status, unless a partition could not be read, with the lateness if it was measured at about that time. It
+// replaces the newest sample while that is less than sampleEvery after the one before it.
+func (h *history) add(s ops.Status, lateness ops.Lateness, topics config.Topics) {
+	one := reading{at: s.At}
+	for _, stage := range lateness.Stages {
+		if stage.Topic == topics.Events && stage.Records > 0 && s.At.Sub(lateness.To).Abs() < 2*sampleEvery {
+			seconds := float64(stage.P99) / 1000
+			one.late = &seconds
+		}
+	}
 	for _, t := range s.Topics {
 		ends, closes := int64(0), t.Topic == topics.Close || t.Topic == topics.Replay
 		for _, p := range t.Partitions {
 			if p.Problem != "" && p.End == 0 {
 				return
 			}
-			ends, one.Overdue = ends+p.End, max(one.Overdue, p.Overdue)
+			ends, one.overdue = ends+p.End, max(one.overdue, p.Overdue)
 		}
-		switch one.Waiting += t.Waiting; {
+		switch one.waiting += t.Waiting; {
 		case t.Problem != "":
 			return
 		case closes:
-			one.Handled += ends - t.Waiting
+			one.handled += ends - t.Waiting
 		default: // what came to wait is what still waits, and what has reached the close topic
-			one.Created += t.Waiting
+			one.created += t.Waiting
 		}
 		if t.Topic == topics.Close {
-			one.Created += ends
+			one.created += ends
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.kept)
 	switch {
-	case n > 0 && one.At.Sub(h.kept[n-1].At) < sampleGap:
+	case n > 0 && one.at.Sub(h.kept[n-1].at) < sampleGap:
 		return
-	case n > 1 && h.kept[n-1].At.Sub(h.kept[n-2].At) < sampleEvery:
+	case n > 1 && h.kept[n-1].at.Sub(h.kept[n-2].at) < sampleEvery:
 		h.kept = h.kept[:n-1]
 	}
 	h.kept = append(h.kept[max(0, len(h.kept)+1-maxSamples):], one)
 }
 
-// samples returns a copy.
+// samples returns what the readings say. The first has the rates of the second; a single one has none.
 func (h *history) samples() []sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]sample{}, h.kept...)
+	samples := make([]sample, len(h.kept))
+	for i, r := range h.kept {
+		waiting := float64(r.waiting)
+		samples[i] = sample{At: r.at, Waiting: &waiting, Overdue: &h.kept[i].overdue, Late: r.late}
+		if len(h.kept) > 1 {
+			from, to := h.kept[max(0, i-1)], h.kept[max(1, i)]
+			seconds := to.at.Sub(from.at).Seconds()
+			created, handled := float64(to.created-from.created)/seconds, float64(to.handled-from.handled)/seconds
+			samples[i].Created, samples[i].Handled = &created, &handled
+		}
+	}
+	return samples
 }
 
 // trend is a small chart of lines over the time of the history.
@@ -99,28 +138,30 @@ func trends(samples []sample) (all []trend) {
 		return nil
 	}
 	first, last := samples[0].At, samples[len(samples)-1].At
-	var values [4][]float64 // by line
-	for i, s := range samples {
-		from, to := samples[max(0, i-1)], samples[max(1, i)] // the first sample has the rate of the second
-		seconds := to.At.Sub(from.At).Seconds()
-		for l, v := range []float64{float64(to.Created-from.Created) / seconds, float64(to.Handled-from.Handled) / seconds, float64(s.Waiting), s.Overdue} {
-			values[l] = append(values[l], max(0, v))
-		}
-	}
-	names := []string{"history.created", "history.handled", "waiting", "overdue"}
-	for _, lines := range [][]int{{0, 1}, {2}, {3}} {
-		t := trend{From: first, To: last, Most: slices.Max(values[lines[0]])}
+	for _, lines := range charts {
+		t := trend{From: first, To: last}
 		for _, l := range lines {
-			t.Most = max(t.Most, slices.Max(values[l]))
-		}
-		for _, l := range lines {
-			var points strings.Builder
-			for i, v := range values[l] {
-				fmt.Fprintf(&points, "%.0f,%.0f ", 1000*float64(samples[i].At.Sub(first))/float64(last.Sub(first)), 100-100*v/max(t.Most, 1e-9))
+			for i := range samples {
+				if v := *samples[i].value(l); v != nil {
+					t.Most = max(t.Most, *v)
+				}
 			}
-			t.Lines = append(t.Lines, trendLine{names[l], values[l][len(values[l])-1], points.String()})
 		}
-		all = append(all, t)
+		for _, l := range lines {
+			line := trendLine{Key: lineKeys[l]}
+			for i := range samples {
+				if v := *samples[i].value(l); v != nil {
+					line.Last = max(0, *v)
+					line.Points += fmt.Sprintf("%.0f,%.0f ", 1000*float64(samples[i].At.Sub(first))/float64(last.Sub(first)), 100-100*line.Last/max(t.Most, 1e-9))
+				}
+			}
+			if line.Points != "" {
+				t.Lines = append(t.Lines, line)
+			}
+		}
+		if len(t.Lines) > 0 {
+			all = append(all, t)
+		}
 	}
 	return all
 }

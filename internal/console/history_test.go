@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -19,22 +20,30 @@ func look(at time.Time, delayWaits, delayEnd, closeWaits, closeEnd int64, overdu
 	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0), topic("order-close-replay", 0, 5, 0)}}
 }
 
-var topics = config.Topics{Close: "order-close", Replay: "order-close-replay"}
+// lateness is that of the closer, measured at a time.
+func lateness(at time.Time, p99 int64) ops.Lateness {
+	return ops.Lateness{To: at, Stages: []ops.StageLateness{{Topic: "order-close", Records: 1, P99: 7}, {Topic: "order-events", Records: 3, P99: p99}}}
+}
+
+var topics = config.Topics{Close: "order-close", Replay: "order-close-replay", Events: "order-events"}
 
 // In each of three minutes 600 orders come, of which each takes two hops, and 300 are closed.
 func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	var h history
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range int64(4) {
-		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), topics)
+		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), lateness(at.Add(time.Minute), 1500), topics)
 	}
 	samples := h.samples()
-	if last := samples[3]; len(samples) != 4 || last.Waiting != 1907 || last.Overdue != 3 || last.Created-samples[0].Created != 3*600 || last.Handled-samples[0].Handled != 3*300 {
-		t.Fatalf("%+v", samples)
+	if last := samples[3]; len(samples) != 4 || *last.Waiting != 1907 || *last.Overdue != 3 || *last.Created != 10 || *last.Handled != 5 || last.Retried != nil {
+		t.Fatalf("%+v", last)
 	}
 	all := trends(samples)
 	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 10 || rates.Lines[1].Last != 5 || rates.Most != 10 || rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
 		t.Errorf("%+v", all)
+	}
+	if late := all[2].Lines[1]; late.Last != 1.5 || late.Points != "0,50 333,50 667,50 " {
+		t.Errorf("the lateness was measured in the second minute, and holds for two: %+v", late)
 	}
 	if all[1].Lines[0].Last != 1907 || all[2].Lines[0].Points != "0,100 333,67 667,33 1000,0 " {
 		t.Errorf("%+v", all)
@@ -49,8 +58,8 @@ func TestHistory_IsBounded(t *testing.T) {
 	var h history
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range 6 * 60 * 7 { // seven hours
-		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), topics)
-		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), topics) // after an action
+		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), ops.Lateness{}, topics)
+		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), ops.Lateness{}, topics) // after an action
 	}
 	samples := h.samples()
 	if n := len(samples); n != maxSamples || samples[n-2].At.Sub(samples[n-3].At) != sampleEvery || at.Add(7*time.Hour).Sub(samples[n-1].At) > 11*time.Second {
@@ -58,10 +67,10 @@ func TestHistory_IsBounded(t *testing.T) {
 	}
 	unread := look(at.Add(8*time.Hour), 1, 1, 1, 1, 0)
 	unread.Topics[0].Partitions[0] = ops.PartitionStatus{Problem: "no leader"}
-	h.add(unread, topics)
+	h.add(unread, ops.Lateness{}, topics)
 	unread.Topics[0] = ops.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
-	h.add(unread, topics)
-	if h.samples()[maxSamples-1] != samples[maxSamples-1] {
+	h.add(unread, ops.Lateness{}, topics)
+	if h.samples()[maxSamples-1].At != samples[maxSamples-1].At {
 		t.Error("what could not be read counts as 0")
 	}
 }
@@ -72,12 +81,53 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 		t.Errorf("a chart of one look:\n%s", page)
 	}
 	r.c.trend.mu.Lock()
-	r.c.trend.kept = append([]sample{{At: time.Now().Add(-time.Minute), Created: -1200}}, r.c.trend.kept...)
+	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute), created: -1200}}, r.c.trend.kept...)
 	r.c.trend.mu.Unlock()
 	page := r.open("/")
 	contains(t, page, `id="history"`, "New/s: 20", "Handled/s: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
 	var all []sample
-	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 2 || fmt.Sprint(all[0].Created) != "-1200" {
+	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 2 || fmt.Sprintf("%.0f", *all[0].Created) != "20" {
 		t.Errorf("%d %+v", code, all)
 	}
+}
+
+// A Prometheus has the newest three minutes, of one line not the last. The other lines have no value.
+func TestHistory_OfAPrometheus(t *testing.T) {
+	end := time.Now().Truncate(sampleEvery)
+	answer, asked := http.StatusOK, []string{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query().Get("query")
+		asked = append(asked, query)
+		w.WriteHeader(answer)
+		switch {
+		case answer != http.StatusOK:
+			fmt.Fprint(w, `{"status":"error","error":"too many samples"}`)
+		case strings.Contains(query, "retry_total"):
+			fmt.Fprintf(w, `{"data":{"result":[{"values":[[%d,"4"],[%d,"NaN"]]}]}}`, end.Add(-time.Minute).Unix(), end.Unix())
+		case strings.HasPrefix(query, "sum(max by (topic) (orderclose_waiting_records"):
+			fmt.Fprintf(w, `{"data":{"result":[{"values":[[%d,"10"],[%d,"20"],[%d,"30"]]}]}}`, end.Add(-2*time.Minute).Unix(), end.Add(-time.Minute).Unix(), end.Unix())
+		default:
+			fmt.Fprint(w, `{"data":{"result":[]}}`)
+		}
+	}))
+	defer server.Close()
+	r := newRig(t, func(o *Options) { o.Settings.Prometheus = server.URL + "/prom?job=shop" })
+	page := r.open("/")
+	contains(t, page, `id="history"`, "From Prometheus", "Retried/s: 4", "Waiting: 30")
+	var all []sample
+	if code := r.json(http.MethodGet, "/api/v1/history", "", &all); code != http.StatusOK || len(all) != 3 || *all[0].Waiting != 10 || all[2].Retried != nil || *all[1].Retried != 4 || all[0].Created != nil {
+		t.Errorf("%d %+v", code, all)
+	}
+	if len(asked) != len(lineKeys) || !strings.Contains(asked[1], `orderclose_close_total{job="shop",path=~"pipeline|replay"}`) {
+		t.Errorf("the queries are %q", asked)
+	}
+	answer = http.StatusUnprocessableEntity
+	if _, err := fromPrometheus(t.Context(), server.URL, topics, time.Now()); err == nil || !strings.Contains(err.Error(), "422 too many samples") {
+		t.Error(err)
+	}
+	r.c.past.Forget()
+	r.c.trend.mu.Lock()
+	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute)}}, r.c.trend.kept...)
+	r.c.trend.mu.Unlock()
+	contains(t, r.open("/"), "Prometheus does not answer: status 422 too many samples")
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -49,21 +48,14 @@ func forecastEdges() []time.Duration {
 	return edges
 }
 
-// latenessHorizon is how far the lateness of each stage looks back.
-const latenessHorizon = time.Hour
-
 // nowData is what the page Now shows.
 type nowData struct {
+	ops.Facts
 	Verdict  ops.Verdict
-	Status   known[ops.Status]
-	Database known[ops.OverdueOrders]
-	Forecast known[ops.Forecast]
-	Lateness known[ops.Lateness]
-	Sweeps   known[ops.Sweeps]
-	Pauses   []wire.Pause
-	Letters  deadletters.CatalogState
+	Forecast ops.Answer[ops.Forecast]
 	History  []sample
-	Horizon  horizon // of the chart of what falls due
+	Past     *ops.Answer[[]sample] // of a Prometheus; nil: none is named
+	Horizon  horizon               // of the chart of what falls due
 }
 
 // Horizons returns those that a person can choose.
@@ -100,41 +92,41 @@ func (d nowData) LastSweep() *wire.Sweep {
 	return &d.Sweeps.Value.Sweeps[0]
 }
 
-// now returns the data of the page. All fetches begin before the first is waited for.
-func (c *Console) now(ctx context.Context) nowData {
-	var d nowData
-	var pauses known[[]wire.Pause]
-	var topics known[ops.TopicsPlan]
-	var broken, writes, lock known[struct{}]
-	var offset known[time.Duration]
+// now returns the data of the page.
+func (c *Console) now(ctx context.Context) (d nowData) {
 	var all sync.WaitGroup
-	all.Go(func() { d.Status = c.status.get(ctx, c.ctx) })
-	all.Go(func() { d.Forecast = c.forecast.get(ctx, c.ctx) })
-	all.Go(func() { d.Database = c.database.get(ctx, c.ctx) })
-	all.Go(func() { d.Lateness = c.lateness.get(ctx, c.ctx) })
-	all.Go(func() { d.Sweeps = c.sweeps.get(ctx, c.ctx) })
-	all.Go(func() { pauses = c.pauses.get(ctx, c.ctx) })
-	all.Go(func() { topics = c.topics.get(ctx, c.ctx) })
-	all.Go(func() { writes = c.writes.get(ctx, c.ctx) })
-	all.Go(func() { lock = c.lock.get(ctx, c.ctx) })
-	all.Go(func() { offset = c.offset.get(ctx, c.ctx) })
-	all.Go(func() { broken = c.broken.get(ctx, c.ctx) })
+	all.Go(func() { d.Forecast = c.forecast.Get(ctx) })
+	all.Go(func() { d.Past = c.askPrometheus(ctx) })
+	d.Facts = c.asks.Facts(ctx)
 	all.Wait()
-	d.Pauses, d.History = pauses.Value, c.trend.samples()
-	if c.letters != nil {
-		d.Letters = c.letters.State()
-	}
-	f := ops.Facts{
-		Status: d.Status.Value, Kafka: d.Status.fault(), Writes: writes.fault(), Lock: lock.fault(), DatabaseOffset: offset.Value, Pauses: pauses.Value, PausesErr: pauses.Err, Topics: topics.Value,
-		ConfigBroken: broken.Err, Now: time.Now(), Sweeps: d.Sweeps.Value, SweepPeriod: c.o.Config().Compensator.Period, Lateness: d.Lateness.Value,
-		DeadLetters: d.Letters.Pending.Total(), Overdue: d.Database.Value,
-	}
-	if c.o.Store != nil {
-		f.Database = d.Database.fault()
-	}
-	d.Verdict = ops.Judge(f)
-	c.first.mark(d.Verdict.Problems, f.Now)
+	c.remember(d.Status, d.Lateness.Value)
+	d.History, d.Verdict = c.lastHours(d.Past), ops.Judge(d.Facts)
+	c.first.mark(d.Verdict.Problems, d.Now)
 	return d
+}
+
+// remember adds a status that was just read to the history, with the last known lateness.
+func (c *Console) remember(s ops.Answer[ops.Status], lateness ops.Lateness) {
+	if s.Known() && !s.Away() {
+		c.trend.add(s.Value, lateness, c.o.Config().Topics)
+	}
+}
+
+// askPrometheus returns the last answer of the Prometheus; nil: none is named.
+func (c *Console) askPrometheus(ctx context.Context) *ops.Answer[[]sample] {
+	if c.past == nil {
+		return nil
+	}
+	a := c.past.Get(ctx)
+	return &a
+}
+
+// lastHours returns the history of the Prometheus, or the console's own if that does not answer or none is named.
+func (c *Console) lastHours(past *ops.Answer[[]sample]) []sample {
+	if past == nil || past.Away() {
+		return c.trend.samples()
+	}
+	return past.Value
 }
 
 // firstSeen remembers since when each kind of problem is there. It is safe for concurrent use.
@@ -143,8 +135,8 @@ type firstSeen struct {
 	at map[ops.ProblemKind]time.Time
 }
 
-// mark sets Since of the problems whose beginning nobody else knows: now, or the call since which each call
-// had a problem of this kind.
+// mark sets Since of the problems: the call since which each call had a problem of this kind, if nobody knows
+// an earlier moment.
 func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +149,7 @@ func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
 			at = now.UTC()
 		}
 		f.at[p.Kind] = at
-		if p.Since.IsZero() {
+		if p.Since.IsZero() || at.Before(p.Since) {
 			p.Since = at
 		}
 	}

@@ -14,7 +14,10 @@ type orderData struct {
 	ID      string
 	Invalid string       // why the id cannot be one of an order
 	History *ops.History // nil: nothing was searched
-	Asked   []string     // the servers that were searched, by their key in the catalogue
+	// Delay says when the order would close if it was written now; nil: that is not known.
+	Delay *ops.OrderDelay
+	Never bool     // its due time means never
+	Asked []string // the servers that were searched, by their key in the catalogue
 }
 
 func (c *Console) serveOrderForm(w http.ResponseWriter, r *http.Request) {
@@ -34,6 +37,9 @@ func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {
 		h := c.history(r.Context(), d.ID)
 		if d.History = &h; !h.Known() {
 			status = http.StatusNotFound
+		}
+		if h.Database != nil && h.Database.Order != nil {
+			d.Delay, d.Never = ops.ExplainOrder(c.o.Config().Delays, *h.Database.Order), orderclose.IsNever(h.Database.Order.Due)
 		}
 		if c.o.Store != nil {
 			d.Asked = append(d.Asked, "server.database")

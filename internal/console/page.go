@@ -79,7 +79,7 @@ func (p page) Version() string { return p.c.o.Version }
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
-	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}, {"plans", "/plans"}}
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"}, {"replay", "/replay"}, {"delays", "/delays"}, {"payments", "/payments"}, {"plans", "/plans"}}
 }
 
 type navigation struct{ Name, Path string }
@@ -186,6 +186,9 @@ func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == n
 // LetterKinds returns the kinds of plans for dead letters.
 func (page) LetterKinds() []string { return []string{kindRedrive, kindDiscard} }
 
+// LateKinds returns the kinds of plans for late payments.
+func (page) LateKinds() []string { return []string{kindRefunded, kindReopened} }
+
 // Lines returns the lines of a text, such as of several errors.
 func (page) Lines(s string) []string { return strings.Split(s, "\n") }
 
@@ -214,7 +217,7 @@ func clean(s string, most int) string {
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
+	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "payments", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all

@@ -91,7 +91,7 @@ func planStatus(err error) int {
 }
 
 func (c *Console) addPlan(r *http.Request, kind string, fields url.Values) (plan, error) {
-	make, err := c.plannerOf(kind, fields)
+	make, err := c.plannerOf(kind, access.From(r.Context()).Name, fields)
 	if err != nil {
 		return plan{}, err
 	}
@@ -100,7 +100,7 @@ func (c *Console) addPlan(r *http.Request, kind string, fields url.Values) (plan
 
 // audit writes the line of an action that begins, with the result running, or that has ended.
 func (c *Console) audit(p plan) {
-	c.status.forget()
+	c.asks.Status.Forget()
 	selected := url.Values{}
 	for _, field := range p.selected() {
 		selected[field.Name] = field.Values

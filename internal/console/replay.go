@@ -19,7 +19,7 @@ const (
 
 // replayData is what the page of a replay shows.
 type replayData struct {
-	Appended known[ops.Appended]
+	Appended ops.Answer[ops.Appended]
 	Chart    chart
 	Form     url.Values // from, to, order and category
 	Problem  error      // of a form that was refused; nil: none was
@@ -55,7 +55,7 @@ func (c *Console) followReplay(ctx context.Context, plan ops.ReplayPlan, databas
 	before := plan.Preview.Verdicts
 	o := replayOutcome{Waiting: -1, ToClose: before[orderclose.Closed]}
 	for {
-		status := c.status.get(ctx, c.ctx).Value
+		status := c.asks.Status.Get(ctx).Value
 		for _, t := range status.Topics {
 			if t.Topic == plan.Into && t.Problem == "" && status.At.After(sent) {
 				o.At, o.Waiting = status.At, t.Waiting
@@ -81,7 +81,7 @@ func (c *Console) followReplay(ctx context.Context, plan ops.ReplayPlan, databas
 
 // renderReplay shows the page with a filled form, and why it was refused.
 func (c *Console) renderReplay(w http.ResponseWriter, r *http.Request, status int, form url.Values, problem error) {
-	d := replayData{Appended: c.appended.get(r.Context(), c.ctx), Form: form, Problem: problem}
+	d := replayData{Appended: c.appended.Get(r.Context()), Form: form, Problem: problem}
 	to := time.Now().UTC().Truncate(time.Minute).Add(time.Minute)
 	for name, preset := range map[string]time.Time{"from": to.Add(-time.Hour), "to": to} {
 		if _, err := moment(name, form.Get(name), false); err != nil && problem == nil {

@@ -18,14 +18,14 @@ const (
 
 // sweepsData is what the page of sweeps shows.
 type sweepsData struct {
-	Sweeps   known[ops.Sweeps]
+	Sweeps   ops.Answer[ops.Sweeps]
 	Losses   []ops.Loss // those of records that waited
 	Chart    chart
 	CanSweep bool
 }
 
 func (c *Console) serveSweeps(w http.ResponseWriter, r *http.Request) {
-	d := sweepsData{Sweeps: c.sweeps.get(r.Context(), c.ctx), CanSweep: c.o.Sweep != nil}
+	d := sweepsData{Sweeps: c.asks.Sweeps.Get(r.Context()), CanSweep: c.o.Sweep != nil}
 	d.Losses = slices.DeleteFunc(slices.Clone(d.Sweeps.Value.Losses), func(l ops.Loss) bool { return l.Offsets == 0 })
 	d.Chart = missesChart(d.Sweeps.Value, time.Now())
 	c.render(w, r, http.StatusOK, c.newPage(r, "sweeps", d))

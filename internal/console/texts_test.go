@@ -33,7 +33,7 @@ func computed() (keys []string) {
 	for _, s := range []ops.Severity{ops.Urgent, ops.Today, ops.Healed} {
 		keys = append(keys, "severity."+string(s))
 	}
-	for _, s := range []ops.ProcessState{ops.Present, ops.Starting, ops.Gone} {
+	for _, s := range []ops.ProcessState{ops.Present, ops.Frozen, ops.Gone} {
 		keys = append(keys, "process."+string(s))
 	}
 	for _, k := range ops.ProblemKinds() {
@@ -42,11 +42,11 @@ func computed() (keys []string) {
 	for name := range templates {
 		keys = append(keys, name+".title")
 	}
-	keys = append(keys, "history.created", "history.handled")
+	keys = append(keys, lineKeys...)
 	for _, h := range horizons {
 		keys = append(keys, h.Key)
 	}
-	for _, kind := range []string{kindRedrive, kindDiscard, kindReplay, kindSweep, kindPause, kindResume} {
+	for _, kind := range []string{kindRedrive, kindDiscard, kindReplay, kindSweep, kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}
 	for _, s := range []planState{planning, planned, nothing, running, done, failed, expired} {
@@ -68,7 +68,7 @@ func computed() (keys []string) {
 		keys = append(keys, "refusal."+string(r))
 	}
 	for key := range texts { // of page.Word
-		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "stage.", "field.", "where."} {
+		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "payments.source.", "stage.", "field.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
 			}
@@ -77,7 +77,7 @@ func computed() (keys []string) {
 	for _, path := range orderclose.Paths() {
 		keys = append(keys, "path."+ops.PathName(path))
 	}
-	for _, kind := range []string{kindPause, kindRedrive, kindDiscard} {
+	for _, kind := range []string{kindPause, kindRedrive, kindDiscard, kindRefunded, kindReopened} {
 		keys = append(keys, "plan."+kind+"_effect")
 	}
 	for _, kind := range (page{}).LetterKinds() {

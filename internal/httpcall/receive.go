@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -51,8 +53,13 @@ func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.
 
 // Reply sends the response to a request: out as JSON; or, if err is set, status 503
 // if err wraps orderclose.ErrUnavailable, and 500 otherwise. The body of an error
-// response is the text of err.
+// response is the text of err. If err has a method RetryAfter() time.Duration, the
+// header Retry-After has its value in seconds, rounded up.
 func Reply(w http.ResponseWriter, out any, err error) {
+	var asked interface{ RetryAfter() time.Duration }
+	if errors.As(err, &asked) && asked.RetryAfter() > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(asked.RetryAfter().Seconds()))))
+	}
 	switch {
 	case errors.Is(err, orderclose.ErrUnavailable):
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -123,8 +123,14 @@ func explainConnection(err error, s Security, fresh bool) error {
 	}
 	switch {
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
-		return explained(fmt.Sprintf("the broker rejects %s with %s", s.who(), mechanismOf(s)),
-			"check the password, and that the user has credentials for this mechanism")
+		do := "check the password, and that the user has credentials for this mechanism"
+		switch mechanismOf(s) {
+		case OAuthBearer:
+			do = "check the token's issuer, audience, scope and end, and the clock of the broker"
+		case MSKIAM:
+			do = "check that the role may kafka-cluster:Connect, AWS_REGION, and the clock of this machine"
+		}
+		return explained(fmt.Sprintf("the broker rejects %s with %s", s.who(), mechanismOf(s)), do)
 	case errors.Is(err, kafka.UnsupportedSASLMechanism):
 		return explained(fmt.Sprintf("the broker does not accept SASL %s on this listener", mechanismOf(s)),
 			"set ORDERCLOSE_KAFKA_SASL_MECHANISM to one that its listener has enabled")

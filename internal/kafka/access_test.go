@@ -22,8 +22,8 @@ import (
 )
 
 func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
-	user := Security{TLS: &tls.Config{}, SASL: &SASL{ScramSHA512, "relay", "hunter2"}}
-	readable := Security{SASL: &SASL{Plain, "relay", "hunter2"}}
+	user := Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "relay", Password: "hunter2"}}
+	readable := Security{SASL: &SASL{Mechanism: Plain, User: "relay", Password: "hunter2"}}
 	certified := Security{TLS: &tls.Config{Certificates: []tls.Certificate{{Leaf: &x509.Certificate{Subject: pkix.Name{CommonName: "relay"}}}}}}
 	alert := &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
 	unverified := func(err error) error { return &tls.CertificateVerificationError{Err: err} }

@@ -218,8 +218,8 @@ func wasSet(from, to reading) bool {
 
 // measure sends probesPerRound probes and returns the sample with the shortest round trip. A
 // probe brings a sample if its answer arrives within probeSlow and has an append time. If no
-// probe brings a sample, measure returns nil and the error of the last probe that failed; the
-// error is nil if none failed.
+// probe brings a sample, measure returns nil and the error of the last probe that failed or had no
+// append time (ErrNoAppendTime); the error is nil if all were only slow.
 func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string) (best *sample, err error) {
 	shortest, database := probeSlow+1, c.askDatabase(ctx)
 	for range probesPerRound {
@@ -231,6 +231,7 @@ func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic strin
 			continue
 		}
 		if at.IsZero() {
+			err = ErrNoAppendTime
 			continue
 		}
 		if trip := answered.mono - sent.mono; trip < shortest {
@@ -262,8 +263,8 @@ func offsetOf(sent, answered, at time.Time) time.Duration {
 }
 
 // Measure measures the offset once, as Keep does, and uses it from then on. If ok is false,
-// nothing was measured: err is the error of the last probe that failed, or nil if every probe
-// was answered, but after more than 200 ms or without an append time.
+// nothing was measured: err is the error of the last probe that failed, ErrNoAppendTime, or nil if every
+// probe was answered, but after more than 200 ms.
 func (c *BrokerClock) Measure(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool, err error) {
 	measured, err := c.measure(ctx, cluster, topic)
 	if measured == nil {

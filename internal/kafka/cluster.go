@@ -63,7 +63,7 @@ func New(o Options) (*Cluster, error) {
 		o.Dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAliveConfig: keepAlive}).DialContext
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	mechanism, err := o.Security.mechanism()
+	mechanism, err := o.Security.mechanism(o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}

@@ -23,7 +23,8 @@ const maxAnswerBytes = 256 << 20
 // request in flight at a time.
 const oneRequest = 1
 
-// errNotOffered means that a broker does not know a request. The request was not sent.
+// errNotOffered means that a broker does not know a request, or no version of it that this program
+// knows. The request was not sent.
 var errNotOffered = errors.New("the broker does not know this request")
 
 // message is a request of a kind, or of a version, that the client library does not know. Package
@@ -58,6 +59,11 @@ func (c *conn) exchange(ctx context.Context, req kafka.Request) (kafka.Response,
 	switch r := req.(type) {
 	case *message:
 		return c.exchangeMessage(r)
+	}
+	if _, ok := c.versions[req.ApiKey()]; !ok {
+		return nil, fmt.Errorf("%w: %v", errNotOffered, req.ApiKey())
+	}
+	switch r := req.(type) {
 	case *joingroup.Request: // the group shows its client id
 		return protocol.RoundTrip(c, c.versions[protocol.JoinGroup], oneRequest, *c.by.member.Load(), r)
 	}
@@ -68,7 +74,7 @@ func (c *conn) exchange(ctx context.Context, req kafka.Request) (kafka.Response,
 func (c *conn) exchangeMessage(m *message) (kafka.Response, error) {
 	version, ok := m.version(c.offered)
 	if !ok {
-		return nil, errNotOffered
+		return nil, fmt.Errorf("%w: %v", errNotOffered, m.ApiKey())
 	}
 	m.SetVersion(version)
 	if _, err := c.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID(c.by.clientID)).AppendRequest(nil, m.Request, oneRequest)); err != nil {

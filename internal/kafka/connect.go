@@ -42,7 +42,7 @@ type conn struct {
 	raw      net.Conn // below TLS
 	by       *connector
 	broker   *brokerConns
-	versions map[protocol.ApiKey]int16 // the version of each request of the client library
+	versions map[protocol.ApiKey]int16 // the version of each request of the client library that the broker accepts
 	offered  map[protocol.ApiKey]int16 // the highest version of each request that the broker accepts
 	renewAt  time.Time                 // when the next request authenticates again first; zero: never
 	used     int64                     // when the last request ended; see sinceStart
@@ -148,9 +148,12 @@ func (c *conn) agreeOnVersions() error {
 	for _, k := range offered.ApiKeys {
 		key := protocol.ApiKey(k.ApiKey)
 		c.offered[key] = k.MaxVersion
-		c.versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
+		version := key.SelectVersion(k.MinVersion, k.MaxVersion)
 		if latest, ok := latestCorrect[key]; ok {
-			c.versions[key] = min(c.versions[key], latest)
+			version = min(version, latest)
+		}
+		if version >= k.MinVersion { // otherwise the broker has given up what the client library knows
+			c.versions[key] = version
 		}
 	}
 	c.SetVersions(c.versions)
@@ -171,8 +174,17 @@ func (c *conn) logIn(ctx context.Context) error {
 }
 
 // authenticate sends the credentials and waits until the broker has accepted them. It returns
-// after which time the broker wants them again; 0: never.
+// after which time the broker wants them again; 0: never. A mechanism that has no credentials now
+// fails before anything is sent.
 func (c *conn) authenticate(ctx context.Context, mechanism sasl.Mechanism) (session time.Duration, err error) {
+	host, _, err := net.SplitHostPort(c.broker.address)
+	if err != nil {
+		return 0, err
+	}
+	steps, message, err := mechanism.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))
+	if err != nil {
+		return 0, err
+	}
 	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {
 		return 0, err
@@ -180,7 +192,6 @@ func (c *conn) authenticate(ctx context.Context, mechanism sasl.Mechanism) (sess
 	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
 		return 0, kafka.Error(code)
 	}
-	steps, message, err := mechanism.Start(ctx)
 	for done := false; err == nil && !done; {
 		answer, err = c.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
 		if errors.Is(err, io.EOF) { // so old brokers reject credentials

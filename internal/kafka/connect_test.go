@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,6 +180,59 @@ func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {
 		}
 		if n := b.dials.Load(); n != 1 {
 			t.Errorf("opened %d connections, want one", n)
+		}
+	})
+}
+
+// TestCluster_RenewsItsToken: each login sends a token with time left, on the connection that is open,
+// also while the provider of tokens rests for less than half of a token's life.
+func TestCluster_RenewsItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = 20 * time.Second
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		began, logins := time.Now(), 0
+		var issued atomic.Int64 // the provider is also called in the background
+		var rests atomic.Bool
+		for _, key := range []kmsg.Key{kmsg.SASLHandshake, kmsg.SASLAuthenticate} {
+			b.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				b.KeepControl()
+				res := req.ResponseKind()
+				if sent, ok := req.(*kmsg.SASLAuthenticateRequest); ok {
+					logins++
+					var ends int
+					if _, err := fmt.Sscanf(string(sent.SASLAuthBytes), "n,,\x01auth=Bearer token.%d\x01\x01", &ends); err != nil {
+						t.Errorf("the login sends %q", sent.SASLAuthBytes)
+					}
+					left := time.Duration(ends)*time.Second - time.Since(began)
+					if left <= 0 {
+						t.Errorf("login %d sends a token that has ended", logins)
+					}
+					res.(*kmsg.SASLAuthenticateResponse).SessionLifetimeMillis = left.Milliseconds()
+				}
+				return res, nil, true
+			})
+		}
+		security := Security{SASL: &SASL{Mechanism: OAuthBearer, Token: func(context.Context) (string, time.Time, error) {
+			if rests.Load() {
+				return "", time.Time{}, errors.New("the provider rests")
+			}
+			issued.Add(1)
+			ends := time.Now().Add(life)
+			return fmt.Sprintf("token.%d", int(ends.Sub(began).Seconds())), ends, nil
+		}}}
+		c := b.cluster(Options{Security: security})
+		for second := range 100 {
+			rests.Store(second > 50 && second < 50+int(life.Seconds())/2)
+			if err := c.Ping(t.Context()); err != nil {
+				t.Fatalf("after %d s: %v", second, err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := b.dials.Load(); n != 1 {
+			t.Errorf("opened %d connections, want one", n)
+		}
+		if n := issued.Load(); n < 5 || n > 10 || int64(logins) < n {
+			t.Errorf("%d tokens and %d logins in 100 s, with tokens of %v", n, logins, life)
 		}
 	})
 }

@@ -4,7 +4,8 @@
 //
 // New returns a *Cluster, which is safe for concurrent use. The other packages declare the
 // small interfaces that they need, and *Cluster satisfies these interfaces. Package kafka
-// knows nothing about orders. Package recordbatch encodes and decodes record batches.
+// knows nothing about orders. Package recordbatch encodes and decodes record batches. Package login
+// has the logins by tokens and by AWS.
 //
 // Every request, also those of the library's Client, goes through transport.RoundTrip: it finds
 // the broker in the topology, takes a connection, and sends the request once. The library encodes
@@ -19,6 +20,7 @@
 //	security.go   TLS and SASL, for every connection
 //	access.go     the explanation of a refused request or connection
 //	errors.go     the meaning of error codes
+//	limits.go     what brokers other than Kafka's cannot do
 //	fetch.go      read one partition
 //	identity.go   detect that a log was replaced since it was last read
 //	append.go     one produce request to one partition

@@ -39,6 +39,7 @@ type idempotentProducer struct {
 	cluster      *Cluster
 	onDuplicates func(records int)
 	id           int64 // -1: a new id is needed
+	plain        bool  // the brokers give no ids, so that a repeated append may be written twice
 	epoch        int16
 	next         map[topicPartition]int32 // the next sequence of each partition under this id
 }
@@ -58,6 +59,9 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		at, err := p.try(ctx, tp, records, &batch)
 		switch {
 		case err == nil:
+			if p.plain && unanswered && p.onDuplicates != nil {
+				p.onDuplicates(len(records))
+			}
 			return at, nil
 		case errors.Is(err, wire.ErrRefused):
 			if unanswered { // an earlier attempt may have been written nevertheless
@@ -112,7 +116,11 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		if used, ok := p.cluster.batches.Get().(*[]byte); ok {
 			*batch = *used
 		}
-		*batch = recordbatch.Encode(*batch, records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
+		sequence := recordbatch.NoProducer
+		if !p.plain {
+			sequence = recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]}
+		}
+		*batch = recordbatch.Encode(*batch, records, time.Now(), sequence)
 	}
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
@@ -130,14 +138,18 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 	return at, err
 }
 
-// init requests a producer id if there is none.
+// init requests a producer id if there is none. If the brokers give none, it sets plain.
 func (p *idempotentProducer) init(ctx context.Context) error {
-	if p.id >= 0 {
+	if p.id >= 0 || p.plain {
 		return nil
 	}
 	res, err := p.cluster.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1})
 	if err == nil {
 		err = res.Error
+	}
+	if errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.UnsupportedForMessageFormat) {
+		p.plain, p.next = true, map[topicPartition]int32{}
+		return nil
 	}
 	if err == nil && res.Producer.ProducerID < 0 {
 		err = errors.New("the broker returned none yet")

@@ -13,8 +13,8 @@ import (
 
 var noTopicID [16]byte
 
-// ErrNoTopicIDs means that the brokers are too old to compare topic ids in a fetch.
-var ErrNoTopicIDs = errors.New("the brokers are older than Kafka 3.1 and compare no topic ids")
+// ErrNoTopicIDs means that the brokers compare no topic ids in a fetch, as those before Kafka 3.1.
+var ErrNoTopicIDs = errors.New("the brokers compare no topic ids, as those before Kafka 3.1")
 
 // TopicID returns the id of a topic. A topic that is deleted and recreated gets another id.
 // TopicID fails with ErrNoTopicIDs if a broker is too old, and with

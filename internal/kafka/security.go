@@ -8,13 +8,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
 
+	"github.com/orderclose/orderclose/internal/kafka/login"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
@@ -25,7 +28,7 @@ type Security struct {
 	// certificates in it identify this process to the broker (mutual TLS). An empty ServerName
 	// stands for the host of each broker.
 	TLS *tls.Config
-	// SASL identifies this process by a user name and password.
+	// SASL identifies this process by a user name and password, or by a token.
 	SASL *SASL
 }
 
@@ -34,16 +37,23 @@ const (
 	Plain       = "PLAIN"
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
+	OAuthBearer = "OAUTHBEARER" // by SASL.Token
+	MSKIAM      = "AWS_MSK_IAM" // by the credentials of AWS that the environment names
 )
 
-// Mechanisms returns the supported SASL mechanisms, the strongest first.
-func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain} }
+// Mechanisms returns the supported SASL mechanisms: first those with a password, the strongest first.
+func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain, OAuthBearer, MSKIAM} }
 
-// SASL is a user and its password. Printed or logged, it hides the password.
+// SASL says who this process is, and how it proves that. Printed or logged, it hides the password and
+// the token.
 type SASL struct {
 	Mechanism string // one of Mechanisms
-	User      string
+	User      string // with OAuthBearer only for error messages
 	Password  string
+
+	// Token returns the token of OAuthBearer and the time of its end; see login.Token.
+	Token      func(context.Context) (token string, ends time.Time, err error)
+	Extensions map[string]string // of OAuthBearer; names and values that the broker's provider wants
 }
 
 // Check returns an error that says which field is missing or wrong.
@@ -51,6 +61,16 @@ func (s SASL) Check() error {
 	switch {
 	case !slices.Contains(Mechanisms(), s.Mechanism):
 		return fmt.Errorf("unknown SASL mechanism %q: use one of %s", s.Mechanism, strings.Join(Mechanisms(), ", "))
+	case s.Mechanism != OAuthBearer && (s.Token != nil || len(s.Extensions) > 0):
+		return fmt.Errorf("SASL %s sends no token and no extensions: only OAUTHBEARER does", s.Mechanism)
+	case s.Mechanism == OAuthBearer && s.Token == nil:
+		return errors.New("SASL OAUTHBEARER needs a source of tokens")
+	case s.Mechanism == OAuthBearer:
+		return login.CheckExtensions(s.Extensions)
+	case s.Mechanism == MSKIAM && s.User+s.Password != "":
+		return errors.New("SASL AWS_MSK_IAM has no user and no password: the environment names the credentials of AWS")
+	case s.Mechanism == MSKIAM:
+		return nil
 	case s.User == "":
 		return fmt.Errorf("SASL %s needs a user", s.Mechanism)
 	case s.Password == "":
@@ -60,7 +80,12 @@ func (s SASL) Check() error {
 }
 
 // String returns the mechanism and the user, without the password.
-func (s SASL) String() string { return fmt.Sprintf("%s as user %q", s.Mechanism, s.User) }
+func (s SASL) String() string {
+	if s.User == "" {
+		return s.Mechanism
+	}
+	return fmt.Sprintf("%s as user %q", s.Mechanism, s.User)
+}
 
 // Format writes String for every verb, so that no verb prints the password.
 func (s SASL) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
@@ -97,6 +122,9 @@ func (s Security) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()
 
 // who returns the principal for error messages, as the broker knows it.
 func (s Security) who() string {
+	if s.SASL != nil && s.SASL.User == "" {
+		return "the client of this login"
+	}
 	if s.SASL != nil {
 		return fmt.Sprintf("user %q", s.SASL.User)
 	}
@@ -106,8 +134,9 @@ func (s Security) who() string {
 	return "a client without credentials"
 }
 
-// mechanism returns the mechanism for the client library; nil without SASL.
-func (s Security) mechanism() (sasl.Mechanism, error) {
+// mechanism returns the mechanism for the client library; nil without SASL. log gets what goes wrong
+// with a login that is renewed.
+func (s Security) mechanism(log *slog.Logger) (sasl.Mechanism, error) {
 	if s.SASL == nil {
 		return nil, nil
 	}
@@ -116,6 +145,15 @@ func (s Security) mechanism() (sasl.Mechanism, error) {
 	}
 	algorithm := scram.SHA512
 	switch s.SASL.Mechanism {
+	case OAuthBearer:
+		m := login.OAuthBearer(s.SASL.Token, s.SASL.Extensions, log)
+		return &opaque{m.Name(), m.Start}, nil
+	case MSKIAM:
+		m, err := login.MSK(os.Getenv, log)
+		if err != nil {
+			return nil, err
+		}
+		return &opaque{m.Name(), m.Start}, nil
 	case Plain:
 		m := plain.Mechanism{Username: s.SASL.User, Password: s.SASL.Password}
 		return &opaque{m.Name(), m.Start}, nil
@@ -129,7 +167,7 @@ func (s Security) mechanism() (sasl.Mechanism, error) {
 	return m, nil
 }
 
-// opaque is a mechanism that never shows the password, even if a value that contains it is
+// opaque is a mechanism that never shows the password or the token, even if a value that contains it is
 // printed.
 type opaque struct {
 	name  string
@@ -157,6 +195,8 @@ func (s Security) warning() string {
 		return ""
 	case s.SASL.Mechanism == Plain:
 		return "SASL PLAIN without TLS sends the password in clear text"
+	case s.SASL.Mechanism == OAuthBearer:
+		return "SASL OAUTHBEARER without TLS sends the token in clear text"
 	}
 	return "SASL without TLS protects only the password: other data can be read and changed on the network"
 }

@@ -14,6 +14,7 @@ type AuditStore interface {
 	dueStore
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
 	PendingEvents(ctx context.Context, each func(orderID string)) error
+	Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error)
 }
 
 // AuditOptions for Audit. Store, From, To, Bound and OnFinding must be set; the topics too, if Log
@@ -26,6 +27,11 @@ type AuditOptions struct {
 	// Bound is how long a due order may stay open: the period and the grace of the sweep
 	// (topics.yaml), the time until a killed sweep is taken over, and the duration of a sweep.
 	Bound time.Duration
+	// Rechecks are the steps after a close at which the payment provider is asked again (topics.yaml);
+	// empty: it is not.
+	Rechecks []time.Duration
+	// Pays says that the payment provider is asked before a close.
+	Pays bool
 	// Receipts says that orders are closed in this database, so it holds receipts, ledger
 	// rows and events.
 	Receipts bool
@@ -60,6 +66,13 @@ type AuditSummary struct {
 	// Excluded is the number of unpaid orders that orders.where or orders.not_before excludes: no
 	// close changes them.
 	Excluded int `json:"excluded"`
+	// LatePayments counts the orders with a late payment, and LateUnresolved those of them with one that
+	// nobody has resolved.
+	LatePayments   int `json:"late_payments"`
+	LateUnresolved int `json:"late_payments_unresolved"`
+	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
+	// was not at each step of AuditOptions.Rechecks.
+	NotRechecked int `json:"not_rechecked"`
 	// NoRecord counts closed orders without a record in the close topic or the replay
 	// topic: never published, or closed before the record left its bucket.
 	NoRecord int `json:"no_record"`
@@ -117,8 +130,11 @@ func (a *audit) run(ctx context.Context) (err error) {
 	if a.sum.At, err = a.begin(ctx, a.o.Store); err != nil {
 		return err
 	}
-	a.common = facts{rules: a.o.Store.AuditRules(), receipts: a.o.Receipts, now: a.sum.At, bound: a.o.Bound}
+	a.common = facts{rules: a.o.Store.AuditRules(), receipts: a.o.Receipts, pays: a.o.Pays, now: a.sum.At, bound: a.o.Bound}
 	if err := a.readKafka(ctx); err != nil {
+		return err
+	}
+	if a.common.notRechecked, err = a.readRechecks(ctx); err != nil {
 		return err
 	}
 	for _, part := range a.parts {
@@ -131,6 +147,19 @@ func (a *audit) run(ctx context.Context) (err error) {
 	}, func(r store.AuditRow) orderclose.Order { return r.Order }, a.order, func() string {
 		return fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount)
 	})
+}
+
+// readRechecks returns, by step, when the orders were closed that should have been asked about again, and
+// were not.
+func (a *audit) readRechecks(ctx context.Context) (spans []span, err error) {
+	for _, step := range a.o.Rechecks {
+		until, now, err := a.o.Store.Rechecked(ctx, a.o.CloseTopic, step)
+		if err != nil {
+			return nil, err
+		}
+		spans = append(spans, span{until, now.Add(-step - recheckSlack)})
+	}
+	return spans, nil
 }
 
 // order compares one order.

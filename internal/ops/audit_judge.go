@@ -38,14 +38,22 @@ type Finding struct {
 type facts struct {
 	rules    store.AuditRules
 	receipts bool // orders are closed in this database
+	pays     bool // the payment provider is asked before a close
 	now      time.Time
 	bound    time.Duration
+	// Orders closed in these spans should have been asked about again, and were not.
+	notRechecked []span
 	// Events of closes in [eventsFrom, eventsTo] are known. Both zero: no event is known.
 	eventsFrom, eventsTo time.Time
 	event                bool   // the order has an event, in the outbox or in Kafka
 	letter               string // the pending dead letter of the order; empty: none, or not read
 	eventLetter          string // the pending dead letter of its event
 }
+
+// span is a span of time: from is in it, to is not.
+type span struct{ from, to time.Time }
+
+func (s span) has(at time.Time) bool { return !at.Before(s.from) && at.Before(s.to) }
 
 // judge compares the rows of one order with each other and with the facts. Pure.
 func judge(r store.AuditRow, f facts) (found []Finding) {
@@ -57,7 +65,11 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		if f.letter != "" {
 			what += "; its record is the dead letter " + f.letter
 		}
-		add(StillOpen, "orderclose order "+ShellQuote(r.ID)+" shows why; orderclose compensate --once closes it", "%s", what)
+		fix := " shows why; orderclose compensate --once closes it"
+		if f.pays {
+			fix = " shows why; orderclose compensate --once asks the payment provider, and closes it unless the provider says paid or has no answer"
+		}
+		add(StillOpen, "orderclose order "+ShellQuote(r.ID)+fix, "%s", what)
 	}
 	if !f.receipts {
 		return found
@@ -111,7 +123,7 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 			return PaidButClosed, "the order was paid and is closed"
 		}
 	case store.AuditPaid:
-		if has {
+		if has && !r.Reopened { // else a person has said so
 			if r.Part.Unlisted {
 				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 			}
@@ -169,6 +181,15 @@ func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 		}
 	case r.Part.State == store.AuditClosed:
 		s.ClosedByOthers++
+	}
+	if r.Late > 0 {
+		s.LatePayments++
+	}
+	if r.LateOpen > 0 {
+		s.LateUnresolved++
+	}
+	if r.Receipt != nil && slices.ContainsFunc(f.notRechecked, func(in span) bool { return in.has(r.Receipt.ClosedAt) }) {
+		s.NotRechecked++
 	}
 	if seenKnown && !seen && r.Part.State == store.AuditClosed {
 		s.NoRecord++

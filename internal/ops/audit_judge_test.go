@@ -63,6 +63,8 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		"a receipt, and another status": {row(store.AuditOther, receipt), mapped, "overwritten"},
 		"the same, and accepted":        {row(store.AuditOther, receipt), factsWith(func(f *facts) { f.rules.Exclusive = false }), ""},
 		"a receipt, and paid":           {row(store.AuditPaid, receipt), factsWith(nil), "paid_but_closed"},
+		"a receipt, paid, and reopened": {row(store.AuditPaid, func(r *store.AuditRow) { receipt(r); r.Late, r.Reopened = 1, true }), factsWith(nil), ""},
+		"a receipt, paid, and refunded": {row(store.AuditPaid, func(r *store.AuditRow) { receipt(r); r.Late = 1 }), factsWith(nil), "paid_but_closed"},
 		"closed, and paid before":       {row(store.AuditClosed, func(r *store.AuditRow) { r.PaidAt = true }), factsWith(nil), "paid_but_closed"},
 		"early":                         {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt.ClosedAt = due.Add(-time.Millisecond) }), factsWith(nil), "closed_early"},
 		"early, by its row":             {row(store.AuditClosed, func(r *store.AuditRow) { r.Due = due.Add(time.Minute) }), factsWith(nil), "closed_early"},
@@ -108,6 +110,18 @@ func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {
 	f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.letter = "0/17" }))
 	if len(f) != 1 || !strings.Contains(f[0].What, "dead letter 0/17") {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
+	for pays, want := range map[bool]string{
+		false: "orderclose order o shows why; orderclose compensate --once closes it",
+		true:  "orderclose order o shows why; orderclose compensate --once asks the payment provider, and closes it unless the provider says paid or has no answer",
+	} {
+		f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.pays = pays }))
+		if len(f) != 1 || f[0].Fix != want {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

@@ -22,6 +22,9 @@ const (
 	// settling is how long before the audit an order must have been closed for its event
 	// to be required: a commit takes a moment.
 	settling = time.Minute
+	// recheckSlack is how late a question about a closed order may be: a look each minute, and the
+	// take-over of a killed process.
+	recheckSlack = 3 * time.Minute
 	// maxLetters bounds how many orders and events with a pending dead letter are kept in memory.
 	// The orders beyond it are checked as if they had no dead letter.
 	maxLetters = 100_000

@@ -29,6 +29,10 @@ func (e manyOrders) AuditParts(context.Context) ([]store.AuditPart, error) {
 	return []store.AuditPart{{Status: "closed", State: store.AuditClosed}}, nil
 }
 
+func (e manyOrders) Rechecked(context.Context, string, time.Duration) (until, now time.Time, err error) {
+	return due.Add(30 * time.Second), due.Add(time.Hour), nil
+}
+
 func (e manyOrders) AuditPage(_ context.Context, part store.AuditPart, _, _ time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error) {
 	begin := 0
 	if after.ID != "" {
@@ -104,5 +108,18 @@ func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
 	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.NoRecord, s.ClosedByOthers)
 	if want := "4 map[pipeline:2] 1 1 2 1"; !strings.Contains(got, want) {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
+	late := factsWith(func(f *facts) {
+		f.notRechecked = []span{{due, due.Add(time.Second)}, {due.Add(time.Second), due.Add(time.Minute)}}
+	})
+	s := AuditSummary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
+	for _, change := range []func(r *store.AuditRow){nil, func(r *store.AuditRow) { r.Late, r.Receipt.ClosedAt = 2, due.Add(time.Minute) }, func(r *store.AuditRow) { r.Late, r.LateOpen = 2, 1 }} {
+		s.count(row(store.AuditClosed, change), late, true, true)
+	}
+	if got := fmt.Sprint(s.LatePayments, s.LateUnresolved, s.NotRechecked); got != "2 1 2" {
+		t.Errorf("%s late payments, unresolved ones and orders without a recheck, want 2 1 2", got)
 	}
 }

@@ -45,9 +45,9 @@ type Control struct {
 	logID  wire.LogID    // the log that next is an offset of
 	known  bool          // next is known
 	pauses map[orderclose.Path]wire.Pause
-	sweeps []wire.Sweep  // oldest first
-	losses []Loss        // oldest first
-	delays []wire.Delays // oldest first
+	sweeps []wire.Sweep // oldest first
+	losses []Loss       // oldest first
+	delays []Process    // with delays that were news, oldest first
 	// processes are those that have announced themselves, by name.
 	processes map[string]Process
 }
@@ -62,10 +62,10 @@ type ControlState struct {
 	// Pauses are on. They are of orders that are not closed in the database, which has pauses of its
 	// own.
 	Pauses []wire.Pause
-	Sweeps []wire.Sweep  // newest first, at most 500
-	Losses []Loss        // newest first, at most 500
-	Delays []wire.Delays // newest first, at most 500
-	// Processes have announced themselves within two hours. Their State is not set.
+	Sweeps []wire.Sweep // newest first, at most 500
+	Losses []Loss       // newest first, at most 500
+	Delays []Process    // as they were when their delays were news; newest first, at most 500
+	// Processes have announced themselves within a day. Their State is not set.
 	Processes []Process
 }
 
@@ -150,9 +150,7 @@ func (c *Control) readTo(ctx context.Context, end int64) (replaced bool, err err
 
 // add remembers what one record says.
 func (c *Control) add(r wire.RawRecord) {
-	switch string(r.Key()) { // most records are probes of a clock, without a key
-	case wire.KeyPause, wire.KeySweep, wire.KeyLost, wire.KeyProcess, wire.KeyDelays:
-	default:
+	if len(r.Key()) == 0 { // a probe of a clock, as most records are
 		return
 	}
 	m, err := r.Message()
@@ -176,7 +174,7 @@ func (c *Control) add(r wire.RawRecord) {
 	case wire.KeyProcess:
 		var p wire.Process
 		if json.Unmarshal(m.Value, &p) == nil {
-			c.processes[p.Name] = Process{Process: p, Announced: m.Appended.UTC()}
+			c.addProcess(p, m.Appended.UTC())
 		}
 	case wire.KeyLost:
 		var l Loss
@@ -187,12 +185,21 @@ func (c *Control) add(r wire.RawRecord) {
 			}
 			c.losses = newest(append(c.losses, l))
 		}
-	case wire.KeyDelays:
-		var d wire.Delays
-		if json.Unmarshal(m.Value, &d) == nil && d.Default > 0 {
-			d.At = m.Appended.UTC()
-			c.delays = newest(append(c.delays, d))
-		}
+	}
+}
+
+// addProcess remembers a process, and its delays if they are news: they differ from the newest of all, and
+// from those that the process had before. If processes have different files, each is news once.
+func (c *Control) addProcess(p wire.Process, at time.Time) {
+	before, known := c.processes[p.Name]
+	now := Process{Process: p, Started: before.Started, Announced: at}
+	if !known {
+		now.Started = at
+	}
+	c.processes[p.Name] = now
+	n := len(c.delays)
+	if p.Delay("") > 0 && !maps.Equal(p.Delays, before.Delays) && (n == 0 || !maps.Equal(p.Delays, c.delays[n-1].Delays)) {
+		c.delays = newest(append(c.delays, now))
 	}
 }
 

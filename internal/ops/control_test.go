@@ -59,7 +59,7 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 			m = r.Encode()
 		case wire.Pause:
 			m, err = r.Encode()
-		case wire.Delays:
+		case wire.Process:
 			m, err = r.Encode()
 		case wire.Message:
 			m = r

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // DelayChange is a change of the delay of a category. From and To are delays as in topics.yaml.
@@ -16,23 +15,29 @@ type DelayChange struct {
 	Category string    `json:"category"` // "": all that topics.yaml does not list
 	From     string    `json:"from"`
 	To       string    `json:"to"`
+	Note     string    `json:"note,omitempty"` // why From or To is the delay of all that are not listed; "": neither is
 	At       time.Time `json:"at"`             // when a compensator recorded it, by the brokers' clock
 	File     string    `json:"file,omitempty"` // the first digits of the new file's SHA-256
 	Process  string    `json:"process"`        // that compensator
 	from, to time.Duration
 }
 
-// delayChanges returns the changes between records that follow each other. Both lists have the newest
-// first. Several compensators may record the same change: a record that repeats the one before shows none.
-func delayChanges(records []wire.Delays) (all []DelayChange) {
-	for i := range max(0, len(records)-1) {
-		after, before := records[i], records[i+1]
-		names := map[string]int64{"": 0}
-		maps.Copy(names, before.Categories)
-		maps.Copy(names, after.Categories)
+// delayChanges returns the changes between processes whose delays were news one after the other. Both lists
+// have the newest first.
+func delayChanges(news []Process) (all []DelayChange) {
+	for i := range max(0, len(news)-1) {
+		after, before := news[i], news[i+1]
+		names := maps.Clone(before.Delays)
+		maps.Copy(names, after.Delays)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if from, to := before.Of(name), after.Of(name); from != to {
-				all = append(all, DelayChange{name, config.FormatDuration(from), config.FormatDuration(to), after.At, after.File, after.Process, from, to})
+			from, to, note := before.Delay(name), after.Delay(name), ""
+			if before.Delays[name] == 0 {
+				note = "listed since then, it had the default's"
+			} else if after.Delays[name] == 0 {
+				note = "no longer listed, it has the default's"
+			}
+			if from != to {
+				all = append(all, DelayChange{name, config.FormatDuration(from), config.FormatDuration(to), note, after.Announced, after.File, after.Name, from, to})
 			}
 		}
 	}
@@ -41,6 +46,9 @@ func delayChanges(records []wire.Delays) (all []DelayChange) {
 
 // delayFallIsRecent is how long a fall of a delay counts as a problem.
 const delayFallIsRecent = 24 * time.Hour
+
+// fallIsFresh is how long a fall is urgent: if it is a mistake, orders close too early.
+const fallIsFresh = time.Hour
 
 // delayFall is a change of a delay to half of the longest of the last day, or less, and the rise after it.
 // Without a rise, rose.At is zero.
@@ -81,6 +89,9 @@ func (f delayFall) describe() string {
 		what, category = f.Category, " --category "+ShellQuote(f.Category)
 	}
 	what += fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, cmp.Or(f.File, "of the program itself"))
+	if f.Note != "" {
+		what += " (" + f.Note + ")"
+	}
 	if f.rose.At.IsZero() {
 		return what + fmt.Sprintf("; if that is a mistake: orderclose pause%s --for 30m --reason WHY, correct the file, and this line shows the orderclose postpone that moves the orders made meanwhile", category)
 	}

@@ -14,19 +14,19 @@ import (
 
 // recorded are delays some minutes after noon: the default, and that of the category virtual; 0: it is
 // not listed.
-func recorded(minutes int, general, virtual time.Duration) wire.Delays {
-	d := wire.Delays{Default: general.Milliseconds(), File: fmt.Sprint("file-", minutes), Process: "compensator@shop:17"}
+func recorded(minutes int, general, virtual time.Duration) Process {
+	p := Process{Announced: noon.Add(time.Duration(minutes) * time.Minute)}
+	p.Name, p.File, p.Delays = "compensator@shop:17", fmt.Sprint("file-", minutes), map[string]int64{"": general.Milliseconds()}
 	if virtual > 0 {
-		d.Categories = map[string]int64{"virtual": virtual.Milliseconds()}
+		p.Delays["virtual"] = virtual.Milliseconds()
 	}
-	d.At = noon.Add(time.Duration(minutes) * time.Minute)
-	return d
+	return p
 }
 
 func TestDelayChanges_CompareRecordsThatFollowEachOther(t *testing.T) {
 	const half = 30 * time.Minute
 	got := ""
-	for _, c := range delayChanges([]wire.Delays{ // the newest first
+	for _, c := range delayChanges([]Process{ // the newest first
 		recorded(6, time.Hour, 0), recorded(5, half, 0), recorded(4, half, time.Second), recorded(3, half, time.Second), recorded(2, half, 5*time.Minute), recorded(1, half, 0),
 	}) {
 		got += fmt.Sprintf("%s %q %s-%s\n", c.File, c.Category, c.From, c.To)
@@ -46,30 +46,32 @@ file-2 "virtual" 30m-5m
 
 func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
 	const half = 30 * time.Minute
-	fell := []wire.Delays{recorded(1, half, time.Second), recorded(0, half, half)}
-	rose := append([]wire.Delays{recorded(4, half, half)}, fell...)
+	fell := []Process{recorded(1, half, time.Second), recorded(0, half, half)}
+	rose := append([]Process{recorded(4, half, half)}, fell...)
 	at := func(minutes float64) time.Time { return noon.Add(time.Duration(minutes * float64(time.Minute))) }
 	for what, row := range map[string]struct {
-		records  []wire.Delays
+		records  []Process
 		now      time.Time
 		severity Severity // "": no problem
 		detail   string
 	}{
 		"no record":                    {nil, noon, "", ""},
 		"the first record":             {fell[1:], noon, "", ""},
-		"a fall":                       {fell, at(2), Today, "virtual: from 30m to 1s, by the file file-1; if that is a mistake: orderclose pause --category virtual"},
+		"a fall":                       {fell, at(2), Urgent, "virtual: from 30m to 1s, by the file file-1; if that is a mistake: orderclose pause --category virtual"},
+		"an hour later":                {fell, at(61), Today, "virtual: from 30m to 1s"},
 		"almost a day later":           {fell, at(24 * 60), Today, "virtual: from 30m to 1s"},
 		"a day later":                  {fell, at(24*60 + 1), "", ""},
-		"it rose, an order is not due": {rose, at(4).Add(time.Second), Today, "orderclose postpone --category virtual --created-from 2026-11-20T12:00:55.000Z --created-before 2026-11-20T12:04:00.000Z --due-before 2026-11-20T12:04:01.000Z --by 29m59s --plan plan.jsonl"},
+		"it rose, an order is not due": {rose, at(4).Add(time.Second), Urgent, "orderclose postpone --category virtual --created-from 2026-11-20T12:00:55.000Z --created-before 2026-11-20T12:04:00.000Z --due-before 2026-11-20T12:04:01.000Z --by 29m59s --plan plan.jsonl"},
 		"it rose":                      {rose, at(5), Healed, "until 2026-11-20T12:04:00.000Z"},
-		"by less than half":            {[]wire.Delays{recorded(1, half, 16*time.Minute), recorded(0, half, half)}, at(2), "", ""},
-		"by half":                      {[]wire.Delays{recorded(1, half, 15*time.Minute), recorded(0, half, half)}, at(2), Today, "from 30m to 15m"},
-		"by half in two steps":         {[]wire.Delays{recorded(2, half, 14*time.Minute), recorded(1, half, 20*time.Minute), recorded(0, half, half)}, at(3), Today, "from 30m to 14m"},
-		"a part rose, and fell again":  {append([]wire.Delays{recorded(5, half, time.Minute)}, rose...), at(6), Today, "from 30m to 1m, by the file file-5; if"},
-		"the default":                  {[]wire.Delays{recorded(1, time.Minute, half), recorded(0, half, half)}, at(2), Today, "default: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for"},
-		"a category is listed":         {[]wire.Delays{recorded(1, half, time.Minute), recorded(0, half, 0)}, at(2), Today, "virtual: from 30m to 1m"},
+		"by less than half":            {[]Process{recorded(1, half, 16*time.Minute), recorded(0, half, half)}, at(2), "", ""},
+		"by half":                      {[]Process{recorded(1, half, 15*time.Minute), recorded(0, half, half)}, at(2), Urgent, "from 30m to 15m"},
+		"by half in two steps":         {[]Process{recorded(2, half, 14*time.Minute), recorded(1, half, 20*time.Minute), recorded(0, half, half)}, at(3), Urgent, "from 30m to 14m"},
+		"a part rose, and fell again":  {append([]Process{recorded(5, half, time.Minute)}, rose...), at(6), Urgent, "from 30m to 1m, by the file file-5; if"},
+		"the default":                  {[]Process{recorded(1, time.Minute, half), recorded(0, half, half)}, at(2), Urgent, "default: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for"},
+		"a category is listed":         {[]Process{recorded(1, half, time.Minute), recorded(0, half, 0)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (listed since then, it had the default's); if that"},
+		"a category is deleted":        {[]Process{recorded(1, time.Minute, 0), recorded(0, time.Minute, half)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (no longer listed, it has the default's); if that"},
 	} {
-		v := Judge(Facts{Now: row.now, Sweeps: NewSweeps(ControlState{Delays: row.records}, 0)})
+		v := Judge(Facts{Now: row.now, Sweeps: knownAs(NewSweeps(ControlState{Delays: row.records}, 0))})
 		if row.severity == "" {
 			if len(v.Problems) > 0 {
 				t.Errorf("%s: %+v", what, v.Problems)
@@ -86,24 +88,53 @@ func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
 	}
 }
 
-func TestControl_HasTheDelaysByTheBrokersClock(t *testing.T) {
+// A compensator repeats its delays each hour. That others have another file must not look like a change each hour.
+func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &controlLog{}
 		c := NewControl(log, "control")
-		begin := time.Now().UTC()
-		one := wire.Delays{Default: 1000, Process: "a"}
-		two := wire.Delays{Default: 2000, Process: "b"}
-		log.put(t, one)
+		begin := time.Now()
+		says := func(name string, delay time.Duration) {
+			t.Helper()
+			log.put(t, wire.Process{Name: name, Delays: map[string]int64{"": delay.Milliseconds()}})
+		}
+		want := func(what string, all ...string) {
+			t.Helper()
+			for _, reader := range []*Control{c, NewControl(log, "control")} {
+				s, err := reader.Read(t.Context(), time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, d := range s.Delays {
+					got = append(got, fmt.Sprintf("%s %v after %v", d.Name, d.Delay(""), d.Announced.Sub(begin)))
+				}
+				if diff := cmp.Diff(all, got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", what, diff)
+				}
+			}
+		}
+		says("a", time.Hour)
+		says("a", time.Hour)
+		says("b", time.Hour)
+		for _, value := range []string{"", "{", "{}", `{"process":"c","delays_ms":{"":"30m"}}`, `{"process":"c","delays_ms":{"virtual":1}}`} {
+			log.put(t, wire.Message{Key: []byte(wire.KeyProcess), Value: []byte(value)})
+		}
+		log.put(t, sweepAt(0), wire.Process{Name: "relay"}, wire.Message{Key: []byte("delays"), Value: []byte(`{"default_ms":1000,"process":"a"}`)}) // the last one of an older version
+		want("two processes with the same delays", "a 1h0m0s after 0s")
 		time.Sleep(time.Minute)
-		for _, value := range []string{"", "{", "{}", `{"default_ms":"30m"}`} {
-			log.put(t, wire.Message{Key: []byte(wire.KeyDelays), Value: []byte(value)})
+		says("a", time.Minute)
+		says("b", time.Minute)
+		want("both read another file", "a 1m0s after 1m0s", "a 1h0m0s after 0s")
+		says("b", time.Second)
+		for range 100 {
+			time.Sleep(time.Hour)
+			says("a", time.Minute)
+			says("b", time.Second)
+			want("they have different files", "b 1s after 1m0s", "a 1m0s after 1m0s", "a 1h0m0s after 0s")
 		}
-		log.put(t, sweepAt(0), two)
-		s, err := c.Read(t.Context(), time.Now())
-		one.At, two.At = begin, begin.Add(time.Minute)
-		want := []wire.Delays{two, one}
-		if diff := cmp.Diff(want, s.Delays); err != nil || diff != "" {
-			t.Errorf("%v (-want +got):\n%s", err, diff)
-		}
+		says("d", time.Second)
+		says("e", 2*time.Second)
+		want("a start with another file", "e 2s after 100h1m0s", "b 1s after 1m0s", "a 1m0s after 1m0s", "a 1h0m0s after 0s")
 	})
 }

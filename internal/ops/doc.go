@@ -22,7 +22,8 @@
 //	pipeline.go          the questions to one pipeline
 //	overview.go          what is known of a pipeline, and what a problem is
 //	judge.go             whether all is well (pure)
-//	check.go             what the verdict asks of database and Redis, as doctor does
+//	check.go             the questions of the verdict, for console, status and doctor
+//	question.go          a question to a server, whose answers many share
 //	overdue.go           how many orders are overdue in the database
 //	phrase.go            sentences that the console translates; quoting an order's id for a shell
 //	topics.go            the required properties of the topics; those that an order passes, or in which records wait
@@ -36,6 +37,7 @@
 //	forecast_steps.go    the intervals, and counting between offsets (pure)
 //	lateness.go          which records are sampled, and how late they were
 //	control.go           reading the control topic, and writing pauses to it
+//	delayanswer.go       when an order closes by topics.yaml, and which rule decides (pure)
 //	delays.go            how the delays have changed, and which have fallen (pure)
 //	pauser.go            pauses of closing, wherever they are kept
 //	history.go           the history of an order, and in one sentence where the order is (pure)

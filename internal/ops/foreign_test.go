@@ -14,10 +14,10 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// compactedTopic returns a broker with a topic that has three partitions and is compacted.
-func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
+// fakeKafka returns a broker in memory, and a client of it.
+func fakeKafka(t *testing.T, options ...kfake.Opt) (*kfake.Cluster, *kafka.Cluster) {
 	t.Helper()
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
+	broker, err := kfake.NewCluster(options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +27,13 @@ func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
+	return broker, k
+}
+
+// compactedTopic returns a broker with a topic that has three partitions and is compacted.
+func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
+	t.Helper()
+	broker, k := fakeKafka(t, kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
 	transport := &sk.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &sk.Client{Addr: sk.TCP(broker.ListenAddrs()...), Transport: transport}

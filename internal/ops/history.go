@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 )
@@ -20,12 +21,14 @@ type History struct {
 	Timeline []Event             `json:"timeline"`
 	// NotRead lists what could not be searched, with the reasons.
 	NotRead []string `json:"unseen"`
+
+	pays bool // the payment provider is asked before a close
 }
 
 // NewHistory returns the history of an order. database is nil if the database was not asked, and
-// topics is empty if Kafka was not asked.
-func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic) History {
-	s := History{ID: id, At: at.UTC(), Database: database, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}}
+// topics is empty if Kafka was not asked. pays says that the payment provider is asked before a close.
+func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, pays bool) History {
+	s := History{ID: id, At: at.UTC(), Database: database, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, pays: pays}
 	for _, p := range topics {
 		if p.Problem != "" {
 			s.NotRead = append(s.NotRead, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
@@ -66,12 +69,39 @@ func (s History) now() Sentence {
 		r := s.Database.Receipt
 		return Sentence{say("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)}
 	case o.Status != store.Unpaid:
-		return Sentence{say("%s", o.State)}
+		return append(Sentence{say("%s", o.State)}, s.pending()...) // the shop's own statuses too
+	case orderclose.IsNever(o.Due):
+		return append(Sentence{say("unpaid, and never closed: its due time means never")}, record...)
 	case !o.Due.After(s.Database.At):
 		now := append(Sentence{say("unpaid, and overdue by %s", s.Database.At.Sub(o.Due).Round(time.Millisecond))}, record...)
+		if pending := s.pending(); pending != nil {
+			return append(now, pending...)
+		}
+		if s.pays {
+			return append(now, say("a sweep asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate --once"))
+		}
 		return append(now, say("the sweep closes it in any case, or now: orderclose compensate --once"))
 	}
 	return append(Sentence{say("unpaid, due in %s", o.Due.Sub(s.Database.At).Round(time.Second))}, record...)
+}
+
+// pending says that the order waits for an answer of the payment provider, if its waiting record says so.
+// It returns nil if the order is not unpaid.
+func (s History) pending() Sentence {
+	if o := s.Database.Order; o.Status != store.Unpaid && o.Meaning != "unpaid" {
+		return nil
+	}
+	for _, p := range s.Topics {
+		for _, r := range p.Records {
+			if r.Waits && r.PendingSince != nil {
+				return Sentence{
+					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments -ask %s", stamp(*r.PendingSince), ShellQuote(s.ID)),
+					say("a sweep asks again, and closes nothing without an answer: orderclose runbook the-payment-provider-does-not-answer"),
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // record says where the order's record is: the waiting one, or else the pending dead letter.

@@ -65,7 +65,9 @@ type Record struct {
 	Cause    string     `json:"cause,omitempty"` // of the last failed attempt
 	NotDue   int        `json:"not_due,omitempty"`
 	Lane     string     `json:"lane,omitempty"`
-	Problem  string     `json:"problem,omitempty"` // why the record is invalid
+	// PendingSince is since when the payment provider has no answer on the order; nil: it has, or was not asked.
+	PendingSince *time.Time `json:"pending_since,omitempty"`
+	Problem      string     `json:"problem,omitempty"` // why the record is invalid
 
 	Dead    *deadletters.Letter `json:"dead_letter,omitempty"`
 	Settles *wire.Resolution    `json:"settles,omitempty"`
@@ -196,6 +198,9 @@ func (r *Record) travels(topic *HistoryTopic, m wire.Message) {
 	}
 	due := record.Order.Due.UTC()
 	r.Due, r.Attempt, r.Cause, r.NotDue, r.Lane = &due, record.Attempt, record.Cause, record.NotDue, record.Lane
+	if since := record.PendingSince.UTC(); !since.IsZero() {
+		r.PendingSince = &since
+	}
 	if topic.Kind == KindBucket {
 		leaves := orderclose.Bucket{Length: topic.Length}.Release(record.Release, r.Appended).UTC()
 		r.Leaves = &leaves

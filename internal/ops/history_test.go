@@ -30,6 +30,10 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		Receipt:       &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
 		Ledger:        []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
 		PendingEvents: []store.PendingRow{{ID: 9, At: after(7 * time.Minute)}},
+		LatePayments: []store.LatePayment{
+			{ID: 3, PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: store.SourceCallback, FoundAt: after(9 * time.Minute), ResolvedAt: after(10 * time.Minute), Resolution: store.Refunded, ResolvedBy: "li"},
+			{ID: 4, Source: store.SourceRecheck, FoundAt: after(11 * time.Minute)},
+		},
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
 	topics := []HistoryTopic{
@@ -42,7 +46,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
 		{Topic: "events", Kind: KindEvents, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
-	s := NewHistory("a", after(time.Hour), db, topics)
+	s := NewHistory("a", after(time.Hour), db, topics, false)
 	var got []string
 	for _, e := range s.Timeline {
 		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What.String())
@@ -60,6 +64,9 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"07:00.000 database: event 9 written, and still in the outbox",
 		"07:01.000 events/3/2: event order.closed/a published",
 		"08:00.000 replay/3/1: handed to the closer again; lane replay; not committed yet",
+		"09:00.000 database: late payment 3 found by callback: pi_1 1250 EUR",
+		"10:00.000 database: late payment 3 refunded by li",
+		"11:00.000 database: late payment 4 found by recheck: -",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || s.Now.String() != "closed by pipeline, 2m0s after it was due" || !s.Known() {
 		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
@@ -70,11 +77,16 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	order := func(st store.Status, due time.Duration) *store.OrderHistory {
 		return &store.OrderHistory{At: made, Order: &store.OrderRow{ID: "a", Status: st, State: "paid", CreatedAt: made.Add(-time.Hour), Due: after(due)}}
 	}
+	never := order(store.Unpaid, 0)
+	never.Order.Due = orderclose.NeverDue
 	bucket := func(skipped int64, records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
 	}
 	waiting := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute))}
 	gone := Record{Offset: 17, Leaves: ptr(made)}
+	pending := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute)), PendingSince: ptr(after(-30 * time.Second))}
+	mapped := order(-1, -time.Minute)
+	mapped.Order.State, mapped.Order.Meaning = "101", "unpaid"
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
 	resolution := Record{Offset: 5, Settles: &wire.Resolution{Offset: 4}}
 	dead := func(records ...Record) HistoryTopic {
@@ -90,22 +102,30 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"not in the database": {&store.OrderHistory{}, []HistoryTopic{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
 		"paid":                {order(store.Paid, 0), []HistoryTopic{bucket(0, waiting)}, true, "paid"},
 		"waits":               {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
+		"never due":           {never, []HistoryTopic{bucket(0)}, true, "unpaid, and never closed: its due time means never; no record of it waits"},
 		"without a record":    {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
 		"overdue":             {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
 		"dead":                {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
 		"dead, and settled":   {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, resolution)}, true, "no record of it waits"},
 		"budget spent":        {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
-		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
-		"Kafka fails":         {order(store.Unpaid, time.Minute), []HistoryTopic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
-		"no database":         {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
-		"neither":             {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
+		"pays, and pending": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true,
+			"leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider, which has no answer (unknown) since 2026-11-20T11:59:30.000Z: ask it, such as with orderclose-payments -ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
+		"pending at a service": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true, "it waits for the payment provider"},
+		"pending, and mapped":  {mapped, []HistoryTopic{bucket(0, pending)}, true, "101; it waits for the payment provider"},
+		"pays, and overdue":    {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "no record of it waits; a sweep asks the payment provider, and closes it unless"},
+		"pays, no Kafka":       {order(store.Unpaid, -time.Minute), nil, true, "was not searched for; a sweep asks the payment provider, and closes it unless"},
+		"no Kafka":             {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
+		"Kafka fails":          {order(store.Unpaid, time.Minute), []HistoryTopic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
+		"no database":          {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
+		"neither":              {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
 	} {
-		s := NewHistory("a", made, c.db, c.topics)
-		if s.Known() != c.known || !strings.Contains(s.Now.String(), c.want) {
+		s := NewHistory("a", made, c.db, c.topics, strings.HasPrefix(what, "pays"))
+		promises := strings.Contains(s.Now.String(), "in any case") && (strings.HasPrefix(what, "pays") || strings.HasPrefix(what, "pending"))
+		if s.Known() != c.known || !strings.Contains(s.Now.String(), c.want) || promises {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}
-	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}); len(s.NotRead) != 1 {
+	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}, false); len(s.NotRead) != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -261,5 +281,17 @@ func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
 		if said != want {
 			t.Errorf("an order that is %q: %v", meaning, said)
 		}
+	}
+}
+
+func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
+	m, err := wire.Record{Order: orderclose.Order{ID: "a", Due: made}, Release: after(time.Minute), Cause: "payment_pending", PendingSince: after(time.Second)}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Record
+	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)
+	if r.PendingSince == nil || !r.PendingSince.Equal(after(time.Second)) {
+		t.Errorf("%+v", r)
 	}
 }

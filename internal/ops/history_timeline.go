@@ -1,11 +1,13 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -36,7 +38,9 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 			created = append(created, say("category %s", db.Order.Category))
 		}
 		add(db.Order.CreatedAt, database, created...)
-		add(db.Order.Due, database, say("due"))
+		if !orderclose.IsNever(db.Order.Due) {
+			add(db.Order.Due, database, say("due"))
+		}
 	}
 	for _, p := range topics {
 		if !p.afterClosing() {
@@ -75,6 +79,10 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 	}
 	for _, l := range db.Ledger {
 		add(l.At, database, ledger(l))
+	}
+	for _, p := range db.LatePayments {
+		add(p.FoundAt, database, say("late payment %d found by %s: %s", p.ID, p.Source, strings.TrimSpace(cmp.Or(p.PaymentID, "-")+" "+p.Money())))
+		add(p.ResolvedAt, database, say("late payment %d %s by %s", p.ID, p.Resolution, p.ResolvedBy))
 	}
 	for _, o := range db.PendingSchedules {
 		add(o.At, database, say("schedule %d written, and still in the outbox", o.ID))

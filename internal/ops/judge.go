@@ -10,27 +10,36 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Judge says whether all is well. It lists causes before their consequences. It is a pure function.
+// Judge says whether all is well. It lists causes before their consequences: the first problem explains the
+// state. It is a pure function.
 func Judge(f Facts) Verdict {
+	for _, err := range []*error{&f.Overdue.Err, &f.Offset.Err, &f.Pauses.Err, &f.Late.Err} {
+		if errors.Is(*err, ErrNoDatabase) {
+			*err = nil // there is no database to ask
+		}
+	}
 	j := judgement{Facts: f, problems: []Problem{}}
 	j.servers()
 	j.waiting()
 	j.pauses()
+	j.processes()
+	j.settings()
 	j.sweeps()
 	j.losses()
-	j.settings()
-	j.processes()
+	j.payments()
 	slices.SortStableFunc(j.problems, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
+	has := func(is func(Problem) bool) bool { return slices.ContainsFunc(j.problems, is) }
 	v := Verdict{State: Well, Problems: j.problems}
 	switch {
-	case f.Kafka.Err != nil || f.Database.Err != nil:
-		v.State = Unknown
-	case len(v.Problems) > 0 && v.Problems[0].Severity == Urgent:
+	case has(func(p Problem) bool { return p.Severity == Urgent && !slices.Contains(blind, p.Kind) }):
 		v.State = ActNow
-	case len(v.Problems) > 0 && v.Problems[0].Severity == Today:
+	case has(func(p Problem) bool { return slices.Contains(blind, p.Kind) }):
+		v.State = Unknown
+	case has(func(p Problem) bool { return p.Severity == Today }):
 		v.State = LookToday
 	}
 	return v
@@ -48,32 +57,64 @@ func (j *judgement) add(kind ProblemKind, count int, detail string) *Problem {
 	return &j.problems[len(j.problems)-1]
 }
 
-// fault adds a problem if there is a fault. Otherwise it returns nil.
-func (j *judgement) fault(kind ProblemKind, is Fault) *Problem {
-	if is.Err == nil {
+// fault adds a problem for the error of an answer. It returns nil if there is no error.
+func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
+	if a.Err == nil {
 		return nil
 	}
-	p := j.add(kind, 0, is.Err.Error())
-	p.Since = is.Since
+	p := j.add(kind, 0, a.Err.Error())
+	if a.Known() { // a first question cannot tell when the fault began
+		p.Since = a.Since
+	}
 	return p
 }
 
 // servers judges Kafka, database and Redis.
 func (j *judgement) servers() {
-	j.fault(KafkaAway, j.Kafka)
-	cause := j.fault(DatabaseAway, j.Database)
+	j.notAnswered()
+	fault(j, KafkaAway, j.Status)
+	cause := fault(j, DatabaseAway, j.Overdue)
 	if cause == nil {
-		cause = j.fault(WritesRefused, j.Writes)
+		cause = fault(j, WritesRefused, j.Writes)
 	}
 	if cause != nil { // that is why records of the close topic wait
-		cause.Orders, _ = j.Status.splitClosing()
-		cause.Orders = cmp.Or(j.Overdue.Orders, cause.Orders)
+		cause.Orders, _ = j.Status.Value.splitClosing()
+		cause.Orders = cmp.Or(j.Overdue.Value.Orders, cause.Orders)
 	}
-	if p := j.fault(LockRefused, j.Lock); p != nil {
+	if p := fault(j, LockRefused, j.Lock); p != nil {
 		p.Runbook = LockRunbook(j.Lock.Err)
 	}
-	if j.DatabaseOffset.Abs() > ClockSkewWarning {
-		j.add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", j.DatabaseOffset.Round(time.Millisecond)))
+	if off := j.Offset.Value; off.Abs() > ClockSkewWarning {
+		j.add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", off.Round(time.Millisecond)))
+	}
+}
+
+// notAnswered adds a problem for the questions without an answer, of servers that answer others.
+func (j *judgement) notAnswered() {
+	var why []string
+	for question, err := range map[string]*error{"writes": &j.Writes.Err, "lock": &j.Lock.Err} { // a late answer is no refusal
+		if errors.Is(*err, errNotYet) {
+			why, *err = append(why, question+": "+errNotYet.Error()), nil
+		}
+	}
+	slices.Sort(why)
+	ask := func(question string, server, err error) {
+		if server == nil && err != nil {
+			why = append(why, question+": "+err.Error())
+		}
+	}
+	ask("sweeps", j.Status.Err, j.Sweeps.Err)
+	ask("lateness", j.Status.Err, j.Lateness.Err)
+	if hidden := (*kafka.AccessError)(nil); !errors.As(j.Topics.Err, &hidden) { // a viewer need not see their settings
+		ask("topics", j.Status.Err, j.Topics.Err)
+	}
+	ask("dead letters", j.Status.Err, j.Letters.Err)
+	ask("clock of the database", j.Overdue.Err, j.Offset.Err)
+	if !j.shadow() { // which has no table late_payments
+		ask("late payments", j.Overdue.Err, j.Late.Err)
+	}
+	if len(why) > 0 {
+		j.add(NotAnswered, len(why), strings.Join(why, "; "))
 	}
 }
 
@@ -88,54 +129,93 @@ func LockRunbook(err error) string {
 // waiting judges what waits in Kafka and in the database. What waits because the database closes nothing
 // belongs to that problem.
 func (j *judgement) waiting() {
-	status, stopped := j.Status, j.Database.Err != nil || j.Writes.Err != nil
+	status, stopped := j.Status.Value, j.Overdue.Err != nil || j.Writes.Err != nil
 	if stopped {
 		_, status.Topics = status.splitClosing()
 	}
 	if worst, found := status.Worst(OverdueLimit); found {
-		p := j.add(RecordsOverdue, worst.Count, fmt.Sprintf("%s/%d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Partition.Overdue, worst.Next()))
+		p := j.add(RecordsOverdue, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset, worst.Partition.Overdue, worst.Next()))
 		p.Runbook = worst.runbook()
 		p.Since = status.At.Add(-time.Duration(worst.Partition.Overdue * float64(time.Second)))
 		if worst.Topic.replay && worst.Partition.CatchUp > 0 {
 			p.Severity = Today
 		}
 	}
-	if n, first := j.Status.firstProblem(); n > 0 {
-		j.add(TopicUnread, n, first)
-	}
-	if severity := j.Overdue.Severity(j.DeadLetters); severity != "" && !stopped {
-		detail := j.Overdue.String()
-		if _, inKafka := j.Status.Worst(OverdueGrace); !inKafka && j.Kafka.Err == nil && !j.Status.At.IsZero() {
-			detail += "; no record is overdue in Kafka: the closers have acknowledged these orders without closing them, or their records are missing"
+	overdue, letters := j.Overdue.Value, j.Letters.Value.Total()
+	if severity := overdue.Severity(letters); severity != "" && !stopped {
+		detail := overdue.String()
+		if j.shadow() {
+			severity = Today
+			detail += "; a shadow run reads the close topic and closes nothing: they are late by the job that closes the orders today"
+		} else if _, inKafka := j.Status.Value.Worst(OverdueGrace); !inKafka && j.Status.Err == nil && j.Status.Known() {
+			wait := "a retry"
+			if j.Pays {
+				wait = "a retry or for the payment provider"
+			}
+			detail += j.databases() + "; no record is overdue in Kafka: these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing"
 		}
 		p := j.add(OrdersOverdue, 0, detail)
-		p.Severity, p.Orders, p.Since = severity, j.Overdue.Orders, j.Overdue.Oldest.Add(OverdueGrace)
+		p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)
 	}
-	for _, s := range j.Lateness.Stages {
+	if n, first := j.Status.Value.firstProblem(); n > 0 {
+		j.add(TopicUnread, n, first)
+	}
+	for _, s := range j.Lateness.Value.Stages {
 		if s.Early > 0 {
 			j.add(RecordsEarly, s.Early, s.Topic)
 		}
 	}
-	if j.DeadLetters > 0 {
-		j.add(LettersPending, j.DeadLetters, "")
+	if letters > 0 {
+		j.add(LettersPending, letters, describeCauses(j.Letters.Value))
 	}
 }
 
-func (j *judgement) pauses() {
-	if len(j.Pauses) > 0 {
-		j.add(ClosingPaused, len(j.Pauses), describePause(j.Pauses[0])).Since = j.Pauses[0].CreatedAt
+// databases says which databases the processes use, if they have different names.
+func (j *judgement) databases() string {
+	byName := map[string][]string{}
+	for _, p := range j.Status.Value.Processes {
+		if p.Database != "" && p.State == Present {
+			name := p.Database[strings.LastIndex(p.Database, "/")+1:] // one server may have several addresses
+			byName[name] = append(byName[name], p.Name)
+		}
 	}
-	if j.PausesErr != nil && j.Database.Err == nil && j.Kafka.Err == nil && !errors.Is(j.PausesErr, ErrNoDatabase) {
-		j.add(PausesUnknown, 0, j.PausesErr.Error())
+	if len(byName) < 2 {
+		return ""
+	}
+	text := "; the processes use different databases:"
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		text += fmt.Sprintf(" %s (%s)", name, strings.Join(byName[name], ", "))
+	}
+	return text
+}
+
+// shadow reports whether a shadow run reads the close topic, and another job closes the orders.
+func (j *judgement) shadow() bool {
+	return slices.ContainsFunc(j.Status.Value.Topics, func(t TopicStatus) bool { return t.shadow })
+}
+
+func (j *judgement) pauses() {
+	if on := j.Pauses.Value; len(on) > 0 {
+		j.add(ClosingPaused, len(on), describePause(on[0])).Since = on[0].CreatedAt
+	}
+	if j.Overdue.Err == nil && j.Status.Err == nil && !j.shadow() { // which has no table of pauses
+		fault(j, PausesUnknown, j.Pauses)
+	}
+}
+
+// payments judges the payments that came after a close.
+func (j *judgement) payments() {
+	if late := j.Late.Value; late.Unresolved > 0 {
+		j.add(PaymentsLate, int(late.Unresolved), "the oldest was found "+stamp(late.Oldest)).Since = late.Oldest
 	}
 }
 
 // sweeps judges the last sweep.
 func (j *judgement) sweeps() {
-	if len(j.Sweeps.Sweeps) == 0 {
+	if len(j.Sweeps.Value.Sweeps) == 0 {
 		return
 	}
-	last := j.Sweeps.Sweeps[0]
+	last := j.Sweeps.Value.Sweeps[0]
 	ended := last.StartedAt.Add(time.Duration(last.TookMillis) * time.Millisecond)
 	if last.Error != "" || last.Failed > 0 {
 		if p := j.add(SweepFailed, last.Failed, last.Error); last.Error == "" {
@@ -153,13 +233,13 @@ func (j *judgement) sweeps() {
 
 // losses judges the losses of records. One is over when the sweep that it started has closed its orders.
 func (j *judgement) losses() {
-	n, newest := recentLosses(j.Sweeps.Losses, j.Now)
+	n, newest := recentLosses(j.Sweeps.Value.Losses, j.Now)
 	if n == 0 {
 		return
 	}
 	p := j.add(RecordsLost, n, fmt.Sprintf("%s/%d: %s", newest.Topic, newest.Partition, newest.Reason))
 	p.Since = newest.At
-	if slices.ContainsFunc(j.Sweeps.Sweeps, func(s wire.Sweep) bool {
+	if slices.ContainsFunc(j.Sweeps.Value.Sweeps, func(s wire.Sweep) bool {
 		return s.Why == wire.SweepLosses && s.Error == "" && s.Failed == 0 && s.StartedAt.After(newest.At)
 	}) {
 		p.Severity = Healed
@@ -168,28 +248,32 @@ func (j *judgement) losses() {
 
 // settings judges topics, topics.yaml and the delays in it.
 func (j *judgement) settings() {
-	if n := len(j.Topics.Would) + len(j.Topics.Left); n > 0 {
-		first := slices.Concat(j.Topics.Left, j.Topics.Would)[0]
-		j.add(TopicsDiffer, n, first.Topic+": "+first.What)
+	if differ := slices.Concat(j.Topics.Value.Left, j.Topics.Value.Would); len(differ) > 0 {
+		j.add(TopicsDiffer, len(differ), differ[0].Topic+": "+differ[0].What)
 	}
-	if j.ConfigBroken != nil {
-		j.add(ConfigBroken, 0, j.ConfigBroken.Error())
-	}
-	fallen := fallenDelays(j.Sweeps.Delays, j.Now)
+	fault(j, ConfigBroken, j.Config)
+	fallen := fallenDelays(j.Sweeps.Value.Delays, j.Now)
 	if len(fallen) == 0 {
 		return
 	}
 	p := j.add(DelayFell, len(fallen), fallen[0].describe())
 	p.Since, p.Process = fallen[0].At, fallen[0].Process
-	if !fallen[0].rose.At.IsZero() && j.Now.After(fallen[0].over()) {
+	switch {
+	case !fallen[0].rose.At.IsZero() && j.Now.After(fallen[0].over()):
 		p.Severity = Healed
+	case j.Now.Sub(p.Since) < fallIsFresh:
+		p.Severity = Urgent
 	}
 }
 
 func (j *judgement) processes() {
-	for _, process := range j.Status.Processes {
+	for _, process := range j.Status.Value.Processes {
 		if process.State == Gone {
-			j.add(ProcessGone, 0, "it is in no group, and has not said that it stops; it last announced itself at "+stamp(process.Announced)).Process = process.Name
+			how := "it is in none of its groups, and has not said that it stops"
+			if process.EverySeconds > 0 {
+				how = "it is silent since " + stamp(process.Announced) + ", and has not said that it stops"
+			}
+			j.add(ProcessGone, 0, how).Process = process.Name
 		}
 	}
 }
@@ -217,7 +301,9 @@ func describePause(p wire.Pause) string {
 func describeCauses(causes map[string]int) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(causes)) {
-		parts = append(parts, fmt.Sprintf("%d %s", causes[cause], cause))
+		if n := causes[cause]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, cause))
+		}
 	}
 	return strings.Join(parts, ", ")
 }

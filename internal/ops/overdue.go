@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -111,4 +112,29 @@ func (o OverdueOrders) String() string {
 		text += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
 	}
 	return text
+}
+
+// CountLate counts the late payments that nobody has resolved; with OwnStore it counts nothing. The error is
+// ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
+func (p Pipeline) CountLate(ctx context.Context) (store.LateSummary, error) {
+	switch {
+	case p.Store == nil:
+		return store.LateSummary{}, ErrNoDatabase
+	case p.OwnStore:
+		return store.LateSummary{}, nil
+	}
+	return p.Store.CountLate(ctx)
+}
+
+// LateListed is how many late payments a list shows at most.
+const LateListed = 1000
+
+// LatePayments returns the late payments that nobody has resolved, or all, at most LateListed. The errors are those
+// of CountLate.
+func (p Pipeline) LatePayments(ctx context.Context, all bool) ([]store.LatePayment, error) {
+	if p.Store == nil {
+		return nil, ErrNoDatabase
+	}
+	found, err := p.Store.LatePayments(ctx, all, LateListed)
+	return append([]store.LatePayment{}, found...), err
 }

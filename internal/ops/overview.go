@@ -7,38 +7,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Fault is why a server did not answer, or refused. The zero value is no fault.
-type Fault struct {
-	Err   error
-	Since time.Time // zero: unknown
-}
-
-// Facts are what is known about a pipeline at one moment. An error says that its server did not
-// answer, and that the fact beside it is unknown.
+// Facts are what is known about a pipeline at one moment: the answers to the Questions.
 type Facts struct {
-	Status   Status
-	Kafka    Fault // of Status
-	Database Fault
-	Writes   Fault // the database refuses the writes of a close
-	Lock     Fault // Redis refuses the lock of the sweep
-	// DatabaseOffset is by how much the database's clock is ahead of that of this machine; 0: unknown.
-	DatabaseOffset time.Duration
-
-	Pauses       []wire.Pause
-	PausesErr    error
-	Topics       TopicsPlan
-	ConfigBroken error // topics.yaml cannot be used
-
 	Now         time.Time
-	Sweeps      Sweeps
 	SweepPeriod time.Duration // between two regular sweeps, if the last sweep does not say it
-	Lateness    Lateness
-	DeadLetters int // pending
+	Pays        bool          // the payment provider is asked before a close
 
-	Overdue OverdueOrders // in the database
+	Status   Answer[Status]
+	Overdue  Answer[OverdueOrders] // in the database
+	Writes   Answer[struct{}]
+	Lock     Answer[struct{}]
+	Offset   Answer[time.Duration] // by how much the database's clock is ahead of that of this machine
+	Pauses   Answer[[]wire.Pause]
+	Sweeps   Answer[Sweeps]
+	Lateness Answer[Lateness]
+	Topics   Answer[TopicsPlan]
+	Letters  Answer[deadletters.Counts]
+	Config   Answer[struct{}]
+	Late     Answer[store.LateSummary] // payments that came after the close
 }
 
 // lossIsRecent is how long a loss of records counts as a problem. The sweep that it started has ended
@@ -51,6 +42,7 @@ type ProblemKind string
 // The kinds of problems.
 const (
 	KafkaAway      ProblemKind = "kafka_away"      // Kafka does not answer
+	NotAnswered    ProblemKind = "not_answered"    // a question got no answer, though its server answers others
 	DatabaseAway   ProblemKind = "database_away"   // the database does not answer
 	WritesRefused  ProblemKind = "writes_refused"  // the database refuses the writes of a close
 	RecordsOverdue ProblemKind = "records_overdue" // records should have left their topic
@@ -67,9 +59,10 @@ const (
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
 	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
-	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer, or takes no writes
+	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer or takes no writes, or the database gives no lock
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
 	DelayFell      ProblemKind = "delay_fell"      // a delay has fallen to half or less within a day
+	PaymentsLate   ProblemKind = "payments_late"   // money came after a close, and nobody has decided what becomes of it
 )
 
 // Severity says how urgent a problem is.
@@ -91,15 +84,15 @@ var kinds = map[ProblemKind]struct {
 	severity Severity
 	runbook  string
 }{
-	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"},
-	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
+	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"}, NotAnswered: {Today, "a-partition-cannot-be-read"},
+	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-or-the-lock-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
 	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
 	TopicsDiffer: {Today, "topics-differ"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
-	DelayFell: {Today, "the-delay-of-a-category-was-wrong"},
+	DelayFell: {Today, "the-delay-of-a-category-was-wrong"}, PaymentsLate: {Today, "money-came-after-a-close"},
 }
 
 // ProblemKinds returns all kinds.
@@ -112,7 +105,7 @@ func RunbookSections() (all []string) {
 			all = append(all, k.runbook)
 		}
 	}
-	return append(all, Overdue{}.runbook(), Overdue{Topic: TopicStatus{close: true}}.runbook())
+	return append(all, Behind{}.runbook(), Behind{Topic: TopicStatus{close: true}}.runbook())
 }
 
 // Problem is one thing that is wrong.
@@ -141,8 +134,11 @@ const (
 	Well      State = "well"    // Kafka and the database answered, and no problem needs attention
 	LookToday State = "today"   // no problem needs action now, and some need a look today
 	ActNow    State = "urgent"  // orders are late or early, or will be
-	Unknown   State = "unknown" // a server did not answer
+	Unknown   State = "unknown" // something was not answered, and nothing that is known is urgent
 )
+
+// blind are the kinds that leave a part of the state unknown.
+var blind = []ProblemKind{KafkaAway, DatabaseAway, NotAnswered, TopicUnread, PausesUnknown}
 
 // Verdict is whether all is well with a pipeline.
 type Verdict struct {

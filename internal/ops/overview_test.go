@@ -11,8 +11,18 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
+
+// knownAs is an answer that was just given.
+func knownAs[T any](v T) Answer[T] { return Answer[T]{Value: v, At: noon} }
+
+// uses returns a process that uses a database.
+func uses(name, database string) Process {
+	return Process{Process: wire.Process{Name: name, Database: database}, State: Present}
+}
 
 func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	now := noon
@@ -21,7 +31,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
-	swept := func(s wire.Sweep) Sweeps { return Sweeps{Sweeps: []wire.Sweep{s}} }
+	swept := func(s wire.Sweep) Answer[Sweeps] { return knownAs(Sweeps{Sweeps: []wire.Sweep{s}}) }
 	for _, row := range []struct {
 		facts   Facts
 		state   State
@@ -30,45 +40,58 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		runbook string // of the first problem
 	}{
 		{Facts{}, Well, nil, "", ""},
-		{Facts{Kafka: Fault{Err: errors.New("no broker")}}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
-		{Facts{Database: Fault{Err: errors.New("away")}, PausesErr: errors.New("away")}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{Facts{Status: overdue}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
-		{Facts{Status: behind}, ActNow, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
-		{Facts{Status: behind, Writes: Fault{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
-		{Facts{Status: overdue, Writes: Fault{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
-		{Facts{Database: Fault{Err: errors.New("away")}, Writes: Fault{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{Facts{Lock: Fault{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-is-down"},
-		{Facts{Status: Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}}}, LookToday, []ProblemKind{ProcessGone}, "it is in no group", "a-process-does-not-answer"},
-		{Facts{DatabaseOffset: -ClockSkewWarning}, Well, nil, "", ""},
-		{Facts{DatabaseOffset: -2 * time.Second}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
-		{Facts{Status: Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}}}, ActNow, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
-		{Facts{Overdue: OverdueOrders{At: now, Paused: 700}}, Well, nil, "", ""},
-		{Facts{Overdue: waiting(10, 9*time.Minute)}, Well, nil, "", ""},
-		{Facts{Overdue: waiting(1, 11*time.Minute)}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: waiting(11, 6*time.Second), Status: Status{At: now}}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: the closers", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: waiting(11, 6*time.Second), DeadLetters: 1}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
+		{Facts{Status: Answer[Status]{Err: errors.New("no broker")}}, Unknown, []ProblemKind{KafkaAway}, "no broker", "kafka-is-down"},
+		{Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}, Pauses: Answer[[]wire.Pause]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{Facts{Status: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running", "records-do-not-leave-a-delay-topic"},
+		{Facts{Status: knownAs(behind)}, ActNow, []ProblemKind{RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
+		{Facts{Status: knownAs(behind), Writes: Answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
+		{Facts{Status: knownAs(overdue), Writes: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused, RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
+		{Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}, Writes: Answer[struct{}]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{Facts{Status: Answer[Status]{Err: errors.New("no broker")}, Sweeps: Answer[Sweeps]{Err: errors.New("no broker")}, Overdue: knownAs(waiting(11, 6*time.Second))}, ActNow, []ProblemKind{KafkaAway, OrdersOverdue}, "no broker", "kafka-is-down"},
+		{Facts{Sweeps: Answer[Sweeps]{Err: errors.New("timed out")}, Letters: Answer[deadletters.Counts]{Err: errors.New("no such topic")}, Lock: Answer[struct{}]{Err: errors.New("OOM")}}, Unknown, []ProblemKind{NotAnswered, LockRefused}, "sweeps: timed out; dead letters: no such topic", "a-partition-cannot-be-read"},
+		{Facts{Writes: Answer[struct{}]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
+		{Facts{Topics: Answer[TopicsPlan]{Err: &kafka.AccessError{}}}, Well, nil, "", ""},
+		{Facts{Offset: Answer[time.Duration]{Err: ErrNoDatabase}, Overdue: Answer[OverdueOrders]{Err: ErrNoDatabase}, Pauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
+		{Facts{Lock: Answer[struct{}]{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-or-the-lock-is-down"},
+		{Facts{Status: knownAs(Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}})}, LookToday, []ProblemKind{ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
+		{Facts{Late: knownAs(store.LateSummary{})}, Well, nil, "", ""},
+		{Facts{Late: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate}, "the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
+		{Facts{Late: Answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, Unknown, []ProblemKind{NotAnswered}, "late payments: SELECT command denied", "a-partition-cannot-be-read"},
+		{Facts{Late: Answer[store.LateSummary]{Err: ErrNoDatabase}}, Well, nil, "", ""},
+		{Facts{Offset: knownAs(-ClockSkewWarning)}, Well, nil, "", ""},
+		{Facts{Offset: knownAs(-2 * time.Second)}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
+		{Facts{Status: knownAs(Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}})}, Unknown, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
+		{Facts{Overdue: knownAs(OverdueOrders{At: now, Paused: 700})}, Well, nil, "", ""},
+		{Facts{Overdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
+		{Facts{Overdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{Facts{Pays: true, Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}, Status: knownAs(Status{Topics: []TopicStatus{{close: true, shadow: true}}})}, LookToday, []ProblemKind{OrdersOverdue}, "late by the job that closes the orders today", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Letters: knownAs(deadletters.Counts{"failed": 1})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
 		{Facts{Sweeps: swept(wire.Sweep{Failed: 1})}, LookToday, []ProblemKind{SweepFailed}, "", "no-sweep-has-finished"},
-		{Facts{Overdue: waiting(11, 6*time.Second), Status: overdue}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
-		{Facts{Pauses: []wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}}}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
-		{Facts{PausesErr: errors.New("no table")}, ActNow, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
-		{Facts{Lateness: Lateness{Stages: []StageLateness{{Topic: "order-events", Early: 2}}}}, ActNow, []ProblemKind{RecordsEarly}, "order-events", "something-was-early"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(overdue)}, ActNow, []ProblemKind{RecordsOverdue, OrdersOverdue}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{Facts{Pauses: knownAs([]wire.Pause{{Path: orderclose.PathPipeline, Category: "ticket", Reason: "INC-1"}})}, LookToday, []ProblemKind{ClosingPaused}, "pipeline, ticket, ", "closing-is-paused"},
+		{Facts{Pauses: Answer[[]wire.Pause]{Err: errors.New("no table")}}, Unknown, []ProblemKind{PausesUnknown}, "no table", "closing-is-paused"},
+		{Facts{Lateness: knownAs(Lateness{Stages: []StageLateness{{Topic: "order-events", Early: 2}}})}, ActNow, []ProblemKind{RecordsEarly}, "order-events", "something-was-early"},
 		{Facts{Sweeps: swept(wire.Sweep{Error: "lock lost"})}, ActNow, []ProblemKind{SweepFailed}, "lock lost", "no-sweep-has-finished"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour)}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "2026-11-20T09:00", "no-sweep-has-finished"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-119 * time.Minute)}), SweepPeriod: time.Hour}, Well, nil, "", ""},
 		{Facts{Sweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
-		{Facts{Sweeps: Sweeps{Losses: []Loss{
+		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{
 			{Lost: wire.Lost{Topic: "delay_5m", Partition: 1, Reason: "truncated"}, Offsets: 5, At: now.Add(-time.Minute)},
 			{Lost: wire.Lost{Topic: "old"}, Offsets: 5, At: now.Add(-2 * time.Hour)}, {Lost: wire.Lost{Topic: "first start"}, At: now},
-		}}}, LookToday, []ProblemKind{RecordsLost}, "delay_5m/1: truncated", "the-log-has-lost-records"},
-		{Facts{Sweeps: Sweeps{Losses: []Loss{{Lost: wire.Lost{Topic: "a"}, Offsets: 5, At: now.Add(-time.Minute)}}, Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepPeriod}, {StartedAt: now, Why: wire.SweepLosses, Failed: 1}, {StartedAt: now.Add(-2 * time.Minute), Why: wire.SweepLosses}}}},
+		}})}, LookToday, []ProblemKind{RecordsLost}, "delay_5m/1: truncated", "the-log-has-lost-records"},
+		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{{Lost: wire.Lost{Topic: "a"}, Offsets: 5, At: now.Add(-time.Minute)}}, Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepPeriod}, {StartedAt: now, Why: wire.SweepLosses, Failed: 1}, {StartedAt: now.Add(-2 * time.Minute), Why: wire.SweepLosses}}})},
 			LookToday, []ProblemKind{RecordsLost}, "a/0", "the-log-has-lost-records"},
-		{Facts{Sweeps: Sweeps{Losses: []Loss{{Lost: wire.Lost{Topic: "a"}, Offsets: 5, At: now.Add(-time.Minute)}}, Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepLosses}}}}, Well, []ProblemKind{RecordsLost}, "a/0", "the-log-has-lost-records"},
+		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{{Lost: wire.Lost{Topic: "a"}, Offsets: 5, At: now.Add(-time.Minute)}}, Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepLosses}}})}, Well, []ProblemKind{RecordsLost}, "a/0", "the-log-has-lost-records"},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-3 * time.Hour), PeriodMillis: 7_200_000}), SweepPeriod: time.Hour}, Well, nil, "", ""},
 		{Facts{Sweeps: swept(wire.Sweep{StartedAt: now.Add(-time.Hour), PeriodMillis: 600_000}), SweepPeriod: time.Hour}, ActNow, []ProblemKind{SweepMissing}, "", "no-sweep-has-finished"},
-		{Facts{DeadLetters: 7}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
-		{Facts{Topics: TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}}}, LookToday, []ProblemKind{TopicsDiffer}, "x: missing", "topics-differ"},
-		{Facts{ConfigBroken: errors.New("line 3")}, LookToday, []ProblemKind{ConfigBroken}, "line 3", "topicsyaml-was-refused"},
-		{Facts{ConfigBroken: errors.New("line 3"), Status: overdue, DeadLetters: 1}, ActNow, []ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{Facts{Letters: knownAs(deadletters.Counts{"failed": 7})}, LookToday, []ProblemKind{LettersPending}, "", "dead-letters"},
+		{Facts{Topics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, LookToday, []ProblemKind{TopicsDiffer}, "x: missing", "topics-differ"},
+		{Facts{Config: Answer[struct{}]{Err: errors.New("line 3")}}, LookToday, []ProblemKind{ConfigBroken}, "line 3", "topicsyaml-was-refused"},
+		{Facts{Config: Answer[struct{}]{Err: errors.New("line 3")}, Status: knownAs(overdue), Letters: knownAs(deadletters.Counts{"failed": 1})}, ActNow, []ProblemKind{RecordsOverdue, LettersPending, ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 	} {
 		row.facts.Now = now
 		v := Judge(row.facts)

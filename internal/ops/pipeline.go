@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -27,6 +28,10 @@ type Pipeline struct {
 	OwnStore bool
 	// Letters, if not nil, spares History a search of the dead letters.
 	Letters LetterIndex
+	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
+	Pending func() deadletters.Counts
+	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
+	Broken func() error
 }
 
 // ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not
@@ -98,7 +103,7 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			topics = SearchTopics(ctx, p.Kafka, all, id, search)
 		}
 	}
-	h := NewHistory(id, time.Now(), database, topics)
+	h := NewHistory(id, time.Now(), database, topics, p.Config.Closer.Payment.URL != "")
 	h.NotRead = append(notRead, h.NotRead...)
 	return h
 }

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// AnnounceEvery is the time between two records in which a process announces itself.
-	AnnounceEvery = time.Hour
-	// expectedFor is how long after such a record a process is expected to run. So one that was killed
-	// is shown as gone for one to two hours, unless another one takes its place.
-	expectedFor = 2 * AnnounceEvery
+	// expectedFor is how long after its last record a process is expected to run. So one that was killed
+	// is shown as gone for a day, unless another one takes its place.
+	expectedFor = 24 * time.Hour
 	// joinsWithin is how long a process may take from its start until it is a member of its groups.
 	joinsWithin = 30 * time.Second
+	// frozenAfter is how overdue a record must be for its owner to count as frozen. A rebalance ends sooner.
+	frozenAfter = 10 * time.Second
 )
 
 // ProcessState says whether a process runs.
@@ -24,20 +24,22 @@ type ProcessState string
 
 // The states of a process.
 const (
-	Present  ProcessState = "present"  // it is a member of a group
-	Starting ProcessState = "starting" // it has announced itself just now, and is no member yet
-	Gone     ProcessState = "gone"     // it is no member of any group, and has not said that it stops
+	Present ProcessState = "present" // it is a member of a group, or has just announced itself
+	Frozen  ProcessState = "frozen"  // it is a member, and its positions stand while records are overdue
+	Gone    ProcessState = "gone"    // it is no member of any group, and has not said that it stops
 )
 
-// Process is a process that runs a relay, a closer or a compensator.
+// Process is a process that runs parts of the pipeline.
 type Process struct {
 	wire.Process
 	State     ProcessState `json:"state"`
+	Started   time.Time    `json:"started_at,omitzero"`   // its first record of the last week; zero: it has none
 	Announced time.Time    `json:"announced_at,omitzero"` // when it last announced itself, by the brokers' clock; zero: it never did
 }
 
 // processes returns the processes that run or should run, sorted by name; status was just read. Processes
-// are known by their membership in groups. If a group or the control topic could not be read, none is Gone.
+// are known by their membership in groups, those that announce themselves each minute by that. If a group
+// could not be read, none is Gone.
 func (p Pipeline) processes(ctx context.Context, status Status) []Process {
 	ctx, cancel := context.WithTimeout(ctx, factTimeout)
 	defer cancel()
@@ -45,12 +47,8 @@ func (p Pipeline) processes(ctx context.Context, status Status) []Process {
 	if p.Control != nil {
 		state, _ = p.Control.Read(ctx, time.Now()) // on an error it is empty
 	}
-	compensators, err := p.Kafka.Group(ctx, p.Config.CompensatorGroup(), p.Config.Topics.Control)
-	complete := err == nil
+	complete := true
 	var members []string
-	for _, m := range compensators.Members {
-		members = append(members, m.ClientID)
-	}
 	for _, t := range status.Topics {
 		complete = complete && t.Problem == ""
 		members = append(members, t.members...)
@@ -70,9 +68,9 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 			p.State = Present
 		case p.Ended || now.Sub(p.Announced) > expectedFor:
 			continue
-		case now.Sub(p.Announced) < joinsWithin:
-			p.State = Starting
-		case slices.ContainsFunc(announced, func(o Process) bool { return o.Announced.After(p.Announced) && place(o.Name) == place(p.Name) }):
+		case now.Sub(p.Announced) < max(joinsWithin, 2*time.Duration(p.EverySeconds)*time.Second):
+			p.State = Present
+		case slices.ContainsFunc(announced, func(o Process) bool { return o.Started.After(p.Announced) && place(o.Name) == place(p.Name) }):
 			continue // another process has taken its place
 		default:
 			p.State = Gone
@@ -80,8 +78,7 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 		all = append(all, p)
 	}
 	for _, name := range members {
-		known := func(p Process) bool { return p.Name == name }
-		if strings.Contains(name, "@") && !slices.ContainsFunc(all, known) { // of an older version, or without the right to announce itself
+		if strings.Contains(name, "@") && !slices.ContainsFunc(all, func(p Process) bool { return p.Name == name }) { // of an older version, or without the right to announce itself
 			all = append(all, Process{Process: wire.Process{Name: name}, State: Present})
 		}
 	}
@@ -91,9 +88,7 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 
 // place returns the name of a process without its process id.
 func place(name string) string {
-	parts := strings.Split(name, ":")
-	if len(parts) < 2 {
-		return name
-	}
-	return strings.Join(slices.Delete(parts, 1, 2), ":")
+	host, process, _ := strings.Cut(name, ":")
+	_, port, _ := strings.Cut(process, ":")
+	return host + ":" + port
 }

@@ -12,7 +12,11 @@ import (
 
 func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 	ago := func(name string, d time.Duration) Process {
-		return Process{Process: wire.Process{Name: name}, Announced: noon.Add(-d)}
+		return Process{Process: wire.Process{Name: name}, Started: noon.Add(-d), Announced: noon.Add(-d)}
+	}
+	each := func(p Process, started time.Duration) Process { // a minute
+		p.EverySeconds, p.Started = 60, noon.Add(-started)
+		return p
 	}
 	ended := ago("relay@h:3:9464", time.Minute)
 	ended.Ended = true
@@ -26,8 +30,12 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 		"a member that cannot say": {nil, []string{"closer@h:1", "some-other-client"}, []string{"closer@h:1 present"}},
 		"killed":                   {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:2:9465", time.Hour)}, []string{"relay@h:2:9465"}, []string{"relay@h:1:9464 gone", "relay@h:2:9465 present"}},
 		"stopped":                  {[]Process{ended}, nil, nil},
-		"just started":             {[]Process{ago("relay@h:1:9464", time.Second)}, nil, []string{"relay@h:1:9464 starting"}},
+		"just started":             {[]Process{ago("relay@h:1:9464", time.Second)}, nil, []string{"relay@h:1:9464 present"}},
 		"killed and started again": {[]Process{ago("relay@h:1:9464", time.Hour), ago("relay@h:7:9464", time.Minute)}, []string{"relay@h:7:9464"}, []string{"relay@h:7:9464 present"}},
+		"killed beside another":    {[]Process{ago("relay@h:1", time.Hour), each(ago("relay@h:2", time.Minute), 3*time.Hour)}, []string{"relay@h:2"}, []string{"relay@h:1 gone", "relay@h:2 present"}},
+		"in no group":              {[]Process{each(ago("outbox@h:1:9464", 90*time.Second), time.Hour)}, nil, []string{"outbox@h:1:9464 present"}},
+		"in no group, and silent":  {[]Process{each(ago("outbox@h:1:9464", 2*time.Minute), time.Hour)}, nil, []string{"outbox@h:1:9464 gone"}},
+		"in no group, and stopped": {[]Process{each(ended, time.Hour)}, nil, nil},
 		"killed long ago":          {[]Process{ago("relay@h:1:9464", expectedFor+time.Second)}, nil, nil},
 	} {
 		var got []string

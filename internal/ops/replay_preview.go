@@ -96,7 +96,7 @@ func (v *previewing) add(ctx context.Context, partition int, chunk []wire.RawRec
 // shown without the answers.
 func (v *previewing) ask(ctx context.Context) {
 	if v.database != nil && v.r.NotRead == "" && len(v.pending) > 0 {
-		outcomes, err := v.database.PreviewClose(ctx, v.pending)
+		outcomes, err := v.database.PreviewClose(ctx, "", v.pending)
 		if err != nil {
 			v.r.NotRead = err.Error()
 		}

@@ -14,8 +14,9 @@ import (
 // ReplayDatabase is what a replay and its preview ask the database. Store of internal/store
 // implements it.
 type ReplayDatabase interface {
-	// PreviewClose returns what closing each order would return now, and changes nothing.
-	PreviewClose(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+	// PreviewClose returns what closing each order by a path would return now, and changes nothing.
+	// With an empty path no pause counts.
+	PreviewClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 	// Categories returns the category of each order that exists, by id.
 	Categories(ctx context.Context, reqs []orderclose.CloseRequest) (map[string]string, error)
 }

@@ -242,7 +242,7 @@ func (d *ordersOfCategory) Categories(_ context.Context, reqs []orderclose.Close
 	return d.categories, d.err
 }
 
-func (d *ordersOfCategory) PreviewClose(_ context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (d *ordersOfCategory) PreviewClose(_ context.Context, _ orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	var out []orderclose.Outcome
 	for _, r := range reqs {
 		d.asked = append(d.asked, r.OrderID)

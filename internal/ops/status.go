@@ -35,6 +35,8 @@ type TopicGroup struct {
 	Whole bool
 	// Replay is set for the replay topic, whose records are overdue from the start.
 	Replay bool
+	// Shadow is set for the close topic if a shadow run reads it, and another job closes the orders.
+	Shadow bool
 }
 
 // Status is the result of ReadStatus.
@@ -57,8 +59,9 @@ type TopicStatus struct {
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
 
-	close, replay bool
-	members       []string // their client ids
+	close, replay, shadow bool
+
+	members []string // their client ids
 }
 
 // PartitionStatus is the state of a partition.
@@ -141,7 +144,7 @@ func each(n int, f func(i int)) {
 }
 
 func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
-	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0, replay: target.Replay}
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0, replay: target.Replay, shadow: target.Shadow}
 	var commits []kafka.Commit
 	var group kafka.Group
 	n, err := log.Partitions(ctx, target.Topic)

@@ -64,8 +64,8 @@ func missingOffsets(c kafka.Commit, logStart, end int64) string {
 	return ""
 }
 
-// Overdue is a partition with an overdue record.
-type Overdue struct {
+// Behind is a partition with an overdue record.
+type Behind struct {
 	Topic     TopicStatus
 	Partition PartitionStatus
 	Count     int // the number of partitions that are overdue by more than the limit
@@ -100,9 +100,11 @@ func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 	return seconds
 }
 
-// Follow sets how fast the backlogs shrink, by a status that was read at most a minute before.
+// Follow sets how fast the backlogs shrink, and which processes are frozen, by a status that was read at
+// most a minute before.
 func (r Status) Follow(before Status) {
 	took := r.At.Sub(before.At)
+	moves, stands := map[string]bool{}, map[string]bool{} // whether positions of an owner do, by its client id
 	for _, t := range r.Topics {
 		i := slices.IndexFunc(before.Topics, func(b TopicStatus) bool { return b.Topic == t.Topic && len(b.Partitions) == len(t.Partitions) })
 		if i < 0 || took <= 0 || took > time.Minute {
@@ -119,13 +121,27 @@ func (r Status) Follow(before Status) {
 				p.CatchUp = left * took.Seconds() / shrinks
 			}
 		}
+		// If no position of the close topic moves, then closing has stopped, and not one closer.
+		one := !t.close || slices.ContainsFunc(t.Partitions, func(p PartitionStatus) bool { return p.PerSecond > 0 })
+		for n, p := range t.Partitions {
+			if was := before.Topics[i].Partitions[n].Owner; p.Owner != nil && was != nil && p.Owner.ID == was.ID {
+				name := p.Owner.ClientID
+				moves[name] = moves[name] || p.PerSecond > 0
+				stands[name] = stands[name] || one && p.Overdue >= frozenAfter.Seconds()
+			}
+		}
+	}
+	for i := range r.Processes {
+		if p := &r.Processes[i]; p.State == Present && stands[p.Name] && !moves[p.Name] {
+			p.State = Frozen
+		}
 	}
 }
 
 // Worst returns the most overdue partition, of those that do not catch up if there are any. It returns
 // false if no partition is overdue by more than the limit.
-func (r Status) Worst(limit time.Duration) (Overdue, bool) {
-	var worst Overdue
+func (r Status) Worst(limit time.Duration) (Behind, bool) {
+	var worst Behind
 	for _, t := range r.Topics {
 		for _, p := range t.Partitions {
 			if p.Overdue <= limit.Seconds() {
@@ -148,7 +164,7 @@ func (r Status) Problems() int {
 }
 
 // Record returns the most overdue record.
-func (o Overdue) Record() *Head {
+func (o Behind) Record() *Head {
 	if o.Partition.Late != nil {
 		return o.Partition.Late
 	}
@@ -156,7 +172,7 @@ func (o Overdue) Record() *Head {
 }
 
 // Next says what to do, for the most likely cause.
-func (o Overdue) Next() string {
+func (o Behind) Next() string {
 	part, glance := "relay", "see orderclose runbook "+o.runbook()
 	if o.Topic.close {
 		part = "closer"
@@ -175,7 +191,7 @@ func (o Overdue) Next() string {
 }
 
 // runbook returns the section of the runbook, as the end of its URL.
-func (o Overdue) runbook() string {
+func (o Behind) runbook() string {
 	if o.Topic.close {
 		return "the-closer-is-behind"
 	}

@@ -87,14 +87,14 @@ func TestNext_NamesTheLikelyCause(t *testing.T) {
 	named := &kafka.Member{ClientID: "relay@shop-1:17:9464", Host: "10.0.0.7"}
 	owner := &kafka.Member{ClientID: "orderclose", Host: "10.0.0.7"}
 	for _, c := range []struct {
-		o    Overdue
+		o    Behind
 		want string
 	}{
-		{Overdue{Topic: TopicStatus{Members: 1}, Partition: PartitionStatus{Owner: owner}}, "its owner orderclose@10.0.0.7"},
-		{Overdue{Topic: TopicStatus{Members: 1}, Partition: PartitionStatus{Owner: named}}, "its owner relay@shop-1:17:9464 does"},
-		{Overdue{}, "orderclose run relay"},
-		{Overdue{Topic: TopicStatus{close: true}}, "orderclose run closer"},
-		{Overdue{Topic: TopicStatus{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},
+		{Behind{Topic: TopicStatus{Members: 1}, Partition: PartitionStatus{Owner: owner}}, "its owner orderclose@10.0.0.7"},
+		{Behind{Topic: TopicStatus{Members: 1}, Partition: PartitionStatus{Owner: named}}, "its owner relay@shop-1:17:9464 does"},
+		{Behind{}, "orderclose run relay"},
+		{Behind{Topic: TopicStatus{close: true}}, "orderclose run closer"},
+		{Behind{Topic: TopicStatus{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},
 	} {
 		if got := c.o.Next(); !strings.Contains(got, c.want) || !strings.Contains(got, "orderclose runbook "+c.o.runbook()) {
 			t.Errorf("%q, want %q", got, c.want)
@@ -125,7 +125,7 @@ func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 	owner := &kafka.Member{ClientID: "closer@shop-1:17:9464"}
 	topic := func(name string, p PartitionStatus) TopicStatus {
-		p.Owner = owner
+		p.Owner, p.Head = owner, &Head{}
 		return TopicStatus{Topic: name, Members: 1, close: name != "delay_5m", replay: name == "replay", Partitions: []PartitionStatus{p}}
 	}
 	const catches, stands, grows = "it is catching up, 100 records a second, and needs about", "does not move the record", "moves 100 records a second, and the backlog does not shrink"
@@ -149,8 +149,38 @@ func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 		r := Status{At: noon.Add(c.took), Topics: []TopicStatus{c.after}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{c.before}})
 		worst, _ := r.Worst(OverdueLimit)
-		if v := Judge(Facts{Status: r, Now: r.At}); !strings.Contains(worst.Next(), c.want) || !strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
+		if v := Judge(Facts{Status: knownAs(r), Now: r.At}); !strings.Contains(worst.Next(), c.want) || !strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
 			t.Errorf("%s: %q, %+v, want %q, %s", what, worst.Next(), v, c.want, c.state)
+		}
+	}
+}
+
+func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
+	part := func(owner, id string, waiting int64, overdue float64) PartitionStatus {
+		return PartitionStatus{End: 100, Waiting: waiting, Overdue: overdue, Owner: &kafka.Member{ID: id, ClientID: owner}}
+	}
+	a := func(waiting int64, overdue float64) PartitionStatus { return part("a@h:1", "m1", waiting, overdue) }
+	b := func(waiting int64) PartitionStatus { return part("b@h:2", "m2", waiting, 0) }
+	ownerless := PartitionStatus{End: 100, Waiting: 50, Overdue: 20}
+	for what, c := range map[string]struct {
+		close         bool
+		before, after []PartitionStatus
+		want          ProcessState
+	}{
+		"its position stands":           {false, []PartitionStatus{a(50, 9), b(0)}, []PartitionStatus{a(50, 10), b(0)}, Frozen},
+		"nothing is overdue by 10 s":    {false, []PartitionStatus{a(50, 8)}, []PartitionStatus{a(50, 9.9)}, Present},
+		"its position moves":            {false, []PartitionStatus{a(50, 20)}, []PartitionStatus{a(49, 21)}, Present},
+		"another position of it moves":  {false, []PartitionStatus{a(50, 20), a(50, 20)}, []PartitionStatus{a(50, 21), a(49, 21)}, Present},
+		"it has just got the partition": {false, []PartitionStatus{part("b@h:2", "m2", 50, 20)}, []PartitionStatus{a(50, 21)}, Present},
+		"nobody had the partition":      {false, []PartitionStatus{ownerless}, []PartitionStatus{a(50, 21)}, Present},
+		"nobody has the partition":      {false, []PartitionStatus{a(50, 20)}, []PartitionStatus{ownerless}, Present},
+		"another closer goes on":        {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(40)}, Frozen},
+		"no order is closed":            {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(50)}, Present},
+	} {
+		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{close: c.close, Partitions: c.after}}, Processes: []Process{{Process: wire.Process{Name: "a@h:1"}, State: Present}, {Process: wire.Process{Name: "b@h:2"}, State: Present}}}
+		r.Follow(Status{At: noon, Topics: []TopicStatus{{close: c.close, Partitions: c.before}}})
+		if r.Processes[0].State != c.want || r.Processes[1].State != Present {
+			t.Errorf("%s: %+v, want %s", what, r.Processes, c.want)
 		}
 	}
 }

@@ -78,8 +78,8 @@ func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]H
 
 // WaitingTopics returns the topics in which records wait: the delay topics of the configured
 // buckets and of other buckets that still hold records, shortest bucket first, then the close
-// topic and the replay topic. It returns no error of Kafka: other buckets are then left out, and
-// ReadStatus reports the same error for each topic.
+// topic and the replay topic. While a shadow run has members and the closers have none, its group stands for the closers. It returns no error of Kafka: other
+// buckets are then left out, and ReadStatus reports the same error for each topic.
 func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []TopicGroup {
 	buckets := slices.Clone(cfg.Buckets)
 	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
@@ -94,6 +94,13 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 	for i, b := range buckets {
 		all = append(all, TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
-	return append(all, TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
-		TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup(), Replay: true})
+	closes := TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()}
+	runs := func(group string) bool {
+		g, err := k.Group(ctx, group, cfg.Topics.Close)
+		return err == nil && len(g.Members) > 0
+	}
+	if runs(cfg.ShadowGroup()) && !runs(closes.Group) {
+		closes.Group, closes.Shadow = cfg.ShadowGroup(), true
+	}
+	return append(all, closes, TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup(), Replay: true})
 }

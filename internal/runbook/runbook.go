@@ -104,10 +104,10 @@ func (s Section) Parts() (parts []Part) {
 }
 
 // First returns the first commands for a shell in Look and Act, at most three, each once. It leaves out
-// those with --yes: before them a person reads a plan.
+// those with --yes, before which a person reads a plan, and those for the category of an example.
 func (s Section) First() (first []string) {
 	for _, line := range append(s.Commands("Look", "sh"), s.Commands("Act", "sh")...) {
-		if len(first) < 3 && !slices.Contains(first, line) && !strings.Contains(line, " --yes") {
+		if len(first) < 3 && !slices.Contains(first, line) && !strings.Contains(line, " --yes") && !strings.Contains(line, " --category ") {
 			first = append(first, line)
 		}
 	}

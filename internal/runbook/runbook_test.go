@@ -78,20 +78,20 @@ func TestFind_TakesTitlesAnchorsAlertsAndPartsOfThem(t *testing.T) {
 		want string // the first section; "": none
 		many bool
 	}{
-		{"redis-is-down", "redis-is-down", false},
-		{" Redis is down ", "redis-is-down", false},
-		{"#redis-is-down", "redis-is-down", false},
+		{"redis-or-the-lock-is-down", "redis-or-the-lock-is-down", false},
+		{" Redis or the lock is down ", "redis-or-the-lock-is-down", false},
+		{"#redis-or-the-lock-is-down", "redis-or-the-lock-is-down", false},
 		{"topics.yaml was refused", "topicsyaml-was-refused", false},
 		{"Is everything well?", "is-everything-well", false},
-		{"OrdercloseLockUnavailable", "redis-is-down", false},
+		{"OrdercloseLockUnavailable", "redis-or-the-lock-is-down", false},
 		{"orderclosenocloser", "the-closer-is-behind", false},
 		{"Change a delay", "changing-topics", false},
-		{"redis", "redis-is-down", false},
+		{"redis", "redis-or-the-lock-is-down", false},
 		{"dead-letters", "dead-letters", false},
 		{"takes no writes", "the-database-takes-no-writes", false},
 		{"the", "the-delay-of-a-category-was-wrong", true},
 		{"OrdercloseNo", "the-closer-is-behind", true},
-		{"what is with redis", "redis-is-down", false},
+		{"what is with redis", "redis-or-the-lock-is-down", false},
 		{"redis does not answer", "a-process-does-not-answer", true},
 		{"zebra", "", false},
 	} {

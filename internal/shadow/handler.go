@@ -144,7 +144,7 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 		e := batch[i]
 		switch {
 		case !h.loop.Current(e.generation): // its offset belongs to another record now
-		case o.Verdict == orderclose.NotDue && len(h.parked) < maxParked:
+		case o.Verdict == orderclose.NotDue && !orderclose.IsNever(o.Due) && len(h.parked) < maxParked:
 			e.until = now.Add(o.Remaining())
 			at, _ := slices.BinarySearchFunc(h.parked, e.until, func(other *entry, until time.Time) int {
 				return cmp.Or(other.until.Compare(until), -1) // behind those of the same time

@@ -36,8 +36,9 @@ const Stage = "shadow"
 // Previewer says what a close would do. store.Store implements it.
 type Previewer interface {
 	// PreviewClose returns the outcome that a close of each request would have now, and changes
-	// nothing. The error wraps orderclose.ErrUnavailable if no order caused it.
-	PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+	// nothing. With an empty path no pause counts. The error wraps orderclose.ErrUnavailable if no
+	// order caused it.
+	PreviewClose(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
 // Options configure a Shadow. Log, Store, Group, CloseTopic and Topic are required.
@@ -97,13 +98,13 @@ func (s *Shadow) preview(ctx context.Context, batch []*entry) ([]orderclose.Outc
 	for i, e := range batch {
 		requests[i] = e.request
 	}
-	outcomes, err := s.o.Store.PreviewClose(ctx, requests)
+	outcomes, err := s.o.Store.PreviewClose(ctx, "", requests)
 	if err == nil || errors.Is(err, orderclose.ErrUnavailable) {
 		return outcomes, err
 	}
 	outcomes = nil
 	for i, r := range requests {
-		one, err := s.o.Store.PreviewClose(ctx, requests[i:i+1])
+		one, err := s.o.Store.PreviewClose(ctx, "", requests[i:i+1])
 		switch {
 		case errors.Is(err, orderclose.ErrUnavailable):
 			return nil, err

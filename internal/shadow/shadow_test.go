@@ -37,7 +37,7 @@ type fakeStore struct {
 	asked map[string]int
 }
 
-func (s *fakeStore) PreviewClose(_ context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (s *fakeStore) PreviewClose(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if s.fail != nil {
 		if err := s.fail(); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,6 +46,9 @@ type AuditRow struct {
 	Part    AuditPart
 	Receipt *ReceiptRow // nil: the order has no receipt
 	Ledger  []LedgerRow
+	// Late counts the order's late payments, and LateOpen those of them that nobody has resolved.
+	Late, LateOpen int
+	Reopened       bool // somebody has resolved one of them so: the order may be paid after its close
 
 	// The following fields are read only for a part with the state AuditClosed.
 
@@ -204,6 +208,20 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 	if err := eachLedgerRow(tx, ids, func(id string, l LedgerRow) { of(id).Ledger = append(of(id).Ledger, l) }); err != nil {
 		return err
 	}
+	if err := wrap(eachRow(tx, "SELECT order_id, resolved_at IS NULL, resolution FROM late_payments WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
+		var id string
+		var open bool
+		var how LateResolution
+		err := rows.Scan(&id, &open, &how)
+		of(id).Late++
+		if open {
+			of(id).LateOpen++
+		}
+		of(id).Reopened = of(id).Reopened || how == Reopened
+		return err
+	}), "late payments"); err != nil {
+		return err
+	}
 	if part.table.lines != "" && part.State == AuditClosed {
 		lines, unreadable, err := readLines(tx, part.table.lines, s.q.args(ids))
 		if err != nil {
@@ -277,10 +295,13 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 // pendingPage is how many rows of the outbox one query of PendingEvents reads.
 const pendingPage = 5000
 
-// PendingEvents calls each with the order id of every event that waits in the outbox.
+// ofCloses is a condition on outbox_events: the event's id says that it is of no payment and no reminder.
+const ofCloses = ` AND payload NOT LIKE '%"` + orderclose.EventOrderPaidLate + `/%' AND payload NOT LIKE '%"` + orderclose.EventOrderPaid + `/%' AND payload NOT LIKE '%"` + orderclose.EventOrderReminder + `/%'`
+
+// PendingEvents calls each with the order id of every event of a close that waits in the outbox.
 func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
-		page, err := s.pending(ctx, "outbox_events", after, pendingPage)
+		page, err := s.pending(ctx, "outbox_events", ofCloses, after, pendingPage)
 		for _, r := range page {
 			after = r.ID
 			each(r.OrderID)

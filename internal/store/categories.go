@@ -21,7 +21,7 @@ func (s *Store) Categories(ctx context.Context, reqs []orderclose.CloseRequest) 
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	c, err := s.readForClose(ctx, reqs)
+	c, err := s.readForClose(ctx, "", reqs)
 	if err != nil {
 		return nil, fmt.Errorf("read the categories of %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.explain(ctx, err))
 	}

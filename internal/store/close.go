@@ -125,8 +125,11 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 		if e, ok := errors.AsType[*spellingError](err); ok {
 			spelt = e.spelt
 		}
-		return c.explainDuplicate(err)
+		return err
 	})
+	if err != nil && s.dialect.Fault(err) == FaultDuplicate {
+		err = c.explainDuplicate(ctx, err)
+	}
 	switch {
 	case errors.Is(err, errCommitLost):
 		s.inDoubt.add(c.txID, c.all)

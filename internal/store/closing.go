@@ -15,8 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// errNoDue says that an order cannot be closed because its due time is NULL, 0, or the zero
-// date.
+// errNoDue says that an order cannot be closed because its due time is 0 or the zero date.
 var errNoDue = errors.New("the order has no due time in the database: write a due time, and publish the order again")
 
 // closing is one transaction of CloseOrders. Its goroutine owns it.
@@ -175,7 +174,7 @@ func (c *closing) lock(t *table, ids []string) error {
 		if row.columns, err = columns.read(rows); err != nil {
 			return err
 		}
-		if row.due, _, err = c.s.q.due.Decode(due); err != nil {
+		if row.due, err = c.s.q.decodeDue(due); err != nil {
 			return unavailable(c.tx.Statement.Context, err) // the mapping is wrong, not an order
 		}
 		if c.now.IsZero() {
@@ -224,7 +223,7 @@ func (c *closing) receipts() error {
 		due := orderclose.CeilMilli(c.orders[id].due)
 		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.txID)
 	}
-	return in.exec(c.tx)
+	return in.exec(c.tx, c.s.dialect)
 }
 
 // events writes one event for each closed order into the outbox.
@@ -242,7 +241,7 @@ func (c *closing) events(released map[string][]orderclose.Release) error {
 		}
 		in.row(id, payload, now)
 	}
-	return in.exec(c.tx)
+	return in.exec(c.tx, c.s.dialect)
 }
 
 // outcomes returns the outcomes of reqs. A repeated request of an order that this

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose/internal/store/fault"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
@@ -20,7 +21,7 @@ func openPool(cfg *mysql.Config) (*sql.DB, error) {
 	if err != nil {
 		return nil, dsnError(err)
 	}
-	return sql.OpenDB(utcConnector{tlsConnector{c, cfg.TLS}}), nil
+	return sql.OpenDB(utcConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
 }
 
 var tlsServer = tlsfault.Server{
@@ -83,7 +84,10 @@ func closedByServer(err error) bool {
 // not in UTC, an order may look due hours early. Every error until the connection is ready
 // wraps orderclose.ErrUnavailable, since no order caused it: the driver's errors here, such as
 // a plain "bad connection", cannot all be recognized.
-type utcConnector struct{ driver.Connector }
+type utcConnector struct {
+	driver.Connector
+	check func(context.Context, driver.Conn) error // checkSession; nil: the Connector has checked the connection
+}
 
 // connectTimeout limits how long a new connection takes: dial, TLS, handshake, and the settings of the
 // session. Migrate uses connections without a read timeout, so it has no other limit here.
@@ -97,7 +101,10 @@ func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	if err := checkZone(ctx, conn); err != nil {
+	if c.check == nil {
+		return conn, nil
+	}
+	if err := c.check(ctx, conn); err != nil {
 		_ = conn.Close()
 		return nil, unavailable(ctx, err)
 	}
@@ -106,7 +113,15 @@ func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // ErrZone says that a connection's session is not in UTC although the DSN sets UTC, for
 // example because of a proxy.
-var ErrZone = errors.New("the session's time zone is not UTC")
+var ErrZone = fault.ErrZone
+
+// checkSession checks the time zone of a session of MySQL, and the version of its server.
+func checkSession(ctx context.Context, conn driver.Conn) error {
+	if err := checkZone(ctx, conn); err != nil {
+		return err
+	}
+	return checkServer(ctx, conn)
+}
 
 // checkZone asks the server by how many seconds the session's clock is ahead of UTC.
 func checkZone(ctx context.Context, conn driver.Conn) error {
@@ -121,6 +136,15 @@ func checkZone(ctx context.Context, conn driver.Conn) error {
 		return fmt.Errorf("%w: it differs by %v; check for a proxy that drops SET time_zone", ErrZone, time.Duration(off)*time.Second)
 	}
 	return nil
+}
+
+// checkServer asks the server for its version. The error wraps ErrServer if orderclose does not work on it.
+func checkServer(ctx context.Context, conn driver.Conn) error {
+	v, err := queryValue(ctx, conn, "SELECT VERSION()")
+	if err == nil {
+		_, err = recognize(fmt.Sprintf("%s", v))
+	}
+	return err
 }
 
 // queryValue returns the only value of a query, as the driver reads it.

@@ -21,35 +21,50 @@ import (
 // zoned is a server whose sessions are off seconds away from UTC, whatever the DSN says.
 type zoned struct {
 	scripted
-	off  int64
-	read bool
+	off     int64
+	version string
+	answer  driver.Value // nil: it was read
 }
 
-func (z *zoned) Connect(context.Context) (driver.Conn, error) { return &zoned{off: z.off}, nil }
+func (z *zoned) Connect(context.Context) (driver.Conn, error) {
+	return &zoned{off: z.off, version: z.version}, nil
+}
 
-func (z *zoned) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+func (z *zoned) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	if z.answer = z.off; query == "SELECT VERSION()" {
+		z.answer = []byte(z.version)
+	}
 	return z, nil
 }
 
 func (z *zoned) Columns() []string { return []string{"off"} }
 
 func (z *zoned) Next(dest []driver.Value) error {
-	if z.read {
+	if z.answer == nil {
 		return io.EOF
 	}
-	dest[0], z.read = z.off, true
+	dest[0], z.answer = z.answer, nil
 	return nil
 }
 
 func TestConnect_RefusesASessionThatIsNotInUTC(t *testing.T) {
 	for off, want := range map[int64]error{0: nil, 8 * 3600: ErrZone, -5 * 3600: ErrZone} {
-		db := sql.OpenDB(utcConnector{&zoned{off: off}})
+		db := sql.OpenDB(utcConnector{&zoned{off: off, version: "8.0.36"}, checkSession})
 		err := db.PingContext(t.Context())
 		if !errors.Is(err, want) || (want != nil && !errors.Is(err, orderclose.ErrUnavailable)) {
 			t.Errorf("a session %d s off UTC: %v; want %v", off, err, want)
 		}
 		_ = db.Close()
 	}
+}
+
+func TestConnect_RefusesAServerWithoutSkipLocked(t *testing.T) {
+	db := sql.OpenDB(utcConnector{&zoned{version: "10.5.29-MariaDB"}, checkSession})
+	err := db.PingContext(t.Context())
+	if !errors.Is(err, ErrServer) || !errors.Is(err, orderclose.ErrUnavailable) || Passes(err) {
+		t.Errorf("%v; want an error that does not end by itself", err)
+	}
+	_ = db.Close()
 }
 
 // refusing is a server that refuses connections.

@@ -19,7 +19,7 @@ const CountLimit = 1_000_000
 // mapping that is wrong.
 type OrderCounts struct {
 	At       time.Time `json:"at"`       // the database's clock
-	From     int64     `json:"from"`     // orders with the status Status.From, also those without a due time
+	From     int64     `json:"from"`     // orders with the status Status.From, also those that are never due
 	To       int64     `json:"to"`       // orders with the status Status.To, at most CountLimit of each table
 	Excluded int64     `json:"excluded"` // unpaid orders that Mapping.Where or Mapping.NotBefore excludes
 	// Overdue and Waiting are the other unpaid orders: due for longer than the grace, and not due
@@ -88,10 +88,10 @@ func (s *Store) countWaiting(ctx context.Context, t *table, c *OrderCounts) erro
 	})
 }
 
-// latest returns a time after which no order is due.
+// latest returns a time after which no order is due, but for those that are never closed.
 func (q *statements) latest() time.Time {
 	if q.m.Due.Type == mapping.Timestamp {
 		return time.Date(2038, 1, 19, 3, 14, 7, 0, time.UTC) // the last value of the type
 	}
-	return time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC)
+	return time.Date(orderclose.NeverDue.Year()-1, 12, 31, 0, 0, 0, 0, time.UTC) // a day is more than a time zone
 }

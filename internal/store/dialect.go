@@ -12,6 +12,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // Dialect holds what differs between databases: their SQL, the source of the current time, and
@@ -42,20 +43,43 @@ type Dialect struct {
 	// Dispatch shares the rows of an outbox among dispatchers, and returns how many rows it read. Nil:
 	// dispatchers lock rows.
 	Dispatch func(context.Context, Dispatching) (rows int, err error)
+	// sessionLock has the statements of a lock that belongs to a connection. Nil: there is none.
+	sessionLock *lockStatements
 
+	nowSQL     string // the server's clock in UTC, in milliseconds; empty: Clock is set
+	millisSQL  string // the same in unix milliseconds
+	timeLayout string // of Dialect.timeText
+	// onTx returns the transaction of a program, as the store's statements need it. Nil: as it is.
+	onTx func(*sql.Tx) gorm.ConnPool
+	// onConflict says that an INSERT has ON CONFLICT in place of REPLACE.
+	onConflict bool
+	jsonArray  string // the function that returns a JSON array of its arguments; empty: JSON_ARRAY
+	readOnly   string // a query whether the server takes no writes; empty: it always does
 	forceIndex string // the text after a table's name that forces the index %s, whatever the statistics say
 	lock       string // appended to a SELECT that locks what it reads
 	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
 	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
+	// staleLocks says that a SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ
+	// transaction. A row that another transaction adds while the SELECT waits is missing in its result.
+	staleLocks bool
+	isolation  string // with staleLocks: a query for the isolation of the transaction
 	shareLock  string // appended to a SELECT that keeps others from changing what it reads
 
 	// describe returns the definitions of the tables with these names. Nil: mappings are not
 	// checked.
 	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
+	// rows writes rows of a width for an INSERT, with its arguments. Nil: a list of values.
+	rows func(width int, args []any) (list string, of []any)
+	// scannedTable returns a table that a statement would read as a whole, without executing it.
+	scannedTable func(ctx context.Context, db *gorm.DB, query string) (table string, err error)
+	// distinct returns a query for the values of a column of a table. Nil: GROUP BY.
+	distinct func(column, table string) string
 	// lockWait is the session variable that bounds, in seconds, how long a statement waits
 	// for a table lock; empty: there is none.
 	lockWait string
+	// limitLockWait is a statement that bounds the same by tableLockWait until its transaction ends; empty: there is none.
+	limitLockWait string
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
@@ -69,6 +93,8 @@ type DialectName string
 const (
 	// MySQL is MySQL 8 and MariaDB 10.6 or newer.
 	MySQL DialectName = "mysql"
+	// Postgres is PostgreSQL 13 or newer.
+	Postgres DialectName = "postgres"
 	// SQLite is for the demo and for tests; see package sqlite.
 	SQLite DialectName = "sqlite"
 )
@@ -79,19 +105,75 @@ var migrations embed.FS
 var mysqlDialect = Dialect{
 	Name:         MySQL,
 	Migrations:   migrations,
-	Fault:        MySQLFault,
+	Fault:        ServerFault,
 	ReleaseStock: releaseStock,
 	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
+	sessionLock:  &mysqlLock,
 	forceIndex:   " FORCE INDEX (%s)",
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
 	describe:     describe,
+	scannedTable: scannedTable,
 	lockWait:     "lock_wait_timeout",
+	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
+	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
+	timeLayout:   "2006-01-02 15:04:05.000",
+	readOnly:     "SELECT @@global.read_only",
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	exclusively:  exclusively,
+}
+
+var postgresDialect = Dialect{
+	Name:       Postgres,
+	Migrations: postgres.Migrations,
+	Fault:      ServerFault,
+	ReleaseStock: func(s *mapping.Stock, n int) string {
+		set, where := ReleaseStock(s, "")
+		return postgres.ReleaseStock(s, n, set, where)
+	},
+	HasTable:      postgres.HasTable,
+	Tables:        postgres.Tables,
+	DeleteByID:    postgres.DeleteByID,
+	lock:          " FOR UPDATE",
+	skipLocked:    " FOR UPDATE SKIP LOCKED",
+	staleLocks:    true,
+	isolation:     postgres.Isolation,
+	shareLock:     " FOR SHARE",
+	describe:      postgres.Describe,
+	scannedTable:  postgres.ScannedTable,
+	distinct:      postgres.Distinct,
+	rows:          postgres.Rows,
+	nowSQL:        postgres.Now,
+	millisSQL:     postgres.Millis,
+	timeLayout:    "2006-01-02 15:04:05.000+00",
+	onTx:          func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
+	onConflict:    true,
+	jsonArray:     "json_build_array",
+	readOnly:      postgres.ReadOnly,
+	limitLockWait: "SET LOCAL lock_timeout = '1s'",
+	sessionLock:   &postgresLock,
+	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	exclusively:   postgres.Exclusively,
+}
+
+// serverDialects are the dialects of servers.
+var serverDialects = map[DialectName]Dialect{MySQL: mysqlDialect, Postgres: postgresDialect}
+
+// replace returns an INSERT of one row that takes the place of the row with the same key, which is the first
+// columns of the table.
+func (d Dialect) replace(table string, keys int, columns ...string) string {
+	into := " INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(columns)-1) + ")"
+	if !d.onConflict {
+		return "REPLACE" + into
+	}
+	var set []string
+	for _, c := range columns[keys:] {
+		set = append(set, c+" = EXCLUDED."+c)
+	}
+	return "INSERT" + into + " ON CONFLICT (" + strings.Join(columns[:keys], ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
 // hint returns the text after a table's name that forces an index: the key, so that rows are locked in its
@@ -128,13 +210,29 @@ func ReleaseStock(s *mapping.Stock, prefix string) (set, where string) {
 	return more + ", " + less, "s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 
-// now returns the database's clock as a value in a statement. MySQL fixes it when the
+// now returns the database's clock as a value in a statement. The server fixes it when the
 // statement begins, before lock waits: a wait can only make an order look less due.
 func (d Dialect) now() any {
 	if d.Clock == nil {
-		return gorm.Expr("UTC_TIMESTAMP(3)") // never NOW(3), which is in the session's zone
+		return gorm.Expr(d.nowSQL)
 	}
 	return d.time(d.Clock())
+}
+
+// millis is now in unix milliseconds, whatever the settings of the connection.
+func (d Dialect) millis() any {
+	if d.Clock == nil {
+		return gorm.Expr(d.millisSQL)
+	}
+	return d.Clock().UnixMilli()
+}
+
+// timeText is time for a connection of the shop, whose driver may write a time in another zone.
+func (d Dialect) timeText(t time.Time) any {
+	if d.UnixMillis {
+		return t.UnixMilli()
+	}
+	return t.UTC().Format(d.timeLayout)
 }
 
 // time returns t as the database stores it, truncated to milliseconds. With more digits one

@@ -1,7 +1,7 @@
 // Package store closes orders in a relational database. It holds the SQL of the pipeline, and
 // all use of gorm.
 //
-// Open returns a Store on MySQL or MariaDB. Store.CloseOrders closes a batch, and
+// Open returns a Store on MySQL, MariaDB or PostgreSQL. Store.CloseOrders closes a batch, and
 // Store.Migrate creates the reference schema. A mapping.Mapping names the tables and columns;
 // the reference schema is a mapping too. The shop's side of the reference schema is in
 // examples/checkout/shopdb.
@@ -21,6 +21,7 @@
 // The files:
 //
 //	store.go, dsn.go, pool.go, connector.go     opening a Store, on a DSN or on a program's own pool
+//	server.go                                   which database server it is, and whether it will do
 //	pooldeadline.go                             deadlines of statements on a program's own pool
 //	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
 //	status.go, shards.go                        the statuses; the tables of orders by month
@@ -31,7 +32,11 @@
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
 //	pauses.go                                   pauses of closing
+//	reminders.go                                reminders before the deadline
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
+//	latepayments.go                             payments, and money that comes after a close
+//	lock.go                                     locks that belong to a connection
+//	rechecks.go                                 orders closed in a span of time, for questions after the close
 //	postpone.go                                 moving due times to later
 //	outbox.go                                   the outboxes of events and of schedules
 //	categories.go, counts.go                    the categories of orders, and how many have which state
@@ -44,7 +49,8 @@
 // The database's clock decides, in UTC, whatever the time zone of the server, the session
 // or this machine. Times are whole milliseconds everywhere.
 //
-// MySQL and MariaDB are for production. SQLite, in the package sqlite below, is for the demo
-// and for tests in a synctest bubble. This package does not import it, so a production
-// binary does not link it. The suite in storetest holds on all of them.
+// MySQL, MariaDB and PostgreSQL are for production; the package postgres below has what only
+// PostgreSQL needs. SQLite, in the package sqlite below, is for the demo and for tests in a
+// synctest bubble. This package does not import it, so a production binary does not link it.
+// The suite in storetest holds on all of them.
 package store

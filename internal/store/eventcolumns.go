@@ -55,7 +55,7 @@ func (e *eventColumns) read(rows *sql.Rows) (map[string]json.RawMessage, error) 
 }
 
 // eventValue returns the value that stands for a column's value in JSON. A time is text as the
-// database writes it, in UTC for a TIMESTAMP; the zero date is null.
+// database writes it, in UTC for a TIMESTAMP or timestamptz; the zero date is null.
 func eventValue(v any, databaseType string) any {
 	switch v := v.(type) {
 	case []byte:
@@ -70,7 +70,7 @@ func eventValue(v any, databaseType string) any {
 		case databaseType == "DATE":
 			return v.Format(time.DateOnly)
 		}
-		return v.Format("2006-01-02 15:04:05.999999")
+		return v.UTC().Format("2006-01-02 15:04:05.999999")
 	}
 	return v
 }

@@ -1,6 +1,10 @@
 package store
 
-import "time"
+import (
+	"time"
+
+	"github.com/orderclose/orderclose"
+)
 
 // SetRetryFor sets how long a transaction is tried again that lost a lock wait.
 func (s *Store) SetRetryFor(d time.Duration) { s.retryFor = d }
@@ -12,4 +16,9 @@ func (s *Store) LineStatement() string { return s.q.single.lockLines }
 func (o Options) WithLimit(d time.Duration) Options {
 	o.limit = d
 	return o
+}
+
+// PageStatement returns the statement of a page, and its arguments.
+func (s *Store) PageStatement(cutoff time.Time, after orderclose.Order, limit int) (string, []any) {
+	return s.q.single.page, s.q.pageArgs(cutoff, after, limit)
 }

@@ -13,23 +13,19 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/fault"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // Fault is the cause of an error, which decides what may be done about it.
-type Fault int
+type Fault = fault.Fault
 
+// The causes; see package fault.
 const (
-	// FaultOrder is a failure that the data of an order may have caused: the others may
-	// succeed without the order.
-	FaultOrder Fault = iota
-	// FaultDuplicate is a unique key that exists already.
-	FaultDuplicate
-	// FaultRetry is a transaction that lost a conflict with another transaction: a retry
-	// is likely to succeed.
-	FaultRetry
-	// FaultUnavailable is a failure of the database: not reachable, read-only, full,
-	// overloaded, or without the tables or privileges that are needed.
-	FaultUnavailable
+	FaultOrder       = fault.Order
+	FaultDuplicate   = fault.Duplicate
+	FaultRetry       = fault.Retry
+	FaultUnavailable = fault.Unavailable
 )
 
 // mysqlFaults maps error numbers of MySQL and MariaDB to faults. The other errors are FaultOrder.
@@ -114,8 +110,9 @@ func number(err error) uint16 {
 // Passes reports whether an error of Ping may end by itself, as while the server starts. A refused user
 // and an unknown database do not.
 func Passes(err error) bool {
-	n := number(err)
-	return err != nil && (n == 0 || slices.Contains(startFaults, n)) && !errors.Is(err, ErrZone) && !errors.Is(err, context.Canceled)
+	n, code := number(err), postgres.Code(err)
+	return err != nil && (n == 0 && code == "" || slices.Contains(startFaults, n) || postgres.IsStarting(code)) &&
+		!errors.Is(err, ErrZone) && !errors.Is(err, ErrServer) && !errors.Is(err, context.Canceled)
 }
 
 // connectionErrors are the errors of the drivers and of database/sql about the connection. If
@@ -130,10 +127,13 @@ var connectionErrors = []error{
 	context.DeadlineExceeded,
 }
 
-// MySQLFault returns the cause of an error of go-sql-driver.
-func MySQLFault(err error) Fault {
+// ServerFault returns the cause of an error of go-sql-driver or pgx.
+func ServerFault(err error) Fault {
 	if n := number(err); n != 0 {
 		return mysqlFaults[n]
+	}
+	if code := postgres.Code(err); code != "" {
+		return postgres.Fault(code)
 	}
 	return ConnectionFault(err)
 }
@@ -141,7 +141,7 @@ func MySQLFault(err error) Fault {
 // ConnectionFault returns FaultUnavailable for an error about the connection, else FaultOrder.
 // Drivers of other databases use it too.
 func ConnectionFault(err error) Fault {
-	if _, ok := errors.AsType[net.Error](err); ok {
+	if _, ok := errors.AsType[net.Error](err); ok || postgres.IsConnection(err) {
 		return FaultUnavailable
 	}
 	for _, e := range connectionErrors {
@@ -155,21 +155,21 @@ func ConnectionFault(err error) Fault {
 // slowFaults say that a statement was ended because it took too long: one order may be the cause.
 var slowFaults = []uint16{1317, 1969, 3024}
 
-// Classify wraps an error of go-sql-driver or database/sql with the error that says what to do after
+// Classify wraps an error of go-sql-driver, pgx or database/sql with the error that says what to do after
 // it: see sqlclose.Classify.
 func Classify(err error) error {
 	if err == nil || errors.Is(err, orderclose.ErrUnavailable) || errors.Is(err, orderclose.ErrContended) {
 		return err
 	}
-	switch fault := MySQLFault(err); {
+	switch fault := ServerFault(err); {
 	case fault == FaultRetry:
 		return fmt.Errorf("%w: %w", orderclose.ErrContended, err)
 	case fault != FaultUnavailable && !errors.Is(err, context.Canceled):
 		return err
 	}
-	n := number(err)
+	n, code := number(err), postgres.Code(err)
 	network, ok := errors.AsType[net.Error](err)
-	if n != 0 && !slices.Contains(slowFaults, n) || ok && !network.Timeout() {
+	if n != 0 && !slices.Contains(slowFaults, n) || code != "" && !postgres.IsSlow(code) || ok && !network.Timeout() {
 		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err) // a time limit; the driver hides some of them
@@ -190,7 +190,7 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 // a read-only error it closes the idle connections: a demoted primary keeps its connections,
 // and new connections reach the new primary.
 func (s *Store) explain(ctx context.Context, err error) error {
-	if s.maxIdle > 0 && slices.Contains(readOnlyFaults, number(err)) {
+	if s.maxIdle > 0 && (slices.Contains(readOnlyFaults, number(err)) || postgres.IsReadOnly(postgres.Code(err))) {
 		pool := s.DB()
 		pool.SetMaxIdleConns(0)
 		pool.SetMaxIdleConns(s.maxIdle)

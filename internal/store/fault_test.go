@@ -16,7 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-func TestMySQLFault_NamesTheCause(t *testing.T) {
+func TestServerFault_NamesTheCause(t *testing.T) {
 	number := func(n uint16) error { return fmt.Errorf("lock: %w", &mysql.MySQLError{Number: n}) }
 	for _, c := range []struct {
 		err  error
@@ -49,7 +49,7 @@ func TestMySQLFault_NamesTheCause(t *testing.T) {
 		{errors.New("anything else"), FaultOrder},
 		{&rowsError{Want: 2, Got: 1}, FaultOrder},
 	} {
-		if got := MySQLFault(c.err); got != c.want {
+		if got := ServerFault(c.err); got != c.want {
 			t.Errorf("%v (%T): fault %d, want %d", c.err, c.err, got, c.want)
 		}
 	}

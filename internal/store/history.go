@@ -18,19 +18,20 @@ import (
 // orders and lines. Its parts are read one after the other, so the order may change in between.
 // Of the shop's own tables it has only the mapped columns, and no payment time.
 type OrderHistory struct {
-	At            time.Time    `json:"at"`    // the database's clock
-	Order         *OrderRow    `json:"order"` // nil: the database has no such order
-	Items         []ItemRow    `json:"items"`
-	Receipt       *ReceiptRow  `json:"receipt"` // nil: the order has no receipt
-	Ledger        []LedgerRow  `json:"ledger"`
-	PendingEvents []PendingRow `json:"outgoing"` // events that are not published yet
+	At            time.Time     `json:"at"`    // the database's clock
+	Order         *OrderRow     `json:"order"` // nil: the database has no such order
+	Items         []ItemRow     `json:"items"`
+	Receipt       *ReceiptRow   `json:"receipt"` // nil: the order has no receipt
+	Ledger        []LedgerRow   `json:"ledger"`
+	LatePayments  []LatePayment `json:"late_payments,omitempty"`
+	PendingEvents []PendingRow  `json:"outgoing"` // events that are not published yet
 	// PendingSchedules are the order's rows in the schedule outbox: not yet published.
 	PendingSchedules []PendingRow `json:"unscheduled,omitempty"`
 }
 
 // Known reports whether the database has anything of the order.
 func (s OrderHistory) Known() bool {
-	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.PendingEvents)+len(s.PendingSchedules) > 0 || s.Receipt != nil
+	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.LatePayments)+len(s.PendingEvents)+len(s.PendingSchedules) > 0 || s.Receipt != nil
 }
 
 // OrderRow is a row of the table orders.
@@ -41,12 +42,14 @@ type OrderRow struct {
 	State    string `json:"state"` // the name of the status
 	// Meaning is what the shop's own status means, such as unpaid; empty in the reference schema,
 	// where State says it.
-	Meaning   string     `json:"meaning,omitempty"`
-	CreatedAt time.Time  `json:"created_at"`
-	Due       time.Time  `json:"due_at"`
-	PaidAt    *time.Time `json:"paid_at,omitempty"`
-	ClosedAt  *time.Time `json:"closed_at,omitempty"`
-	Version   int64      `json:"version"`
+	Meaning   string    `json:"meaning,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	Due       time.Time `json:"due_at"` // in the year 9999: never
+	// Attributes has those of Mapping.Attributes that the row has. Numbers have the type json.Number.
+	Attributes map[string]any `json:"attributes,omitempty"`
+	PaidAt     *time.Time     `json:"paid_at,omitempty"`
+	ClosedAt   *time.Time     `json:"closed_at,omitempty"`
+	Version    int64          `json:"version"`
 }
 
 // ItemRow is one line of the order.
@@ -105,6 +108,9 @@ func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err erro
 		return err
 	}
 	slices.SortStableFunc(history.Ledger, func(a, b LedgerRow) int { return a.At.Compare(b.At) })
+	if history.LatePayments, err = latePayments(tx, "WHERE order_id = ? ORDER BY id", id); err != nil {
+		return err
+	}
 	for table, to := range map[string]*[]PendingRow{"outbox_events": &history.PendingEvents, "outbox_schedules": &history.PendingSchedules} {
 		// No index has the order's id: the table holds only rows that are not published yet.
 		rows, err := readAll(tx, "SELECT id, created_at FROM "+table+" WHERE order_id = ? ORDER BY id", []any{id},
@@ -144,18 +150,18 @@ func (s *Store) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) err
 
 // history writes the SELECT of one order, without a lock.
 func (q *statements) history(t *table) string {
-	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
 		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column),
 		orElse(q.m.PaidAt.Name(), "NULL"), orElse(q.m.ClosedAt.Name(), "NULL"),
-		"COALESCE("+orElse(q.m.Version, "0")+", 0)", mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
+		"COALESCE("+orElse(q.m.Version, "0")+", 0)", q.attributes(), mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
 }
 
 // scanOrder reads an order's row. In the shop's own tables, its State is the shop's own value of the
 // status, and its Status is -1.
 func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) error {
 	o := OrderRow{ID: id, Status: -1}
-	var created, due, paid, closed any
-	if err := rows.Scan(nullable(&o.Category), nullable(&o.State), &created, &due, &paid, &closed, &o.Version); err != nil {
+	var created, due, paid, closed, attributes any
+	if err := rows.Scan(nullable(&o.Category), nullable(&o.State), &created, &due, &paid, &closed, &o.Version, &attributes); err != nil {
 		return err
 	}
 	if o.Meaning = s.q.m.Status.Meaning(o.State); !s.mapped {
@@ -167,11 +173,18 @@ func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) erro
 		codec mapping.Codec
 		value any
 		to    *time.Time
-	}{{s.q.due, due, &o.Due}, {s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &paidAt}, {s.q.closedAt, closed, &closedAt}} {
+	}{{s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &paidAt}, {s.q.closedAt, closed, &closedAt}} {
 		var err error
 		if *t.to, _, err = t.codec.Decode(t.value); err != nil {
 			return err
 		}
+	}
+	var err error
+	if o.Due, err = s.q.decodeDue(due); err != nil {
+		return err
+	}
+	if o.Attributes, err = s.q.decodeAttributes(attributes); err != nil {
+		return err
 	}
 	o.PaidAt, o.ClosedAt = some(paidAt), some(closedAt)
 	history.Order = &o

@@ -29,18 +29,27 @@ func (in *insert) row(args ...any) {
 }
 
 // exec inserts the rows in as few statements as possible.
-func (in *insert) exec(tx *gorm.DB) error {
+func (in *insert) exec(tx *gorm.DB, d Dialect) error {
 	if len(in.args) == 0 {
 		return nil
 	}
-	one := "(" + strings.Repeat("?, ", in.width-1) + "?)"
 	for args := range slices.Chunk(in.args, maxRows*in.width) {
-		n := len(args) / in.width
-		if err := execRows(tx, n, "INSERT INTO "+in.into+" VALUES "+strings.Repeat(one+", ", n-1)+one, args); err != nil {
+		rows := values
+		if d.rows != nil {
+			rows = d.rows
+		}
+		list, of := rows(in.width, args)
+		if err := execRows(tx, len(args)/in.width, "INSERT INTO "+in.into+" "+list, of); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// values writes rows of a width as a list of values.
+func values(width int, args []any) (list string, of []any) {
+	one := "(" + strings.Repeat("?, ", width-1) + "?)"
+	return "VALUES " + strings.Repeat(one+", ", len(args)/width-1) + one, args
 }
 
 // execRows runs a long statement that must change exactly n rows.

@@ -168,9 +168,11 @@ func batchOfLockedOrders(t *testing.T) {
 // is played on real servers.
 func TestOpen_ACloseLocksTheLinesThatItReads(t *testing.T) {
 	for _, orders := range []*mapping.Mapping{nil, spelling} {
-		s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop", Orders: orders})
-		if got := s.LineStatement(); !strings.HasSuffix(got, " LOCK IN SHARE MODE") {
-			t.Errorf("a close reads lines without a lock: %s", got)
+		for dsn, lock := range map[string]string{"root@tcp(127.0.0.1:1)/shop": " LOCK IN SHARE MODE", "postgres://u@127.0.0.1:1/shop": " FOR SHARE"} {
+			s := open(t, store.Options{DSN: dsn, Orders: orders})
+			if got := s.LineStatement(); !strings.HasSuffix(got, lock) {
+				t.Errorf("a close reads lines without a lock: %s", got)
+			}
 		}
 	}
 }
@@ -427,9 +429,9 @@ func createTables(t *testing.T, s *store.Store, queries ...string) {
 }
 
 // texts returns the rows of a query, sorted.
-func texts(t *testing.T, s *store.Store, query string) string {
+func texts(t *testing.T, s *store.Store, query string, args ...any) string {
 	t.Helper()
-	rows, err := s.DB().QueryContext(t.Context(), query)
+	rows, err := s.DB().QueryContext(t.Context(), query, args...)
 	must(t, err)
 	defer rows.Close()
 	var all []string

@@ -63,6 +63,7 @@ func withConstants(shop storetest.Shop) storetest.Shop {
 		"INSERT INTO close_log (order_id, buyer) SELECT id, user_id FROM t_order WHERE id IN ({ids})",
 	}
 	m.EventColumns = []string{"user_id", "amount", "note", "create_time", "hidden"}
+	m.Attributes = []mapping.Attribute{{Name: "buyer", Column: "user_id"}, {Name: "amount", Column: "amount"}, {Name: "nothing", Column: "hidden"}, {Name: "note", Column: "note"}}
 	m.NotBefore = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 	shop.Title = "A_shop_with_constants_and_without_available"
 	for i, ddl := range shop.DDL {

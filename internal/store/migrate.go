@@ -13,6 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // versionTable is the table of applied steps.
@@ -132,11 +136,18 @@ func (p step) apply(ctx context.Context, db *sql.DB) error {
 		if strings.TrimSpace(statement) == "" {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
+		if _, err := tx.ExecContext(ctx, statement); err != nil && !isThere(err) {
 			return err
 		}
 	}
 	return tx.Commit()
+}
+
+// isThere reports whether an ALTER TABLE failed because its column or index is there: the server ended a statement whose
+// client was gone.
+func isThere(err error) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && (my.Number == 1060 || my.Number == 1061) // duplicate column, duplicate key name
 }
 
 // exclusively runs work while no other process runs it: MySQL commits each CREATE TABLE by itself, so
@@ -273,7 +284,7 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	if err := db.Raw(s.dialect.HasTable, versionTable).Scan(&has).Error; err != nil {
 		return nil, err
 	}
-	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied").Scan(&versions).Error
+	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied = 1").Scan(&versions).Error
 	if has == 0 && !denied(err) && ConnectionFault(err) == FaultOrder {
 		return versions, nil // there is no such table
 	}
@@ -283,13 +294,15 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 // denied reports whether err says that the user may not read a table. MySQL returns it also for
 // a table that does not exist, to a user without privileges on the database.
 func denied(err error) bool {
-	return slices.Contains([]uint16{1142, 1143}, number(err))
+	return slices.Contains([]uint16{1142, 1143}, number(err)) || postgres.IsDenied(postgres.Code(err))
 }
 
-// WriteMigrations writes the whole schema as SQL, for shops that run their own migrations. It
+// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It
 // includes the table of versions that Migrated and a later Migrate read. If mapped, it omits the
 // reference schema's tables of orders, lines and stock.
-func WriteMigrations(w io.Writer, mapped bool) error { return mysqlDialect.writeMigrations(w, mapped) }
+func WriteMigrations(w io.Writer, d DialectName, mapped bool) error {
+	return serverDialects[d].writeMigrations(w, mapped)
+}
 
 // WriteMigrations is the function WriteMigrations for the kind of database that the Store is on.
 func (s *Store) WriteMigrations(w io.Writer) error { return s.dialect.writeMigrations(w, s.mapped) }

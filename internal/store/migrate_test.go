@@ -6,16 +6,48 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // ofTheReference finds statements that create or change a table of the reference schema, by
 // names that a shop's own tables may have too.
 var ofTheReference = regexp.MustCompile("(?i)\\b(TABLE|INTO|UPDATE|FROM|ON)\\s+(IF\\s+(NOT\\s+)?EXISTS\\s+)?`?(orders|order_items|stock)\\b")
 
+// migrationsOf has the steps of each kind of database.
+var migrationsOf = map[string]fs.FS{"MySQL": migrations, "PostgreSQL": postgres.Migrations, "SQLite": os.DirFS("sqlite")}
+
+// column matches the definition of a column, the name of a table that follows CREATE or ALTER, and the steps that a step
+// stands for.
+var column = regexp.MustCompile(`(?m)^  ([a-z_]+) |^(?:CREATE|ALTER) TABLE (?:IF NOT EXISTS )?(\w+)(?: ADD COLUMN (\w+))?|^(INSERT INTO .*)$`)
+
+func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
+	definitions := func(of fs.FS) (all []string) {
+		steps, err := Dialect{Migrations: of}.steps(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range steps {
+			all = append(all, step.file)
+			for _, found := range column.FindAllStringSubmatch(withoutComments(step.sql), -1) {
+				all = append(all, found[1:]...)
+			}
+		}
+		slices.Sort(all)
+		return slices.DeleteFunc(all, func(part string) bool { return part == "" || part == "receipts" }) // MySQL alters it to add an index
+	}
+	want := definitions(migrations)
+	for name, of := range migrationsOf {
+		if got := definitions(of); !slices.Equal(got, want) {
+			t.Errorf("%s has %q, MySQL %q", name, got, want)
+		}
+	}
+}
+
 // A step that changes a table of the reference schema and is not in referenceSteps would change
 // a shop's own tables.
 func TestMigrations_OtherStepsLeaveAShopsTablesAlone(t *testing.T) {
-	for name, of := range map[string]fs.FS{"MySQL": migrations, "SQLite": os.DirFS("sqlite")} {
+	for name, of := range migrationsOf {
 		steps, err := Dialect{Migrations: of}.steps(false)
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // dsnVariables name the real servers of each kind.
-var dsnVariables = map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN"}
+var dsnVariables = map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
 
 // eachServer runs test on each kind of real server, as a subtest named after it.
 func eachServer(t *testing.T, test func(t *testing.T)) {
@@ -39,12 +39,19 @@ func eachServer(t *testing.T, test func(t *testing.T)) {
 // Without a server it skips or fails the test.
 func realDSN(t *testing.T) string {
 	t.Helper()
-	variable := dsnVariables["mariadb"]
+	kind := "mariadb"
 	for part := range strings.SplitSeq(t.Name(), "/") {
-		if v, ok := dsnVariables[part]; ok {
-			variable = v
+		if _, ok := dsnVariables[part]; ok {
+			kind = part
 		}
 	}
+	return dsnOf(t, kind)
+}
+
+// dsnOf returns the DSN of the real server of a kind. Without a server it skips or fails the test.
+func dsnOf(t *testing.T, kind string) string {
+	t.Helper()
+	variable := dsnVariables[kind]
 	dsn := os.Getenv(variable)
 	switch {
 	case dsn != "":
@@ -59,7 +66,13 @@ func realDSN(t *testing.T) string {
 // ownDatabase creates a database, drops it when the test ends, and returns its DSN.
 func ownDatabase(t *testing.T) string {
 	t.Helper()
-	dsn, drop, err := scenario.CreateDatabase(t.Context(), realDSN(t), nil, "oc_"+strings.ToLower(rand.Text()))
+	return databaseOn(t, realDSN(t))
+}
+
+// databaseOn is ownDatabase on a server of its own.
+func databaseOn(t *testing.T, server string) string {
+	t.Helper()
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +264,7 @@ func TestMySQL_AMigrationThatStoppedInAStepGoesOn(t *testing.T) { eachServer(t, 
 func migrationStopped(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	for _, q := range []string{
-		"DROP TABLE orders", "DROP TABLE pauses", "ALTER TABLE orderclose_schema DROP COLUMN oldest", "DELETE FROM orderclose_schema WHERE version_id > 3",
+		"DROP TABLE orders", "DROP TABLE pauses", "ALTER TABLE orderclose_schema DROP COLUMN oldest", "ALTER TABLE receipts DROP INDEX receipts_closed_at", "DELETE FROM orderclose_schema WHERE version_id > 3",
 	} {
 		exec(t, s.DB(), q)
 	}

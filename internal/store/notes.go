@@ -146,7 +146,11 @@ func (s *Store) unlisted(ctx context.Context, t *table) (values []mapping.Value,
 		listed = append(listed, v.Arg())
 	}
 	var texts []string
-	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
+	distinct := "SELECT " + column + " FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " GROUP BY " + column
+	if s.q.d.distinct != nil {
+		distinct = s.q.d.distinct(column, mapping.Quote(t.name))
+	}
+	query := "SELECT " + column + " FROM (" + distinct + ") AS oc_all WHERE " + column + " NOT IN ?"
 	err = s.gorm.WithContext(ctx).Raw(query, listed).Scan(&texts).Error
 	for _, text := range texts {
 		values = append(values, mapping.Value{Text: text, Number: st.From.Number})

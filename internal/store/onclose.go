@@ -2,14 +2,14 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
+	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // onCloseSQL returns a statement of Mapping.OnClose with a list of ids, or of placeholders for ids.
@@ -42,8 +42,8 @@ func (c *closing) onClose() error {
 func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, err error) {
 	for i, statement := range s.q.m.OnClose {
 		path := fmt.Sprintf("on_close[%d]", i)
-		scanned, err := s.scannedTable(ctx, onCloseSQL(statement, s.q.sampleIDs()))
-		_, refused := errors.AsType[*mysql.MySQLError](err)
+		scanned, err := s.dialect.scannedTable(ctx, s.gorm, onCloseSQL(statement, s.q.sampleIDs()))
+		refused := number(err) != 0 || postgres.Code(err) != ""
 		switch {
 		case err != nil && !refused:
 			return nil, err
@@ -61,24 +61,27 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 // number finds no row of a column of text through an index. With one id the databases look for its row
 // already, and end the plan there if no order has it.
 func (q *statements) sampleIDs() string {
-	if q.m.ID.Type == mapping.Integer {
+	switch q.m.ID.Type {
+	case mapping.Integer:
 		return "1, 2"
+	case mapping.UUID:
+		return "'00000000-0000-0000-0000-000000000001', '00000000-0000-0000-0000-000000000002'"
 	}
 	return "'1', '2'"
 }
 
-// scannedTable asks the database how it would execute a statement. It returns the name or alias of a
+// scannedTable asks MySQL how it would execute a statement. It returns the name or alias of a
 // table that has no index for the statement; empty: there is none. The error is the database's
 // refusal.
-func (s *Store) scannedTable(ctx context.Context, query string) (scanned string, err error) {
-	rows, err := s.DB().QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+query)
+func scannedTable(ctx context.Context, db *gorm.DB, query string) (scanned string, err error) {
+	rows, err := db.WithContext(ctx).Statement.ConnPool.QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+query)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var step struct{ SelectType, Table, Type, PossibleKeys string }
-		if err := s.gorm.ScanRows(rows, &step); err != nil {
+		if err := db.ScanRows(rows, &step); err != nil {
 			return "", err
 		}
 		// A table in <> is the result of another step of the plan. A statement without a possible

@@ -62,8 +62,9 @@ type dispatch struct {
 // an error, since publish may have published.
 func (d *dispatch) withLocks(ctx context.Context) error {
 	db := d.s.gorm.WithContext(ctx)
-	// Most reads of a quiet outbox find no row: they must cost one statement.
-	if any, err := anyRow(db, "SELECT id FROM "+d.table+" LIMIT 1"); err != nil || !any {
+	// Most reads of a quiet outbox find no row: they must cost one statement. Until PostgreSQL has cleaned up what
+	// was deleted, the index has less of it than the table.
+	if any, err := anyRow(db, "SELECT id FROM "+d.table+" ORDER BY id LIMIT 1"); err != nil || !any {
 		return err
 	}
 	return db.Transaction(func(tx *gorm.DB) error {
@@ -158,12 +159,12 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
 func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	return s.pending(ctx, "outbox_schedules", afterID, limit)
+	return s.pending(ctx, "outbox_schedules", "", afterID, limit)
 }
 
-// pending returns a page of an outbox, as PendingSchedules does.
-func (s *Store) pending(ctx context.Context, table string, afterID int64, limit int) ([]wire.OutboxRow, error) {
-	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit},
+// pending returns a page of an outbox, as PendingSchedules does, of the rows that meet a further condition.
+func (s *Store) pending(ctx context.Context, table, condition string, afterID int64, limit int) ([]wire.OutboxRow, error) {
+	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ?"+condition+" ORDER BY id LIMIT ?", []any{afterID, limit},
 		func(r *wire.OutboxRow) []any { return []any{&r.ID, &r.OrderID} })
 	return page, s.failed(ctx, err, "read %s", table)
 }

@@ -16,8 +16,8 @@ import (
 
 // Overdue returns up to limit orders that are unpaid and were due at or before cutoff, ordered
 // by due time and id, after the order after, which is the last order of the previous page. The
-// zero Order begins at the oldest. The orders have ID, Category, CreatedAt and Due. Rows
-// without an id are skipped. The error wraps orderclose.ErrUnavailable if the database failed.
+// zero Order begins at the oldest. The orders have ID, Category, CreatedAt, Due and the Attributes of the
+// mapping. Rows without an id are skipped. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	orders, err := s.overdue(ctx, cutoff, after, limit)
 	return orders, s.failed(ctx, err, "read overdue orders after %q", after.ID)
@@ -101,7 +101,10 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 	}
 	query, args := s.q.pages(in, cutoff, after, limit)
 	var orders []orderclose.Order
-	err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, _ any) { orders = append(orders, o) })
+	err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, attributes any) {
+		o.Attributes, _ = s.q.decodeAttributes(attributes) // the database wrote the JSON
+		orders = append(orders, o)
+	})
 	return orders, err
 }
 

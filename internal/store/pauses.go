@@ -24,7 +24,7 @@ func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category str
 			return err
 		}
 		for _, p := range paths {
-			err := tx.Exec("REPLACE INTO pauses (path, category, until_at, reason, created_at) VALUES (?, ?, ?, ?, ?)",
+			err := tx.Exec(s.dialect.replace("pauses", 2, "path", "category", "until_at", "reason", "created_at"),
 				p, category, s.dialect.time(now.Add(lasting)), reason, s.dialect.time(now)).Error
 			if err != nil {
 				return err
@@ -54,14 +54,6 @@ func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category st
 func (s *Store) Pauses(ctx context.Context) ([]wire.Pause, error) {
 	pauses, err := s.pauses(s.gorm.WithContext(ctx), "until_at > ?", s.dialect.now())
 	return pauses, s.failed(ctx, err, "read the pauses")
-}
-
-// Paused returns an error that wraps orderclose.ErrPaused if no order is closed by a path now. A pause
-// of single categories is not reported. The error wraps orderclose.ErrUnavailable if the database
-// failed.
-func (s *Store) Paused(ctx context.Context, path orderclose.Path) error {
-	c := &closing{s: s, tx: s.gorm.WithContext(ctx), path: path}
-	return s.failed(ctx, c.readPauses(), "read the pauses")
 }
 
 // readPauses reads the pauses of the path. If all orders are paused, it returns an error that says so.

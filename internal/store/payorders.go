@@ -12,13 +12,14 @@ import (
 
 // PreviewClose returns the outcomes that CloseOrders would return now, in the order of reqs,
 // and changes nothing: Closed stands for an order that is unpaid and due. It reads by key
-// without a lock, so an outcome may change at once. The error wraps orderclose.ErrUnavailable if
-// the database failed.
-func (s *Store) PreviewClose(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+// without a lock, so an outcome may change at once. The pauses of the path count, those of
+// categories too; with an empty path no pause counts. The errors of a pause and of a database that
+// failed are those of CloseOrders.
+func (s *Store) PreviewClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	c, err := s.readForClose(ctx, reqs)
+	c, err := s.readForClose(ctx, path, reqs)
 	if err != nil {
 		return nil, fmt.Errorf("read %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.explain(ctx, err))
 	}
@@ -29,14 +30,20 @@ func (s *Store) PreviewClose(ctx context.Context, reqs []orderclose.CloseRequest
 	return out, nil
 }
 
-func (s *Store) readForClose(ctx context.Context, reqs []orderclose.CloseRequest) (*closing, error) {
+// readForClose reads what a close would lock. With an empty path it reads no pauses.
+func (s *Store) readForClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
 	ids, attempts := s.distinct(reqs)
 	candidates, err := s.candidates(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
 	c := s.newClosing(s.gorm.WithContext(ctx), attempts, candidates)
-	c.locks = lockNothing
+	c.locks, c.path = lockNothing, path
+	if path != "" {
+		if err := c.readPauses(); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.lockOrders(ids); err != nil {
 		return nil, err
 	}
@@ -46,7 +53,8 @@ func (s *Store) readForClose(ctx context.Context, reqs []orderclose.CloseRequest
 // errNoPaidStatus says that the mapping names no status to write to a paid order.
 var errNoPaidStatus = errors.New("the mapping names no paid status: list it first in orders.status.paid")
 
-// PayOrders marks unpaid orders paid, due or not, each in a transaction of its own. It returns
+// PayOrders marks unpaid orders paid, due or not, each in a transaction of its own, which also writes the
+// event orderclose.OrderPaid of each order that it marks. It returns
 // an outcome for each: AlreadyPaid if the order is paid now, AlreadyClosed if it was closed or
 // cancelled before, or NotFound. An error wraps orderclose.ErrUnavailable if the database failed
 // and orderclose.ErrContended if another transaction locked the order's row for too long. Any
@@ -70,8 +78,8 @@ func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) (
 	return out, nil
 }
 
-// payOrder locks the order's row, and marks the order paid if it is open. It returns the outcome after
-// that.
+// payOrder locks the order's row, and marks the order paid if it is open, with an event. It returns the
+// outcome after that.
 func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
 	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
 	c := s.newClosing(tx, attempts, where)
@@ -91,5 +99,22 @@ func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidate
 		return orderclose.Outcome{}, errNoPaidStatus
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-	return o, expectRows(tx.Exec(t.pay, s.q.payArgs(paid, s.q.args(ids), c.now)...), 1)
+	if err := expectRows(tx.Exec(t.pay, s.q.payArgs(paid, s.q.args(ids), c.now)...), 1); err != nil {
+		return o, err
+	}
+	return o, c.paidEvent(r.OrderID)
+}
+
+// paidEvent writes the event of an order that this transaction has marked as paid.
+func (c *closing) paidEvent(id string) error {
+	row := c.orders[id]
+	payload, err := orderclose.OrderPaid{
+		OrderID: id, Category: row.category, Due: row.due, PaidAt: c.now, Version: row.version + 1, Columns: row.columns,
+	}.Encode()
+	if err != nil {
+		return err
+	}
+	in := insert{into: "outbox_events (order_id, payload, created_at)"}
+	in.row(id, string(payload), c.s.dialect.time(c.now))
+	return in.exec(c.tx, c.s.dialect)
 }

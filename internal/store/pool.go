@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/internal/store/fault"
 )
 
 // ErrPool says that connections of the program's own pool cannot be used as they are.
-var ErrPool = errors.New("the database pool (*sql.DB) is not set up for orderclose")
+var ErrPool = fault.ErrPool
 
 // poolConnector connects by taking connections out of a pool of the program's own. Each is
 // checked and set up once, used by the store alone, and closed in the end: its session has
@@ -78,7 +80,7 @@ func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	err = taken.Raw(func(of any) error {
 		var ok bool
 		if conn.mysqlConn, ok = of.(mysqlConn); !ok {
-			return fmt.Errorf("%w: its driver %T lacks methods of go-sql-driver/mysql", ErrPool, of)
+			return fmt.Errorf("%w: its driver %T is not pgx (stdlib), and lacks methods of go-sql-driver/mysql", ErrPool, of)
 		}
 		return nil
 	})

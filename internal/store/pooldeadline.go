@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // A program's own pool may have no read timeout, which is the driver's default: a statement on a
@@ -10,7 +12,7 @@ import (
 // pooledConn has a deadline. After it the driver closes the connection.
 
 // unlimited is the key of a context whose statements have no deadline.
-type unlimited struct{}
+type unlimited = postgres.Unlimited
 
 // limited returns a context that ends with the deadline of a statement.
 func (c *pooledConn) limited(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -21,7 +21,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		}
 		in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms)"}
 		in.row("", orderclose.NotFound, s.dialect.time(now), s.dialect.time(now), "probe", 0, 0) // no order has the empty id
-		if err := in.exec(tx); err != nil {
+		if err := in.exec(tx, s.dialect); err != nil {
 			return err
 		}
 		return expectRows(tx.Exec("DELETE FROM receipts WHERE order_id = ''"), 1)

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -17,8 +18,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The privileges in docs/mapping.md suffice for a close, for publishing its events from the
-// outbox, and for a sweep.
+// The privileges in docs/mapping.md suffice for a reminder, for a close, for publishing their events from the
+// outbox, for a sweep and for a late payment.
 func TestMySQL_TheDocumentedPrivilegesSuffice(t *testing.T) { eachServer(t, rightsSuffice) }
 
 func rightsSuffice(t *testing.T) {
@@ -37,17 +38,32 @@ func rightsSuffice(t *testing.T) {
 	must(t, s.CheckMapping(t.Context()))
 	must(t, s.Writable(t.Context()))
 	must(t, s.Probe(t.Context()))
+	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (2, 'WAIT_PAY', '2026-01-01', '2036-01-01')")
+	waiting, err := s.DueBetween(t.Context(), time.Now(), time.Now().Add(20*365*24*time.Hour), orderclose.Order{}, 10)
+	must(t, err)
+	late, _, err := s.Remind(t.Context(), []store.Reminder{{Order: waiting[0], Deadline: waiting[0].Due, Before: time.Hour}})
+	if must(t, err); len(late) != 1 {
+		t.Errorf("%d reminders", len(late))
+	}
+	must(t, s.ForgetReminders(t.Context(), time.Now()))
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
 	must(t, err)
 	if out[0].Verdict != orderclose.Closed {
 		t.Errorf("%+v", out)
 	}
 	n, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, publishAll)
-	if must(t, err); n != 1 {
+	if must(t, err); n != 2 {
 		t.Errorf("%d events", n)
 	}
 	_, err = s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 10, publishAll)
 	must(t, err)
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	recorded, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "1", PaymentID: "p"})
+	must(t, errors.Join(err, tx.Commit()))
+	if recorded != store.RecordedLate {
+		t.Errorf("payment after the close: %s", recorded)
+	}
 	must(t, s.SweepFinished(t.Context(), "p"))
 	_, err = s.AuditParts(t.Context())
 	must(t, err)
@@ -67,7 +83,7 @@ func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop)
 	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + user + "@'%'") })
 	names := map[string]string{"orders": shop.Mapping.Orders, "lines": shop.Mapping.Items.Table, "stock": shop.Mapping.Stock.Table}
 	rows := rightsRow.FindAllStringSubmatch(string(text), -1)
-	if len(rows) != 8 {
+	if len(rows) != 10 {
 		t.Fatalf("docs/mapping.md has %d rows of rights", len(rows))
 	}
 	for _, row := range rows {
@@ -132,7 +148,7 @@ func shadowOnlyReads(t *testing.T) {
 	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping})
 	must(t, s.Ping(t.Context()))
 	must(t, s.CheckTables(t.Context()))
-	out, err := s.PreviewClose(t.Context(), []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}})
+	out, err := s.PreviewClose(t.Context(), "", []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}})
 	must(t, err)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.AlreadyClosed {
 		t.Errorf("%+v", out)

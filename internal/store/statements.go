@@ -1,6 +1,9 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,13 +40,15 @@ type table struct {
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
 	pay      string // paid, [constants], [paid at], ids, open; empty: the mapping names no paid status
+	payable  string // open, closed or paid, now, id; locks the order's row
+	payment  string // payment, id; empty: the mapping names no column for it
 	mark     string // to, [constants], [closed at], ids, from, now
 	lines    string // ids
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
 	lockLines string
-	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders
+	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders, with their attributes
 	every     string // status, cutoff, at, at, id, limit; all orders with the status, and when they were closed
 	// oldest and newest select open orders, with NULL if Mapping.Where includes them. Their arguments are
 	// [where], from, cutoff, at, at, id, limit. newest begins with the latest due time.
@@ -88,6 +93,11 @@ func referenceMapping(d Dialect) *mapping.Mapping {
 			t.Type, t.Zone, t.Precision = mapping.UnixMillis, "", ""
 		}
 	}
+	if d.Name == Postgres {
+		for _, t := range m.TimeColumns() {
+			t.Type, t.Zone = mapping.TimestampTZ, ""
+		}
+	}
 	return m
 }
 
@@ -106,10 +116,16 @@ func (q *statements) table(month mapping.Month) *table {
 	id := mapping.Quote(q.m.ID.Column)
 	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
-	t.page, t.every = q.page(t.name, q.where.sql, "NULL", ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
+	status := mapping.Quote(q.m.Status.Column)
+	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[1]s IN (?)%[7]s",
+		id, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock)
+	if q.m.PaymentID != "" {
+		t.payment = fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID), id)
+	}
+	t.page, t.every = q.page(t.name, q.where.sql, q.attributes(), ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
 	excluded := "NULL"
 	if q.where.sql != "" {
-		excluded = "NULLIF(COALESCE(" + q.where.sql + ", 0), 1)"
+		excluded = "CASE WHEN " + q.where.sql + " THEN NULL ELSE 0 END"
 	}
 	t.oldest, t.newest = q.page(t.name, "", excluded, ""), q.page(t.name, "", excluded, " DESC")
 	if q.excluded.sql != "" {
@@ -122,6 +138,57 @@ func (q *statements) table(month mapping.Month) *table {
 		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
+}
+
+// decodeDue decodes a due time. NULL and each time that means never are orderclose.NeverDue: a time in a western
+// zone may be in the year 10000, which JSON cannot have. Other values that are no point in time, such as 0, are
+// the zero time.
+func (q *statements) decodeDue(v any) (due time.Time, err error) {
+	if v == nil {
+		return orderclose.NeverDue, nil
+	}
+	if due, _, err = q.due.Decode(v); orderclose.IsNever(due) {
+		due = orderclose.NeverDue
+	}
+	return due, err
+}
+
+// attributes writes the expression of Mapping.Attributes, for decodeAttributes.
+func (q *statements) attributes() string {
+	if len(q.m.Attributes) == 0 {
+		return "NULL"
+	}
+	columns := make([]string, len(q.m.Attributes))
+	for i, a := range q.m.Attributes {
+		columns[i] = mapping.Quote(a.Column)
+	}
+	return cmp.Or(q.d.jsonArray, "JSON_ARRAY") + "(" + strings.Join(columns, ", ") + ")"
+}
+
+// decodeAttributes returns the attributes by name, without those that are NULL. Numbers have the type json.Number.
+func (q *statements) decodeAttributes(v any) (map[string]any, error) {
+	var text []byte
+	switch v := v.(type) {
+	case []byte:
+		text = v
+	case string:
+		text = []byte(v)
+	default:
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var values []any
+	if err := d.Decode(&values); err != nil {
+		return nil, fmt.Errorf("the attributes %q are no JSON: %w", text, err)
+	}
+	all := map[string]any{}
+	for i, a := range q.m.Attributes {
+		if i < len(values) && values[i] != nil {
+			all[a.Name] = values[i]
+		}
+	}
+	return all, nil
 }
 
 // monthly returns the name of the month's table if name is a pattern, else name.
@@ -142,29 +209,42 @@ const (
 	stateExcluded state = 3 // unpaid, but Mapping.Where excludes the order
 )
 
-// readOrders writes the SELECT of orders by id. The database compares the status, by the rules of
+// readState writes the expression of an order's state. The database compares the status, by the rules of
 // the column, as it does in the compare-and-set.
-func (q *statements) readOrders(orders string) string {
+func (q *statements) readState() string {
 	listed, rest := stateClosed, statePaid
 	if q.listsPaid() {
 		listed, rest = statePaid, stateClosed
-	}
-	id, status := mapping.Quote(q.m.ID.Column), mapping.Quote(q.m.Status.Column)
-	version := "-1"
-	if q.m.Version != "" {
-		version = "COALESCE(" + mapping.Quote(q.m.Version) + ", 0)"
 	}
 	open := strconv.Itoa(int(stateOpen))
 	if q.where.sql != "" {
 		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", q.where.sql, stateOpen, stateExcluded)
 	}
-	read := fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
+	status := mapping.Quote(q.m.Status.Column)
+	return fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
+}
+
+// paymentOf writes the expression of the payment that paid an order; empty: none, or it is unknown.
+func paymentOf(m *mapping.Mapping) string {
+	if m.PaymentID == "" {
+		return "''"
+	}
+	return "COALESCE(" + mapping.Quote(m.PaymentID) + ", '')"
+}
+
+// readOrders writes the SELECT of orders by id.
+func (q *statements) readOrders(orders string) string {
+	id := mapping.Quote(q.m.ID.Column)
+	version := "-1"
+	if q.m.Version != "" {
+		version = "COALESCE(" + mapping.Quote(q.m.Version) + ", 0)"
+	}
 	further := ""
 	for _, c := range q.m.EventColumns {
 		further += ", " + mapping.Quote(c)
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		id, orElse(q.m.Category, "''"), read, mapping.Quote(q.m.Due.Column), version, further,
+		id, orElse(q.m.Category, "''"), q.readState(), mapping.Quote(q.m.Due.Column), version, further,
 		mapping.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
@@ -173,7 +253,19 @@ func (q *statements) readOrders(orders string) string {
 func (q *statements) listsPaid() bool { return len(q.m.Status.Paid) > 0 && len(q.m.Status.Closed) == 0 }
 
 // readArgs returns the arguments of table.lock, table.lockFree and table.read.
-func (q *statements) readArgs(ids []any) []any {
+func (q *statements) readArgs(ids []any) []any { return append(q.stateArgs(), q.d.now(), ids) }
+
+// payableArgs returns the arguments of table.payable.
+func (q *statements) payableArgs(id any) []any {
+	var named []any
+	for _, v := range slices.Concat([]mapping.Value{q.m.Status.From, q.m.Status.To}, q.m.Status.Paid, q.m.Status.Closed) {
+		named = append(named, v.Arg())
+	}
+	return append(q.stateArgs(), named, q.d.millis(), id)
+}
+
+// stateArgs returns the arguments of readState.
+func (q *statements) stateArgs() []any {
 	listed := append([]mapping.Value{q.m.Status.To}, q.m.Status.Closed...)
 	if q.listsPaid() {
 		listed = q.m.Status.Paid
@@ -183,7 +275,7 @@ func (q *statements) readArgs(ids []any) []any {
 		values[i] = v.Arg()
 	}
 	args := append([]any{q.m.Status.From.Arg()}, q.where.args...)
-	return append(args, values, q.d.now(), ids)
+	return append(args, values)
 }
 
 // condition is a part of a WHERE, with its arguments; empty: there is none.
@@ -206,13 +298,13 @@ func whereOf(m *mapping.Mapping) (c condition) {
 	return c
 }
 
-// excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. COALESCE is for
-// a column that is NULL: its comparison is neither true nor false.
+// excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of
+// a column that is NULL is neither true nor false.
 func (q *statements) excludedOf() condition {
 	var all []string
 	args := slices.Clone(q.where.args)
 	if q.where.sql != "" {
-		all = append(all, "COALESCE("+q.where.sql+", 0) = 0")
+		all = append(all, "("+q.where.sql+") IS NOT TRUE")
 	}
 	if !q.m.NotBefore.IsZero() {
 		all, args = append(all, mapping.Quote(q.m.Due.Column)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
@@ -270,16 +362,16 @@ func (q *statements) assignments(constants []mapping.ColumnValue, at *mapping.Ti
 
 // payArgs returns the arguments of table.pay.
 func (q *statements) payArgs(paid mapping.Value, ids []any, now time.Time) []any {
-	return append(values(paid, q.m.SetPaid, q.m.PaidAt, q.paidAt.Arg(now)), ids, q.m.Status.From.Arg())
+	return append(assigned(paid, q.m.SetPaid, q.m.PaidAt, q.paidAt.Arg(now)), ids, q.m.Status.From.Arg())
 }
 
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
-	return append(values(q.m.Status.To, q.m.Set, q.m.ClosedAt, q.closedAt.Arg(now)), ids, q.m.Status.From.Arg(), q.due.Arg(now))
+	return append(assigned(q.m.Status.To, q.m.Set, q.m.ClosedAt, q.closedAt.Arg(now)), ids, q.m.Status.From.Arg(), q.due.Arg(now))
 }
 
-// values returns the arguments of assignments.
-func values(status mapping.Value, constants []mapping.ColumnValue, at *mapping.TimeColumn, now any) []any {
+// assigned returns the arguments of assignments.
+func assigned(status mapping.Value, constants []mapping.ColumnValue, at *mapping.TimeColumn, now any) []any {
 	args := []any{status.Arg()}
 	for _, a := range constants {
 		args = append(args, a.Value.Arg())

@@ -42,6 +42,9 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 	}
 	for part := range slices.Chunk(orders, maxIn) {
 		lines, unreadable, err := readLines(tx, t.lockLines, s.q.args(part))
+		if err == nil && s.dialect.staleLocks { // another transaction may have replaced the lines while the first SELECT waited
+			lines, unreadable, err = readLines(tx, t.lockLines, s.q.args(part))
+		}
 		for _, bad := range unreadable {
 			err = cmp.Or(err, bad)
 		}
@@ -63,7 +66,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			in.row(l.order, l.sku, k, l.quantity, at)
 			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
 		}
-		if err := in.exec(tx); err != nil {
+		if err := in.exec(tx, s.dialect); err != nil {
 			return nil, fmt.Errorf("write the ledger: %w", err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -12,10 +13,12 @@ import (
 
 	mysqldriver "github.com/go-sql-driver/mysql"
 	"gorm.io/driver/mysql"
+	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // DefaultMaxOpenConns is the default size of the connection pool. Two transactions at once
@@ -30,7 +33,8 @@ const connMaxLifetime = 3 * time.Minute
 // Options select the database.
 type Options struct {
 	// DSN names a MySQL or MariaDB database in the format of go-sql-driver:
-	// user:password@tcp(host:port)/database?param=value. Open overrides the settings that
+	// user:password@tcp(host:port)/database?param=value. Or it names a PostgreSQL database, as
+	// postgres://user:password@host:port/database?param=value, or in words: host=… dbname=…. Open overrides the settings that
 	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
 	DSN string
 	// TLS encrypts the connections to the server of DSN. An empty ServerName stands for its host.
@@ -69,6 +73,7 @@ type Store struct {
 	gorm    *gorm.DB
 	dialect Dialect
 	name    string // what Database returns
+	warning string // what Warning returns
 	// mapped says that the orders are in the shop's own tables, which Migrate does not create.
 	mapped      bool
 	ordersAt    func(path string) string // Options.OrdersAt; may be nil
@@ -85,17 +90,18 @@ type Store struct {
 	retryFor      time.Duration // for tests, in place of the constant retryFor; 0: the constant
 }
 
-// Open prepares a Store on MySQL or MariaDB. It does not connect: the first method that
+// Open prepares a Store on MySQL, MariaDB or PostgreSQL. It does not connect: the first method that
 // needs the server does, and Ping reports whether the server answers. The error for an
 // invalid DSN never contains the password.
 func Open(o Options) (*Store, error) {
 	if o.MaxOpenConns <= 0 {
 		o.MaxOpenConns = DefaultMaxOpenConns
 	}
-	pool, cfg, err := o.open()
+	server, err := o.open()
 	if err != nil {
 		return nil, err
 	}
+	pool := server.pool
 	if o.DB != nil {
 		if o.MaxOpenConns, err = share(o.DB, o.MaxOpenConns, cmp.Or(o.NeedConns, minPoolConns)); err != nil {
 			_ = pool.Close()
@@ -106,52 +112,97 @@ func Open(o Options) (*Store, error) {
 	pool.SetMaxOpenConns(o.MaxOpenConns)
 	pool.SetMaxIdleConns(o.MaxOpenConns)
 	pool.SetConnMaxLifetime(connMaxLifetime)
-	db, err := gorm.Open(mysql.New(mysql.Config{
-		Conn: pool, DSNConfig: cfg,
-		SkipInitializeWithVersion: true, // initializing would ask the server
-	}), GormConfig())
+	db, err := gorm.Open(server.gorm, GormConfig())
 	if err != nil {
 		_ = pool.Close()
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s, err := New(db, mysqlDialect, o.Orders)
+	s, err := New(db, server.dialect, o.Orders)
 	if err != nil {
 		_ = pool.Close()
 		return nil, err
 	}
-	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, cfg.ReadTimeout
-	if o.DB == nil {
-		s.name = cfg.Addr + "/" + cfg.DBName
-		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
-	}
+	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, server.answerLimit
+	s.name, s.warning, s.openUnbounded = server.name, server.warning, server.openUnbounded
 	return s, nil
 }
 
-// open returns a pool of connections and the driver's configuration. For a pool of the program's
-// own the configuration is unknown: the result has only the default read timeout.
-func (o Options) open() (*sql.DB, *mysqldriver.Config, error) {
+// server is a database server, as Open found it.
+type server struct {
+	pool        *sql.DB
+	dialect     Dialect
+	gorm        gorm.Dialector
+	answerLimit time.Duration // Store.answerLimit
+	// The following fields are those of Store. They are empty for a pool of the program's own.
+	name          string
+	warning       string
+	openUnbounded func() (*sql.DB, error)
+}
+
+// open chooses the kind of database by the driver of DB, or by the DSN.
+func (o Options) open() (server, error) {
+	switch {
+	case o.DB != nil && o.DSN != "":
+		return server{}, errors.New("store: Options have a DSN and a DB: set one")
+	case o.DB != nil && o.TLS != nil:
+		return server{}, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
+	case o.DB != nil && postgres.IsPool(o.DB), o.DB == nil && postgres.IsDSN(o.DSN):
+		return o.openPostgres()
+	}
+	return o.openMySQL()
+}
+
+// openMySQL opens a MySQL or MariaDB server. The settings of the driver of a program's own pool are
+// unknown: it counts as having the default read timeout.
+func (o Options) openMySQL() (s server, err error) {
+	s.dialect = mysqlDialect
+	cfg := &mysqldriver.Config{ReadTimeout: readTimeout}
 	if o.DB != nil {
-		if o.DSN != "" {
-			return nil, nil, errors.New("store: Options have a DSN and a DB: set one")
-		}
-		if o.TLS != nil {
-			return nil, nil, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
-		}
 		c, err := newPoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
 		if err != nil {
-			return nil, nil, err
+			return s, err
 		}
-		return sql.OpenDB(utcConnector{c}), &mysqldriver.Config{ReadTimeout: readTimeout}, nil
+		s.pool = sql.OpenDB(utcConnector{c, checkSession})
+	} else {
+		if cfg, err = parseDSN(o.DSN, o.TLS); err != nil {
+			return s, err
+		}
+		if cfg.DBName == "" {
+			return s, errors.New("the database's DSN names no database: append /database to the server")
+		}
+		if s.pool, err = openPool(cfg); err != nil {
+			return s, err
+		}
+		s.name = cfg.Addr + "/" + cfg.DBName
+		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
 	}
-	cfg, err := parseDSN(o.DSN, o.TLS)
-	if err != nil {
-		return nil, nil, err
+	s.answerLimit = cfg.ReadTimeout
+	s.gorm = mysql.New(mysql.Config{
+		Conn: s.pool, DSNConfig: cfg,
+		SkipInitializeWithVersion: true, // initializing would ask the server
+	})
+	return s, nil
+}
+
+// openPostgres opens a PostgreSQL server.
+func (o Options) openPostgres() (s server, err error) {
+	var c driver.Connector
+	if o.DB != nil {
+		s.answerLimit = readTimeout
+		c = postgres.PoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
+	} else {
+		cfg, err := postgres.ParseDSN(o.DSN, o.TLS)
+		if err != nil {
+			return s, err
+		}
+		c, s.name, s.answerLimit, s.warning = cfg.Connector(), cfg.Name(), cfg.Limit, cfg.Warning()
+		s.openUnbounded = func() (*sql.DB, error) {
+			return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil
+		}
 	}
-	if cfg.DBName == "" {
-		return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
-	}
-	pool, err := openPool(cfg)
-	return pool, cfg, err
+	s.dialect, s.pool = postgresDialect, sql.OpenDB(utcConnector{c, nil})
+	s.gorm = gormpostgres.New(gormpostgres.Config{Conn: s.pool})
+	return s, nil
 }
 
 // GormConfig returns the configuration that the store needs: no implicit transactions, no
@@ -183,6 +234,9 @@ func (s *Store) Close() error { return s.DB().Close() }
 // Database returns the server and the database that the DSN names, as host:port/database, without
 // user and password; "" if Options.DB is set, or on SQLite.
 func (s *Store) Database() string { return s.name }
+
+// Warning returns what is unsafe in the DSN, and what to do, without user and password; "": nothing is.
+func (s *Store) Warning() string { return s.warning }
 
 // DB returns the underlying connection pool.
 func (s *Store) DB() *sql.DB {

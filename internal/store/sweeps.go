@@ -22,7 +22,7 @@ func (s *Store) SweepFinished(ctx context.Context, name string) error {
 
 func (s *Store) writeSweep(ctx context.Context, name string, at any) error {
 	return s.transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", name, at).Error
+		return tx.Exec(s.dialect.replace("sweeps", 1, "name", "finished_at"), name, at).Error
 	})
 }
 

@@ -27,7 +27,7 @@ const (
 )
 
 // ErrLocked says that the wait for a table lock timed out.
-var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, or a long ALTER TABLE or transaction; SHOW PROCESSLIST shows it")
+var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, or a long ALTER TABLE or transaction; SHOW PROCESSLIST, or in PostgreSQL pg_stat_activity, shows it")
 
 // errUndo rolls a transaction back on purpose.
 var errUndo = errors.New("undo")
@@ -56,11 +56,11 @@ func (s *Store) TakesWrites(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
 	var readOnly bool
-	if err := s.gorm.WithContext(ctx).Raw("SELECT @@global.read_only").Scan(&readOnly).Error; err != nil {
+	if err := s.gorm.WithContext(ctx).Raw(s.dialect.readOnly).Scan(&readOnly).Error; err != nil {
 		return s.failed(ctx, err, "ask whether the server is read-only")
 	}
 	if readOnly {
-		return fmt.Errorf("%w: the server is read-only (read_only is 1)", orderclose.ErrUnavailable)
+		return fmt.Errorf("%w: the server is read-only", orderclose.ErrUnavailable)
 	}
 	return nil
 }
@@ -87,6 +87,11 @@ func (s *Store) writable(ctx context.Context) error {
 			}()
 		}
 		err = conn.Transaction(func(tx *gorm.DB) error {
+			if s.dialect.limitLockWait != "" {
+				if err := tx.Exec(s.dialect.limitLockWait).Error; err != nil {
+					return err
+				}
+			}
 			if err := s.tryWrites(tx, statements); err != nil {
 				return err
 			}
@@ -162,7 +167,7 @@ func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 	} {
 		rows := insert{into: in.into}
 		rows.row(in.row...)
-		if err := s.statementError(rows.exec(tx), "INSERT INTO "+in.into); err != nil {
+		if err := s.statementError(rows.exec(tx, s.dialect), "INSERT INTO "+in.into); err != nil {
 			return err
 		}
 	}

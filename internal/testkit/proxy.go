@@ -39,11 +39,11 @@ type ProxyRules struct {
 // those of MySQL and Redis. Kafka's clients connect to the addresses that the brokers report, so a
 // proxy in front of a broker must be its advertised listener.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
+	target  string
 	links   map[*link]bool
 	rules   [2]ProxyRules
 	refuse  bool
@@ -66,7 +66,7 @@ func NewProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for a proxy to %s: %w", target, err)
 	}
-	p := &Proxy{target: target, listener: l, links: map[*link]bool{}, changed: make(chan struct{})}
+	p := &Proxy{listener: l, target: target, links: map[*link]bool{}, changed: make(chan struct{})}
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -104,12 +104,28 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		return
 	}
 	defer p.remove(l)
-	server, err := net.DialTimeout("tcp", p.target, dialTimeout)
+	server, err := net.DialTimeout("tcp", p.to(), dialTimeout)
 	if err != nil {
 		l.cut()
 		return
 	}
 	l.run(server.(*net.TCPConn))
+}
+
+// to returns where connections are forwarded now.
+func (p *Proxy) to() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
+// Redirect forwards connections to another server from now on, as after a failover. It cuts those to the former
+// one.
+func (p *Proxy) Redirect(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.Cut()
 }
 
 // dialTimeout bounds the wait for a server that does not answer.
@@ -202,3 +218,6 @@ func (p *Proxy) addTrap(pattern []byte, before bool) <-chan struct{} {
 // MySQLCommit is a pattern: the packet by which go-sql-driver commits a transaction. It is a
 // COM_QUERY of seven bytes with sequence number 0.
 var MySQLCommit = []byte("\x07\x00\x00\x00\x03COMMIT")
+
+// PostgresCommit is MySQLCommit of pgx: the message Query of eleven bytes.
+var PostgresCommit = []byte("Q\x00\x00\x00\x0bcommit\x00")

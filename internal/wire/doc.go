@@ -17,9 +17,8 @@
 //	resolution.go  how a dead letter was resolved
 //	lost.go        notices of lost records, in the control topic
 //	pause.go       pauses of closing, in the control topic
-//	delays.go      delays in effect, in the control topic
 //	sweep.go       finished sweeps, in the control topic
-//	process.go     processes that announce themselves, in the control topic
+//	process.go     processes and their delays, in the control topic
 //	shadow.go      verdicts of a shadow run
 //	outbox.go      rows of the outbox tables
 //	schedule.go    the payload of a row that schedules an order

@@ -1,17 +1,34 @@
 package wire
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+)
 
-// Process is a process that runs parts of the pipeline. A relay, closer or compensator appends one to the
-// control topic when it starts, each hour, and when it stops.
+// Process is a process that runs parts of the pipeline. It appends one to the control topic when it starts,
+// each hour or each EverySeconds, when its Delays have changed, and when it stops.
 type Process struct {
 	Name    string `json:"process"` // role@host:pid:port, its client id in consumer groups
 	Version string `json:"version,omitempty"`
-	Ended   bool   `json:"ended,omitempty"` // it has stopped because somebody asked it to, and not because a part of it failed
+	// Database is the host, port and name of the database; "": it has none.
+	Database string `json:"database,omitempty"`
+	Ended    bool   `json:"ended,omitempty"` // it has stopped because somebody asked it to, and not because a part of it failed
+	// EverySeconds is the time between two records, if the process is known by its records alone; 0: an
+	// hour, because it is a member of a group.
+	EverySeconds int `json:"every_s,omitempty"`
+	// Delays are those of a compensator, in milliseconds by category; "" stands for all that are not listed.
+	Delays map[string]int64 `json:"delays_ms,omitempty"`
+	File   string           `json:"file,omitempty"` // the first digits of the SHA-256 of the file that has Delays; "": none
 }
 
 // KeyProcess is the key of a Process in the control topic.
 const KeyProcess = "process"
+
+// Delay returns the delay of a category; "" stands for all that are not listed.
+func (p Process) Delay(category string) time.Duration {
+	return time.Duration(cmp.Or(p.Delays[category], p.Delays[""])) * time.Millisecond
+}
 
 // Encode returns the process as a record of the control topic.
 func (p Process) Encode() (Message, error) {

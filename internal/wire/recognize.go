@@ -20,7 +20,7 @@ func (m *Message) Recognized() bool {
 		return true
 	}
 	switch string(m.Key) {
-	case KeyLost, KeyPause, KeySweep, KeyProcess, KeyDelays:
+	case KeyLost, KeyPause, KeySweep, KeyProcess:
 		return true
 	}
 	var value struct {

@@ -73,6 +73,8 @@ type identity struct {
 	Category  string `json:"category"`
 	CreatedAt string `json:"created_at"`
 	DueAt     string `json:"due_at"`
+	// DeadlineAt is left out if it is DueAt, or not known. No stage uses it, so any text is accepted.
+	DeadlineAt any `json:"deadline_at,omitempty"`
 }
 
 // attributes keeps numbers as written. A retry decodes a record and encodes it again,
@@ -101,7 +103,13 @@ func payloadOf(o orderclose.Order) (payload, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return payload{}, fmt.Errorf("order %q: %w", o.ID, err)
 	}
-	return payload{identity{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due}, o.Attributes}, nil
+	p := payload{identity{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due}, o.Attributes}
+	if !o.Deadline.IsZero() && !o.Deadline.Equal(o.Due) {
+		if p.DeadlineAt, err1 = rfc3339(o.Deadline); err1 != nil {
+			return payload{}, fmt.Errorf("order %q: deadline_at: %w", o.ID, err1)
+		}
+	}
+	return p, nil
 }
 
 // inJSON encodes value, which contains the attributes of o.
@@ -285,6 +293,9 @@ func (p identity) order(key string) (o orderclose.Order, err error) {
 	}
 	if o.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
 		return orderclose.Order{}, timeProblem("due_at", p.DueAt)
+	}
+	if text, ok := p.DeadlineAt.(string); ok {
+		o.Deadline, _ = time.Parse(time.RFC3339, text)
 	}
 	if p.OrderID != key {
 		return orderclose.Order{}, keyProblem(key, p.OrderID)

@@ -55,6 +55,37 @@ func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
 	}
 }
 
+// TestDeadline_TravelsOnlyIfItDiffers: a record has deadline_at only if it says more than due_at. What else stands
+// there is no mistake, because no stage needs it.
+func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
+	due := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := wire.Record{Order: orderclose.Order{ID: "o", CreatedAt: due, Due: due, Deadline: due.Add(-time.Minute)}, Release: due}
+	m, err := r.Encode()
+	if err != nil || !strings.Contains(string(m.Value), `"deadline_at":"2030-01-02T03:03:05.000Z"`) {
+		t.Errorf("%s, %v", m.Value, err)
+	}
+	if got, err := m.Decode(); err != nil || !got.Order.Deadline.Equal(r.Order.Deadline) {
+		t.Errorf("decoded %+v, %v", got.Order, err)
+	}
+	for _, text := range []string{`"soon"`, `null`, `17`, `{}`} {
+		other := m
+		other.Value = []byte(strings.Replace(string(m.Value), `"2030-01-02T03:03:05.000Z"`, text, 1))
+		if got, err := other.Decode(); err != nil || !got.Order.Deadline.IsZero() {
+			t.Errorf("deadline_at is %s: %+v, %v", text, got.Order, err)
+		}
+	}
+	for _, same := range []time.Time{{}, due} {
+		r.Order.Deadline = same
+		if m, err := r.Encode(); err != nil || strings.Contains(string(m.Value), "deadline_at") {
+			t.Errorf("%s, %v", m.Value, err)
+		}
+	}
+	r.Order.Deadline = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)
+	if _, err := r.Encode(); err == nil || !strings.Contains(err.Error(), "deadline_at") {
+		t.Errorf("a deadline in the year 12000: %v", err)
+	}
+}
+
 func TestEncode_OmitsUnsetFields(t *testing.T) {
 	m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
 	if err != nil {

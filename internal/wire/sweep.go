@@ -14,7 +14,7 @@ type Sweep struct {
 	Cutoff     time.Time   `json:"cutoff,omitzero"` // orders due at or before this time were swept
 	TookMillis int64       `json:"took_ms"`
 	Lock       string      `json:"lock"`   // held, unavailable, stuck, or none
-	Holder     string      `json:"holder"` // the process that swept: host name and process id, as host/17
+	Holder     string      `json:"holder"` // the process that swept, as compensator@host:pid:port
 	Why        SweepReason `json:"why"`
 	// PeriodMillis is the process's compensator.period; 0: it is of an older version.
 	PeriodMillis int64 `json:"period_ms,omitempty"`

@@ -52,6 +52,10 @@ type Settings struct {
 	// Runbook is the address of your own copy of the runbook, with the same anchors. "": the console's page
 	// of the runbook.
 	Runbook string
+
+	// Prometheus is the address of a Prometheus, from which the history on Now comes then, such as
+	// http://prometheus:9090?job=orderclose: the query has labels of the processes of this pipeline. "": from the console's own memory.
+	Prometheus string `json:"-"`
 }
 
 // FromEnvironment reads the settings of the console from the variables that docs/security.md lists:

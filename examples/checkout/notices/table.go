@@ -25,7 +25,7 @@ const table = `CREATE TABLE IF NOT EXISTS checkout_notices (
 // CreateTables creates the table of handled events if it is missing.
 func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 	id := "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-	if d == producer.SQLite {
+	if d != producer.MySQL { // the others compare texts exactly
 		id = "TEXT"
 	}
 	if _, err := db.ExecContext(ctx, fmt.Sprintf(table, id)); err != nil {

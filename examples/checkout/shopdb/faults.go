@@ -5,9 +5,13 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"net"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/orderclose/orderclose"
 )
@@ -25,6 +29,15 @@ const (
 	faultConflict
 	// faultUnavailable: the database is not reachable, or rejects every request.
 	faultUnavailable
+)
+
+// The codes of PostgreSQL.
+const (
+	postgresDuplicate     = "23505"
+	postgresSerialization = "40001"
+	postgresDeadlock      = "40P01"
+	postgresLockWait      = "55P03"
+	postgresData          = "22" // a value that its column does not take
 )
 
 // Error numbers of MySQL and MariaDB, and the codes of SQLite.
@@ -48,6 +61,7 @@ const (
 // database. An error of the shop itself has no fault.
 func faultOf(err error) fault {
 	var fromMySQL *mysql.MySQLError
+	var fromPostgres *pgconn.PgError
 	var fromSQLite interface{ Code() int }
 	var network net.Error
 	switch {
@@ -63,6 +77,16 @@ func faultOf(err error) fault {
 			return faultNone
 		}
 		return faultUnavailable
+	case errors.As(err, &fromPostgres):
+		switch code := fromPostgres.Code; {
+		case code == postgresDuplicate:
+			return faultDuplicate
+		case code == postgresSerialization, code == postgresDeadlock, code == postgresLockWait:
+			return faultConflict
+		case strings.HasPrefix(code, postgresData): // a request caused it
+			return faultNone
+		}
+		return faultUnavailable
 	case errors.As(err, &fromSQLite):
 		switch code := fromSQLite.Code(); {
 		case code == sqliteUniqueKey, code == sqlitePrimary:
@@ -73,6 +97,7 @@ func faultOf(err error) fault {
 		return faultUnavailable
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.As(err, &network),
+		errors.Is(err, pgconn.ErrConnClosed), errors.Is(err, pgx.ErrTxClosed), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), pgconn.SafeToRetry(err),
 		errors.Is(err, orderclose.ErrUnavailable):
 		return faultUnavailable
 	}

@@ -7,6 +7,8 @@
 //	steps.go    paying, cancelling, shipping and confirming orders
 //	stock.go    the stock and its ledger
 //	faults.go   the meaning of the drivers' errors
+//	numbered.go the placeholders of PostgreSQL
+//	postgres.go a pool on PostgreSQL for the shop's own statements
 //
 // Each change of an order compares and sets its status, so that of two changes at the same
 // time only one succeeds. Stock is changed last and in SKU order, as the closer does, so that
@@ -19,10 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -38,7 +40,9 @@ const (
 // Options configure Orders. DB and Dialect are required.
 type Options struct {
 	DB      *sql.DB
-	Dialect producer.Dialect // producer.MySQL, also for MariaDB, or producer.SQLite
+	Dialect producer.Dialect // producer.MySQL, also for MariaDB, producer.Postgres or producer.SQLite
+	// Record records a payment in a transaction of the shop: RecordPayment of a sqlclose.Store. Only Pay needs it.
+	Record func(ctx context.Context, tx *sql.Tx, p sqlclose.Payment) (sqlclose.Recorded, error)
 	// Now is the clock of an SQLite database, which has none of its own; default: time.Now.
 	Now func() time.Time
 }
@@ -47,6 +51,7 @@ type Options struct {
 type Orders struct {
 	db  *sql.DB
 	sql dialect
+	o   Options
 }
 
 // New returns Orders. It does not connect.
@@ -54,27 +59,7 @@ func New(o Options) *Orders {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Orders{o.DB, dialect{o.Dialect, o.Now}}
-}
-
-// CreateTables creates the table of refunds if it is missing: one row for each payment that a customer
-// gets back, because it came after the order was closed, cancelled or paid by another payment.
-func (o *Orders) CreateTables(ctx context.Context) error {
-	id, at := "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "DATETIME(3)"
-	if o.sql.name == producer.SQLite {
-		id, at = "TEXT", "INTEGER"
-	}
-	_, err := o.db.ExecContext(ctx, strings.NewReplacer("{id}", id, "{at}", at).Replace(`CREATE TABLE IF NOT EXISTS refund_intents (
-  order_id   {id} NOT NULL,
-  payment_id {id} NOT NULL,
-  reason     VARCHAR(16) NOT NULL, -- closed, cancelled or paid_twice
-  created_at {at} NOT NULL,
-  PRIMARY KEY (order_id, payment_id)
-)`))
-	if faultOf(err) != faultNone {
-		return unavailable(ctx, err)
-	}
-	return err
+	return &Orders{o.DB, dialect{o.Dialect, o.Now}, o}
 }
 
 // Tx is a transaction of a checkout: the changes of an order, and the shop's writes to its
@@ -82,11 +67,13 @@ func (o *Orders) CreateTables(ctx context.Context) error {
 // the database is at fault; the error of Orders.Checkout does.
 type Tx struct {
 	ctx context.Context
+	tx  *sql.Tx // nil: a single query
 	run runner
 	sql dialect
+	o   *Options
 }
 
-// runner runs statements: *sql.Tx, or *sql.DB for a single query.
+// runner runs statements: *sql.Tx, or *sql.DB for a single query; on PostgreSQL as numbered.
 type runner interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -127,7 +114,7 @@ func (o *Orders) once(ctx context.Context, fn func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback() // does nothing after the commit
-	if err := fn(&Tx{ctx, tx, o.sql}); err != nil {
+	if err := fn(&Tx{ctx, tx, o.sql.runner(tx), o.sql, &o.o}); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -135,7 +122,7 @@ func (o *Orders) once(ctx context.Context, fn func(*Tx) error) error {
 
 // query runs fn, which makes one query, without a transaction.
 func (o *Orders) query(ctx context.Context, fn func(*Tx) error) error {
-	err := fn(&Tx{ctx, o.db, o.sql})
+	err := fn(&Tx{ctx, nil, o.sql.runner(o.db), o.sql, &o.o})
 	if faultOf(err) != faultNone {
 		return unavailable(ctx, err)
 	}
@@ -152,7 +139,7 @@ func unavailable(ctx context.Context, err error) error {
 
 // SQL returns the underlying transaction, for the shop's own tables. The caller must not commit
 // it.
-func (t *Tx) SQL() *sql.Tx { return t.run.(*sql.Tx) }
+func (t *Tx) SQL() *sql.Tx { return t.tx }
 
 // Now returns the database's clock, in UTC and whole milliseconds.
 func (t *Tx) Now() (time.Time, error) {
@@ -182,6 +169,9 @@ func (d dialect) now() (expr string, args []any) {
 	if d.name == producer.SQLite {
 		return "?", []any{d.clock().UnixMilli()}
 	}
+	if d.name == producer.Postgres {
+		return "statement_timestamp()", nil // now() is the time of the transaction
+	}
 	return "UTC_TIMESTAMP(3)", nil // never NOW(3), which is in the session's time zone
 }
 
@@ -190,7 +180,11 @@ func (d dialect) time(t time.Time) any {
 	if d.name == producer.SQLite {
 		return t.UnixMilli()
 	}
-	return t.UTC().Format("2006-01-02 15:04:05.000")
+	text := t.UTC().Format("2006-01-02 15:04:05.000")
+	if d.name == producer.Postgres {
+		text += "+00" // whatever the zone of the session is
+	}
+	return text
 }
 
 // millis returns an expression for a stored time in unix milliseconds, which depends on no
@@ -198,6 +192,9 @@ func (d dialect) time(t time.Time) any {
 func (d dialect) millis(expr string) string {
 	if d.name == producer.SQLite {
 		return expr
+	}
+	if d.name == producer.Postgres {
+		return "CAST(floor(extract(epoch FROM " + expr + ") * 1000) AS bigint)"
 	}
 	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + expr + ") DIV 1000"
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
 )
 
 // Answer is the result of Pay, Cancel, Ship or Confirm for an order.
@@ -20,14 +21,9 @@ const (
 	AnswerConfirmed Answer = "confirmed" // shipped before
 )
 
-// Answers to a payment that came too late or twice. The call wrote a refund intent. A repeat
-// of the same payment writes none.
-const (
-	PaidAfterClose  Answer = "paid_after_close"  // the order was closed before
-	PaidAfterCancel Answer = "paid_after_cancel" // the order was cancelled before
-	PaidTwice       Answer = "paid_twice"        // another payment paid the order
-	RefundNoted     Answer = "refund_noted"      // this payment has a refund intent already
-)
+// PaidLate is the answer to a payment that came too late or twice: the order was closed or cancelled before, or
+// another payment paid it. The payment is on record in late_payments, once, however often it is repeated.
+const PaidLate Answer = "paid_late"
 
 // Answers of a call that changed nothing.
 const (
@@ -44,7 +40,7 @@ const (
 // Pay marks an order paid unless it is closed, cancelled or paid. It also does so past the
 // due time: the payment provider decides until the order is closed. payment is the
 // provider's id of the payment. If the payment comes too late, or another payment paid the
-// order, its money must go back: Pay writes a refund intent once, however often the provider
+// order, its money must go back: it is recorded once, however often the provider
 // calls. The error wraps ErrBadPayment or an error of Checkout.
 func (o *Orders) Pay(ctx context.Context, id, payment string) (Answer, error) {
 	return o.step(ctx, func(t *Tx) (Answer, error) { return t.Pay(id, payment) })
@@ -91,63 +87,15 @@ func (t *Tx) Pay(id, payment string) (Answer, error) {
 	return a, nil
 }
 
+// answerOf are the answers for the results of Options.Record.
+var answerOf = map[sqlclose.Recorded]Answer{sqlclose.Paid: AnswerPaid, sqlclose.AlreadyPaid: AlreadyPaid, sqlclose.PaidLate: PaidLate}
+
 func (t *Tx) pay(id, payment string) (Answer, error) {
-	now, args := t.sql.now()
-	won, err := t.compareAndSet(id, Unpaid, Paid, ", payment_id = ?, paid_at = "+now, append([]any{payment}, args...)...)
-	if err != nil || won {
-		return AnswerPaid, err
-	}
-	st, by, err := t.status(id)
-	switch {
-	case errors.Is(err, ErrNoOrder):
+	result, err := t.o.Record(t.ctx, t.SQL(), sqlclose.Payment{OrderID: id, ID: payment})
+	if errors.Is(err, sqlclose.ErrNoOrder) {
 		return NotFound, nil
-	case err != nil:
-		return "", err
 	}
-	switch st {
-	case Unpaid: // the order was created after the UPDATE, which did not find it
-		return "", fmt.Errorf("%w: the order has just become %v", orderclose.ErrContended, st)
-	case Closed:
-		return t.refund(id, payment, "closed", PaidAfterClose)
-	case Cancelled:
-		return t.refund(id, payment, "cancelled", PaidAfterCancel)
-	}
-	if by == "" { // the pipeline marked the order paid: the first payment that arrives paid it
-		if by, err = t.recordPayment(id, payment); err != nil {
-			return "", err
-		}
-	}
-	if by == payment {
-		return AlreadyPaid, nil
-	}
-	return t.refund(id, payment, "paid_twice", PaidTwice)
-}
-
-// recordPayment writes the payment to an order that is paid by an unknown payment. It returns
-// the payment that paid the order.
-func (t *Tx) recordPayment(id, payment string) (by string, err error) {
-	n, err := t.exec("UPDATE orders SET payment_id = ? WHERE id = ? AND payment_id IS NULL", payment, id)
-	if err != nil || n == 1 {
-		return payment, err
-	}
-	_, by, err = t.status(id) // another payment was faster
-	return by, err
-}
-
-// refund writes a refund intent, unless it exists. No lock is needed: an order that left the
-// unpaid state never returns to it.
-func (t *Tx) refund(id, payment, reason string, first Answer) (Answer, error) {
-	var known int
-	err := t.run.QueryRowContext(t.ctx, "SELECT COUNT(*) FROM refund_intents WHERE order_id = ? AND payment_id = ?", id, payment).Scan(&known)
-	if err != nil || known > 0 {
-		return RefundNoted, err
-	}
-	now, args := t.sql.now()
-	_, err = t.exec("INSERT INTO refund_intents (order_id, payment_id, reason, created_at) VALUES (?, ?, ?, "+now+")", append([]any{id, payment, reason}, args...)...)
-	if faultOf(err) == faultDuplicate {
-		return RefundNoted, nil
-	}
-	return first, err
+	return answerOf[result], err
 }
 
 // Cancel is Orders.Cancel within this transaction.
@@ -194,21 +142,21 @@ func (t *Tx) compareAndSet(id string, from, to Status, set string, args ...any) 
 	return n == 1, err
 }
 
-// status returns the status of an order and the payment that paid it.
-func (t *Tx) status(id string) (st Status, payment string, err error) {
+// status returns the status of an order.
+func (t *Tx) status(id string) (st Status, err error) {
 	if orderclose.ValidateID(id) != nil {
-		return 0, "", ErrNoOrder
+		return 0, ErrNoOrder
 	}
-	err = t.run.QueryRowContext(t.ctx, "SELECT status, COALESCE(payment_id, '') FROM orders WHERE id = ?", id).Scan(&st, &payment)
+	err = t.run.QueryRowContext(t.ctx, "SELECT status FROM orders WHERE id = ?", id).Scan(&st)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNoOrder
 	}
-	return st, payment, err
+	return st, err
 }
 
 // refusal returns the reason why an order could not leave a status.
 func (t *Tx) refusal(id string, from Status) (Answer, error) {
-	st, _, err := t.status(id)
+	st, err := t.status(id)
 	switch {
 	case errors.Is(err, ErrNoOrder):
 		return NotFound, nil

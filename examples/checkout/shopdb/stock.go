@@ -74,8 +74,12 @@ func (t *Tx) releaseStock(id, kind string) error {
 // returns its stock itself.
 func (t *Tx) items(id string) (items []Item, err error) {
 	query := "SELECT sku_id, quantity FROM order_items WHERE order_id = ?"
-	if t.sql.name != producer.SQLite { // it has no row locks, and one write transaction at a time
+	switch t.sql.name {
+	case producer.MySQL:
 		query += " LOCK IN SHARE MODE"
+	case producer.Postgres:
+		query += " FOR SHARE"
+	case producer.SQLite: // no row locks, and one write transaction at a time
 	}
 	rows, err := t.run.QueryContext(t.ctx, query, id)
 	if err != nil {
@@ -115,7 +119,7 @@ func (o *Orders) PutStock(ctx context.Context, sku string, available int64) erro
 	}
 	if err == nil {
 		update := " ON DUPLICATE KEY UPDATE available = VALUES(available)"
-		if o.sql.name == producer.SQLite {
+		if o.sql.name != producer.MySQL {
 			update = " ON CONFLICT (sku_id) DO UPDATE SET available = excluded.available"
 		}
 		err = o.Checkout(ctx, func(t *Tx) error {

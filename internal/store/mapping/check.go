@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose"
 )
 
 // Problem is one mistake in a mapping, or in the tables that the mapping names.
@@ -59,6 +61,7 @@ func (m *Mapping) Check() []Problem {
 	c.optional("due.index", m.DueIndex)
 	c.optional("category", m.Category)
 	c.optional("version", m.Version)
+	c.optional("payment_id", m.PaymentID)
 	c.constants(m)
 	c.itemsAndStock(m)
 	c.distinct(m)
@@ -71,6 +74,12 @@ func (m *Mapping) Check() []Problem {
 		if c.name(path, name); slices.Contains(m.EventColumns[:i], name) {
 			c.report(path, fmt.Sprintf("%q is listed twice", name), "list it once")
 		}
+	}
+	for _, a := range m.Attributes {
+		c.name("attributes."+a.Name, a.Column)
+	}
+	if slices.Contains([]string{orderclose.EventOrderPaid, orderclose.EventOrderPaidLate, orderclose.EventOrderReminder}, m.Event) {
+		c.report("event.type", m.Event+" is the type of other events", "choose another, such as order.receipt_confirmed")
 	}
 	if len(m.Event) > 64 || strings.ContainsFunc(m.Event, notEventType) {
 		c.report("event.type", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
@@ -131,8 +140,8 @@ func (c *checker) table(path, name string, sharded bool) {
 func (c *checker) key(path string, k Key) {
 	c.name(path+".column", k.Column)
 	c.optional(path+".index", k.Index)
-	if k.Type != "" && k.Type != Text && k.Type != Integer {
-		c.report(path+".type", fmt.Sprintf("%q is not a type of an id", string(k.Type)), "write text or integer")
+	if k.Type != "" && k.Type != Text && k.Type != Integer && k.Type != UUID {
+		c.report(path+".type", fmt.Sprintf("%q is not a type of an id", string(k.Type)), "write text, integer or uuid")
 	}
 }
 
@@ -162,10 +171,10 @@ func (c *checker) status(s Status) {
 func (c *checker) timeColumn(path string, m *TimeColumn) {
 	c.name(path+".column", m.Column)
 	if !slices.Contains(TimeTypes(), m.Type) {
-		c.report(path+".type", fmt.Sprintf("%q is not a type of a time", string(m.Type)), "write datetime, timestamp, unix_s or unix_ms")
+		c.report(path+".type", fmt.Sprintf("%q is not a type of a time", string(m.Type)), "write datetime, timestamp, timestamptz, unix_s or unix_ms")
 		return
 	}
-	dated := m.Type == DateTime || m.Type == Timestamp
+	dated := m.Type == DateTime || m.Type == Timestamp || m.Type == TimestampTZ
 	switch _, err := ParseZone(m.Zone); {
 	case m.Type == DateTime && err != nil:
 		c.report(path+".zone", err.Error(), "say in which zone the column is written: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")

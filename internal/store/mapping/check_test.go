@@ -35,7 +35,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Shards, m.Items = nil, nil; m.Stock = nil }, "table: no shards are mapped"},
 		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: names consist of letters"},
 		{func(m *Mapping) { m.ID.Column = "" }, "id.column: missing"},
-		{func(m *Mapping) { m.ID.Type = "uuid" }, `id.type: "uuid" is not a type`},
+		{func(m *Mapping) { m.ID.Type = "guid" }, `id.type: "guid" is not a type`},
 		{func(m *Mapping) { m.Status.To = TextValue("WAIT_PAY") }, "status.to: also the status before the close"},
 		{func(m *Mapping) { m.Status.To = IntValue(2) }, "status: of different kinds"},
 		{func(m *Mapping) { m.Status.From = Value{} }, "status.from: missing"},
@@ -64,6 +64,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Shards.Months, m.Shards.On = 1, OnDue }, "shards.months: reading 1 months"},
 		{func(m *Mapping) { m.Shards.Months = 61 }, "shards.months: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event.type: cannot be the type"},
+		{func(m *Mapping) { m.Event = "order.paid" }, "event.type: order.paid is the type of other events"},
 		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
 		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
 		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
@@ -142,19 +143,19 @@ func fittingSchema() Schema {
 				"id": {Type: "bigint", Definition: "bigint(20) unsigned"}, "state": {Type: "enum", Definition: "enum('WAIT_PAY','CLOSED')"},
 				"pay_deadline": {Type: "datetime", Definition: "datetime"},
 			},
-			Indexes: []Index{{"PRIMARY", true, []string{"id"}}, {"due", false, []string{"state", "pay_deadline"}}},
+			Indexes: []Index{{Name: "PRIMARY", Unique: true, Columns: []string{"id"}}, {Name: "due", Unique: false, Columns: []string{"state", "pay_deadline"}}},
 		},
 		"shop_lines_202611": {
 			Engine: "InnoDB",
 			Columns: map[string]Column{
 				"order_id": {Type: "bigint", Definition: "bigint"}, "sku": {Type: "varchar", Definition: "varchar(32)"}, "num": {Type: "int", Definition: "int"},
 			},
-			Indexes: []Index{{"order_id", false, []string{"order_id", "sku"}}},
+			Indexes: []Index{{Name: "order_id", Unique: false, Columns: []string{"order_id", "sku"}}},
 		},
 		"shop_stock": {
 			Engine:  "InnoDB",
 			Columns: map[string]Column{"sku": {Type: "varchar", Definition: "varchar(32)"}, "free": {Type: "int"}, "held": {Type: "int"}},
-			Indexes: []Index{{"PRIMARY", true, []string{"sku"}}},
+			Indexes: []Index{{Name: "PRIMARY", Unique: true, Columns: []string{"sku"}}},
 		},
 	}
 }
@@ -228,18 +229,29 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(version, "rev", Column{Type: "tinyint", Definition: "tinyint(1)"}), "version: is tinyint(1), which is a flag"},
 		{mapped(func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixSeconds} }, "made", Column{Type: "tinyint", Definition: "tinyint"}), "created.type: tinyint, and is mapped as unix_s"},
 		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
+		{mapped(func(m *Mapping) { m.PaymentID = "pay_no" }, "pay_no", Column{Type: "bigint", Definition: "bigint"}), "payment_id: is bigint"},
 		{func(m *Mapping, f Schema) {
 			mapped(version, "rev", Column{Type: "int"})(m, f)
-			change(orders, func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_user", false, []string{"rev"}}) })(m, f)
+			change(orders, func(t *Table) {
+				t.Indexes = append(t.Indexes, Index{Name: "by_user", Unique: false, Columns: []string{"rev"}})
+			})(m, f)
 		}, "version: leads the index by_user"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", Numbered: true} }), "items.quantity: numbers its rows"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", RefersTo: "goods"} }), "items.quantity: refers to table goods"},
-		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"PRIMARY", true, []string{"num"}}) }), "items.quantity: has a unique index"},
-		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_num", false, []string{"num"}}) }), "items.quantity: leads the index by_num"},
+		{change("shop_lines_202611", func(t *Table) {
+			t.Indexes = append(t.Indexes, Index{Name: "PRIMARY", Unique: true, Columns: []string{"num"}})
+		}), "items.quantity: has a unique index"},
+		{change("shop_lines_202611", func(t *Table) {
+			t.Indexes = append(t.Indexes, Index{Name: "by_num", Unique: false, Columns: []string{"num"}})
+		}), "items.quantity: leads the index by_num"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "bigint", Numbered: true} }), "items.order: numbers its rows"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "bigint", Numbered: true} }), "items.sku: numbers its rows"},
-		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_goods", false, []string{"free", "x"}}) }), "stock.available: leads the index by_goods"},
-		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_goods", false, []string{"held"}}) }), "stock.reserved: leads the index by_goods"},
+		{change("shop_stock", func(t *Table) {
+			t.Indexes = append(t.Indexes, Index{Name: "by_goods", Unique: false, Columns: []string{"free", "x"}})
+		}), "stock.available: leads the index by_goods"},
+		{change("shop_stock", func(t *Table) {
+			t.Indexes = append(t.Indexes, Index{Name: "by_goods", Unique: false, Columns: []string{"held"}})
+		}), "stock.reserved: leads the index by_goods"},
 		{func(m *Mapping, f Schema) {
 			m.Version = "user_id"
 			column("user_id", Column{Type: "bigint"})(m, f)
@@ -253,7 +265,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(set("price", TextValue("free")), "price", Column{Type: "decimal", Definition: "decimal(9,2)"}), "set.price: decimal(9,2), which cannot hold"},
 		{mapped(set("why", TextValue("timeout")), "why", Column{Type: "int", Definition: "int"}), "set.why: int, which cannot hold"},
 		{mapped(set("why", IntValue(12345)), "why", Column{Type: "varchar", Definition: "varchar(4)", Length: 4}), "set.why: varchar(4), which cannot hold"},
-		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"uk", true, []string{"free", "x"}}) }), "stock.available: a part of the unique index uk"},
+		{change("shop_stock", func(t *Table) {
+			t.Indexes = append(t.Indexes, Index{Name: "uk", Unique: true, Columns: []string{"free", "x"}})
+		}), "stock.available: a part of the unique index uk"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
 		{change("shop_stock", func(t *Table) { t.Columns["held"] = Column{Type: "int", Numbered: true} }), "stock.reserved: AUTO_INCREMENT"},
@@ -345,7 +359,7 @@ func TestColumn_TakesConstantsOfItsType(t *testing.T) {
 func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
 	m, f := shop(), fittingSchema()
 	stock := f["shop_stock"]
-	stock.Indexes = append(stock.Indexes, Index{"by_free", false, []string{"free"}})
+	stock.Indexes = append(stock.Indexes, Index{Name: "by_free", Unique: false, Columns: []string{"free"}})
 	f["shop_stock"] = stock
 	check := func() []Problem {
 		return m.WithDefaults().CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})

@@ -25,8 +25,16 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 	}
 	d.distinct(m, schema, orders, items)
 	d.collations(m, schema, orders, items)
+	if d.table.Postgres {
+		for i, p := range d.problems {
+			d.problems[i].Fix = forPostgres.Replace(p.Fix)
+		}
+	}
 	return m.Unaccepted(d.problems)
 }
+
+// forPostgres writes the SQL of a fix as PostgreSQL takes it.
+var forPostgres = strings.NewReplacer("`", `"`, " AS SIGNED)", " AS bigint)")
 
 // databaseChecker checks one table after the other. selectTable selects the table that the other
 // methods check.
@@ -52,6 +60,9 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
 		d.counter(m.Version, c)
 	}
+	if c, ok := d.optional("payment_id", m.PaymentID); ok && d.writable("payment_id", m.PaymentID, m.ID.Column, "payment_id") && !slices.Contains([]string{"varchar", "char"}, c.Type) {
+		d.reportHarm("payment_id", fmt.Sprintf("%s is %s", d.where(m.PaymentID), c.Definition), "a payment writes its id to it", "map a column of text, or remove payment_id")
+	}
 	d.apartFromDue(m)
 	for _, a := range m.Set {
 		d.assignment("set."+a.Column, a, m.ID.Column)
@@ -64,6 +75,9 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	}
 	for i, name := range m.EventColumns {
 		d.eventColumn(fmt.Sprintf("event.columns[%d]", i), name)
+	}
+	for _, a := range m.Attributes {
+		d.eventColumn("attributes."+a.Name, a.Column)
 	}
 	d.needDueIndex(m)
 }
@@ -155,6 +169,9 @@ func (d *databaseChecker) sameCollation(path string, schema Schema, lines, colum
 		null = ""
 	}
 	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null + ", with the column's default and comment, if it has any"
+	if schema[lines].Postgres {
+		fix = "ALTER TABLE " + Quote(lines) + " ALTER COLUMN " + Quote(column) + " TYPE " + c.Definition + " COLLATE " + Quote(want.Collation)
+	}
 	if c.Generated {
 		fix = "generate the column with COLLATE " + want.Collation
 	}
@@ -191,7 +208,7 @@ func (d *databaseChecker) selectTable(path, name string, schema Schema) bool {
 		return false
 	}
 	d.name, d.table = name, table
-	if !strings.EqualFold(table.Engine, "InnoDB") {
+	if !table.Postgres && !strings.EqualFold(table.Engine, "InnoDB") {
 		d.reportHarm(path, fmt.Sprintf("table %s has the engine %s, which has no transactions", name, table.Engine),
 			"a close that fails in the middle would leave half of its changes", "ALTER TABLE "+Quote(name)+" ENGINE = InnoDB")
 	}
@@ -204,8 +221,12 @@ func (d *databaseChecker) where(column string) string { return "column " + d.nam
 // column returns a column of the selected table, and reports a problem if there is none.
 func (d *databaseChecker) column(path, name string) (Column, bool) {
 	c, ok := d.table.column(name)
-	if !ok {
+	switch {
+	case !ok:
 		d.report(path, "there is no "+d.where(name), "correct the name, or add the column")
+	case c.Name != "" && c.Name != name:
+		d.report(path, "there is no "+d.where(name), "write it as the database does: "+c.Name)
+		return c, false
 	}
 	return c, ok
 }

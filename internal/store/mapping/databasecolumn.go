@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,9 +9,9 @@ import (
 
 var (
 	integerTypes = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
-	keyTypes     = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"}                      // in addition to integers
-	statusTypes  = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}                                 // in addition to integers
-	eventTypes   = []string{"decimal", "float", "double", "enum", "set", "uuid", "date", "time", "datetime", "timestamp", "year"} // in addition to integers and short text
+	keyTypes     = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"}                                                // in addition to integers
+	statusTypes  = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}                                                           // in addition to integers
+	eventTypes   = []string{"decimal", "float", "double", "enum", "set", "uuid", "date", "time", "datetime", "timestamp", "timestamptz", "year", "boolean"} // in addition to integers and short text
 	binaryTypes  = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
 )
 
@@ -19,11 +20,15 @@ func (d *databaseChecker) key(path, name string, t KeyType) {
 	if !ok || !d.readable(path, name, c) {
 		return
 	}
-	if wants, is := t == Integer, slices.Contains(integerTypes, c.Type); wants != is {
-		do := "write type: text"
-		if is {
-			do = "write type: integer"
-		}
+	is := Text
+	switch {
+	case slices.Contains(integerTypes, c.Type):
+		is = Integer
+	case c.Type == "uuid" && (d.table.Postgres || t == UUID):
+		is = UUID
+	}
+	if t != is {
+		do := "write type: " + string(is)
 		d.reportHarm(path, fmt.Sprintf("%s is %s, and is mapped as %s", d.where(name), c.Definition, t), "text and numbers compare in other ways, and no index would be used", do)
 	}
 }
@@ -114,13 +119,13 @@ func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 // condition checks that a column can be compared with a constant.
 func (d *databaseChecker) condition(path string, w ColumnValue) {
 	c, ok := d.column(path, w.Column)
-	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type)
+	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type) || c.Type == "boolean" && w.Value.Number
 	switch {
 	case !ok:
 	case null && !c.Nullable:
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
 	case null:
-	case number != w.Value.Number || !number && !slices.Contains(statusTypes, c.Type):
+	case number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type):
 		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers write one without quotes, for a column of text one in quotes; a column of another kind, such as a DECIMAL, can only be compared with null: add a generated column of whole numbers or text for it")
 	case !c.holds(w.Value):
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
@@ -136,9 +141,9 @@ func (d *databaseChecker) eventColumn(path, name string) {
 	switch {
 	case !ok || slices.Contains(eventTypes, c.Type) || slices.Contains(integerTypes, c.Type):
 	case !slices.Contains([]string{"varchar", "char"}, c.Type):
-		d.report(path, fmt.Sprintf("%s is %s, and an event holds numbers, short text and times only", d.where(name), c.Definition), "remove it, or read it from the database when the event arrives")
+		d.report(path, fmt.Sprintf("%s is %s, and numbers, short text and times only are read from here", d.where(name), c.Definition), "remove it, or read it from the database when the event arrives")
 	case c.Length > maxEventColumn:
-		d.report(path, fmt.Sprintf("%s is %s, and an event holds text of at most %d characters", d.where(name), c.Definition, maxEventColumn), "remove it, or read it from the database when the event arrives")
+		d.report(path, fmt.Sprintf("%s is %s, and text of at most %d characters is read from here", d.where(name), c.Definition, maxEventColumn), "remove it, or read it from the database when the event arrives")
 	}
 }
 
@@ -188,6 +193,9 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 		c, ok := d.table.column(t.Column)
 		where := d.where(t.Column)
 		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
+		if d.table.Postgres {
+			alter = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(t.Column) + " DROP DEFAULT, ALTER COLUMN " + Quote(t.Column) + " DROP NOT NULL"
+		}
 		switch {
 		case !ok:
 		case c.OnUpdate:
@@ -283,13 +291,20 @@ func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	if m.Type == UnixSeconds || m.Type == UnixMillis {
 		fits = c.Type == "int" || c.Type == "bigint" // no smaller type holds a unix time
 	}
+	do := "write the type of the column; for a column of another type, map a generated column"
+	if d.table.Postgres {
+		do = map[string]string{
+			"timestamptz": "write type: timestamptz", "datetime": "write type: datetime, and in zone the time zone in which the shop writes it",
+			"date": "map the column with the time of the day: a date does not say when the order is due",
+		}[c.Type]
+		do = cmp.Or(do, "write the type of the column, or map one of type timestamptz")
+	}
 	switch {
 	case !fits:
-		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", d.where(m.Column), c.Definition, m.Type), "its values would be read as other moments",
-			"write the type of the column; for a column of another type, map a generated column")
+		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", d.where(m.Column), c.Definition, m.Type), "its values would be read as other moments", do)
 	case m.Type == UnixMillis && c.Type != "bigint":
 		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, which cannot hold milliseconds", d.where(m.Column), c.Definition), "seconds would be read as milliseconds, in 1970", "write type: unix_s")
 	case c.Digits > m.Precision.digits() && m.Precision != "":
-		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision), "orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6)")
+		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision), "orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6), in PostgreSQL us unless the type has a precision")
 	}
 }

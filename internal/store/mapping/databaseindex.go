@@ -9,10 +9,13 @@ import (
 // needUniqueIndex checks for the index of a key, through which rows are found and locked.
 func (d *databaseChecker) needUniqueIndex(path string, k Key) {
 	do := "add one: ALTER TABLE " + Quote(d.name) + " ADD UNIQUE KEY " + Quote(k.Column) + " (" + Quote(k.Column) + "), and name it here"
+	if d.table.Postgres {
+		do = "add one: CREATE UNIQUE INDEX CONCURRENTLY ON " + Quote(d.name) + " (" + Quote(k.Column) + ")"
+	}
 	for _, i := range d.table.Indexes {
 		switch {
 		case !i.identifies(k.Column):
-		case strings.EqualFold(i.Name, k.Index):
+		case strings.EqualFold(i.Name, k.Index), d.table.Postgres && k.Index == primary: // no statement names it
 			return
 		default:
 			do = "name the one that is there, index: " + i.Name
@@ -27,7 +30,17 @@ func (d *databaseChecker) needUniqueIndex(path string, k Key) {
 func (d *databaseChecker) needDueIndex(m *Mapping) {
 	status, due, id := strings.ToLower(m.Status.Column), strings.ToLower(m.Due.Column), strings.ToLower(m.ID.Column)
 	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s)", Quote("orderclose_overdue"), Quote(d.name), Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
+	if d.table.Postgres { // rows that are no longer open leave a partial index
+		add = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s (%s, %s) WHERE %s = '%s'", Quote("orderclose_overdue"), Quote(d.name), Quote(m.Due.Column), Quote(m.ID.Column),
+			Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
+	}
 	for _, i := range d.table.Indexes {
+		if i.Where != "" && strings.Contains(i.Where, status) && strings.Contains(i.Where, m.Status.From.Text) && slices.Equal(i.Columns, []string{due, id}) {
+			return
+		}
+		if i.Where != "" {
+			continue
+		}
 		named := m.DueIndex == "" || strings.EqualFold(i.Name, m.DueIndex)
 		whole := slices.Equal(i.Columns[:min(3, len(i.Columns))], []string{status, due, id})
 		if named && (whole || m.ID.Index == primary && slices.Equal(i.Columns, []string{status, due})) {
@@ -44,7 +57,7 @@ func (d *databaseChecker) needDueIndex(m *Mapping) {
 // needIndexOn checks for an index that begins with the column.
 func (d *databaseChecker) needIndexOn(path, column, name string) {
 	for _, i := range d.table.Indexes {
-		if name, _, _ := strings.Cut(i.Columns[0], "("); name == strings.ToLower(column) {
+		if name, _, _ := strings.Cut(i.Columns[0], "("); i.Where == "" && name == strings.ToLower(column) {
 			return
 		}
 	}
@@ -69,7 +82,7 @@ func (d *databaseChecker) identifies(column string) bool {
 
 // identifies reports whether the index is unique and has the column alone.
 func (i Index) identifies(column string) bool {
-	return i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(column)})
+	return i.Unique && i.Where == "" && slices.Equal(i.Columns, []string{strings.ToLower(column)})
 }
 
 // uniqueWithout returns the name of a unique index that includes the column and not the key;

@@ -11,6 +11,10 @@ import (
 func (c Column) holds(v Value) bool {
 	definition := strings.ToLower(c.Definition)
 	switch {
+	case c.Type == "boolean":
+		return slices.Contains([]string{"0", "1", "true", "false"}, v.Text)
+	case c.Type == "enum" && c.Collation == "": // of PostgreSQL, which minds the case
+		return strings.Contains(c.Definition, "'"+strings.ReplaceAll(v.Text, "'", "''")+"'")
 	case c.Type == "enum":
 		return strings.Contains(definition, "'"+strings.ToLower(strings.ReplaceAll(v.Text, "'", "''"))+"'")
 	case !v.Number:
@@ -31,7 +35,9 @@ var timeLayouts = map[string][]string{
 	"date":      {time.DateOnly},
 	"datetime":  {time.DateTime, time.DateOnly}, // a fraction of a second may follow
 	"timestamp": {time.DateTime, time.DateOnly},
-	"time":      {time.TimeOnly},
+
+	"timestamptz": {time.DateTime, time.RFC3339, time.DateOnly},
+	"time":        {time.TimeOnly},
 }
 
 // takes reports whether the database accepts a constant for the column. SQL in the constant is text

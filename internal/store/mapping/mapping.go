@@ -33,8 +33,11 @@ type Mapping struct {
 	Created  *TimeColumn // nil: there is no such column
 	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
 	PaidAt   *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
-	Category string      // a column; empty: orders have no category
-	Version  string      // a column that grows by one with each change; empty: there is no such column
+	// PaymentID is a text column for the provider's id of the payment that paid the order, which RecordPayment
+	// writes; NULL or empty: none. Without it a second payment of an order is not known from a repeated one.
+	PaymentID string
+	Category  string // a column; empty: orders have no category
+	Version   string // a column that grows by one with each change; empty: there is no such column
 	// Set lists further columns of the order that a close sets. SetPaid lists those that are set with
 	// the paid status of an order that was paid according to the payment provider.
 	Set, SetPaid []ColumnValue
@@ -54,9 +57,15 @@ type Mapping struct {
 	Event string
 	// EventColumns lists columns of the order that its event contains, as they were before the close.
 	EventColumns []string
+	// Attributes lists the columns that hold attributes of an order, for the rules of deadlines. No close
+	// reads them.
+	Attributes []Attribute
 	// Accept holds the names of problems that are no problems here; see Acceptable.
 	Accept []string
 }
+
+// Attribute is an attribute of an order, as rules name it, and the column that holds it.
+type Attribute struct{ Name, Column string }
 
 // ColumnValue is a column of orders and a constant.
 type ColumnValue struct {
@@ -79,6 +88,7 @@ type KeyType string
 const (
 	Text    KeyType = "text"
 	Integer KeyType = "integer" // 64 bits, signed or unsigned
+	UUID    KeyType = "uuid"    // of PostgreSQL, in its notation: lower case with hyphens
 )
 
 // Status is the column that a close changes, and its values.
@@ -147,18 +157,19 @@ const primary = "PRIMARY"
 // Reference returns the mapping of the schema that orderclose migrate creates.
 func Reference() *Mapping {
 	return (&Mapping{
-		Orders:   "orders",
-		ID:       Key{Column: "id"},
-		Status:   Status{Column: "status", From: IntValue(0), To: IntValue(2), Paid: []Value{IntValue(1), IntValue(4), IntValue(5)}, Closed: []Value{IntValue(3)}},
-		Due:      TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
-		DueIndex: "orders_overdue",
-		Created:  &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
-		ClosedAt: &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
-		PaidAt:   &TimeColumn{Column: "paid_at", Type: DateTime, Zone: "UTC", Precision: Millis},
-		Category: "category",
-		Version:  "version",
-		Items:    &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity", Index: primary},
-		Stock:    &Stock{Table: "stock", SKU: Key{Column: "sku_id"}, Available: "available", Reserved: "reserved"},
+		Orders:    "orders",
+		ID:        Key{Column: "id"},
+		Status:    Status{Column: "status", From: IntValue(0), To: IntValue(2), Paid: []Value{IntValue(1), IntValue(4), IntValue(5)}, Closed: []Value{IntValue(3)}},
+		Due:       TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		DueIndex:  "orders_overdue",
+		Created:   &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		ClosedAt:  &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		PaidAt:    &TimeColumn{Column: "paid_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		PaymentID: "payment_id",
+		Category:  "category",
+		Version:   "version",
+		Items:     &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity", Index: primary},
+		Stock:     &Stock{Table: "stock", SKU: Key{Column: "sku_id"}, Available: "available", Reserved: "reserved"},
 	}).WithDefaults()
 }
 

@@ -59,7 +59,7 @@ func writtenTable(tokens []string) (string, error) {
 	if len(name) < n || !isName(name[0]) || !isName(name[n-1]) {
 		return "", fmt.Errorf("the statement names no table behind %s", kind)
 	}
-	table := strings.ReplaceAll(strings.Join(name[:n], ""), "`", "")
+	table := strings.NewReplacer("`", "", `"`, "").Replace(strings.Join(name[:n], ""))
 	next, rest := map[string]string{"UPDATE": "SET", "DELETE": "WHERE"}[kind], name[n:]
 	if next != "" && !startsWith(rest, next) {
 		return "", fmt.Errorf("the statement has more than the table %s between %s and %s", table, kind, next)
@@ -123,11 +123,11 @@ func startsWith(tokens []string, words ...string) bool {
 	return len(tokens) >= len(words) && slices.EqualFunc(tokens[:len(words)], words, strings.EqualFold)
 }
 
-// isName reports whether a token can name a table: a word, or anything in backquotes.
+// isName reports whether a token can name a table: a word, or anything in the quotes of MySQL or PostgreSQL.
 func isName(token string) bool { return begin.MatchString(token) }
 
 var (
-	begin = regexp.MustCompile("^[\\pL\\pN_$`]")
+	begin = regexp.MustCompile("^[\\pL\\pN_$`\"]")
 	// token matches the placeholder IDs, a text in quotes, a word, the begin of a comment, or a single other
 	// character. In a text, a doubled quote and a character behind a backslash do not end the text.
 	token = regexp.MustCompile(`(?s)\{ids\}|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|` + "`(?:[^`]|``)*`" + `|[\pL\pN_$]+|--|/\*|[^\pZ\s]`)

@@ -27,6 +27,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "closed_at.column", table: orders, column: m.ClosedAt.Name(), is: "when the order was closed", effect: "a close writes its own time to it", optional: true},
 		{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
 		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
+		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
 	}
 	for _, a := range m.Set {
 		all = append(all, purpose{path: "set." + a.Column, table: orders, column: a.Column, is: "a constant of a closed order", effect: "a close writes a constant to it", optional: true})
@@ -108,7 +109,7 @@ func (p purpose) fix() string {
 
 // ownTables are the tables that orderclose creates beside the shop's tables, and writes
 // itself.
-var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses", "orderclose_schema"}
+var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "orderclose_schema"}
 
 // isOwnTable reports whether a table is one of orderclose's own, in any case: some servers ignore it.
 func isOwnTable(table string) bool { return slices.Contains(ownTables, strings.ToLower(table)) }

@@ -10,16 +10,17 @@ import (
 // Schema describes the tables of a database, by name as the mapping writes them.
 type Schema map[string]Table
 
-// Table describes one table of a database. Column names are in lower case, since the
-// database ignores their case.
+// Table describes one table of a database. Column names are in lower case.
 type Table struct {
 	Schema, Name string // as the database reports them
 	Home         bool   // the table is in the database of the connection
 	View         bool
 	Engine       string
-	Columns      map[string]Column
-	Indexes      []Index
-	Triggers     []string // the triggers that an UPDATE fires
+	// Postgres says that the fixes of problems are written for PostgreSQL, and that the case of names counts.
+	Postgres bool
+	Columns  map[string]Column
+	Indexes  []Index
+	Triggers []string // the triggers that an UPDATE fires
 	// TriggersUnread says that Triggers is empty because the user may not see triggers.
 	TriggersUnread bool
 }
@@ -39,12 +40,14 @@ type Column struct {
 	Expression string // of a generated column, in lower case, with names in backquotes; empty: not generated
 	Numbered   bool   // AUTO_INCREMENT
 	RefersTo   string // the table that a foreign key of the column refers to; empty: none
+	Name       string // as the database writes it; empty: the database ignores its case
 }
 
 // Index describes one index of a database.
 type Index struct {
 	Name   string
 	Unique bool
+	Where  string // the condition on the rows of a partial index; empty: it has all rows
 	// Columns are in lower case. A column of which only a prefix is indexed has the length after
 	// its name, as in name(10). A column in descending order has " DESC" after its name.
 	Columns []string
@@ -69,6 +72,9 @@ func (t Table) column(name string) (Column, bool) {
 // function. It returns an empty string if nothing does. An index holds the value of the
 // session that wrote the row, and another session computes another value.
 func (t Table) zoneDependence(c Column) string {
+	if t.Postgres {
+		return "" // it refuses such columns
+	}
 	other := "datetime"
 	if c.Type == "datetime" {
 		other = "timestamp"

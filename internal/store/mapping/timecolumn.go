@@ -9,13 +9,15 @@ import (
 	"strings"
 	"time"
 	_ "time/tzdata" // time zones by name, on machines without a zone database
+
+	"github.com/orderclose/orderclose"
 )
 
 // TimeColumn is a column that holds a point in time, and how to read it.
 type TimeColumn struct {
 	Column string
 	Type   TimeType
-	// Zone is the time zone of a DATETIME: UTC, an offset such as +08:00, or a name such as
+	// Zone is the time zone of a DATETIME, which PostgreSQL calls timestamp: UTC, an offset such as +08:00, or a name such as
 	// Asia/Shanghai. It has no default. The other types have no zone.
 	Zone string
 	// Precision is the precision of a DATETIME or TIMESTAMP. The type of a column of unix
@@ -36,13 +38,16 @@ type TimeType string
 
 const (
 	DateTime    TimeType = "datetime"
-	Timestamp   TimeType = "timestamp"
+	Timestamp   TimeType = "timestamp"   // of MySQL
+	TimestampTZ TimeType = "timestamptz" // of PostgreSQL, whose timestamp is a DateTime
 	UnixSeconds TimeType = "unix_s"
 	UnixMillis  TimeType = "unix_ms"
 )
 
 // TimeTypes returns all types.
-func TimeTypes() []TimeType { return []TimeType{DateTime, Timestamp, UnixSeconds, UnixMillis} }
+func TimeTypes() []TimeType {
+	return []TimeType{DateTime, Timestamp, TimestampTZ, UnixSeconds, UnixMillis}
+}
 
 // Precision is the smallest difference of two values of a column.
 type Precision string
@@ -131,6 +136,9 @@ func (c Codec) Arg(t time.Time) any {
 	if n := c.column.Precision.digits(); n > 0 {
 		layout += "." + strings.Repeat("0", n)
 	}
+	if c.column.Type == TimestampTZ {
+		layout += "+00" // whatever the zone of the session is
+	}
 	return t.In(c.loc).Format(layout)
 }
 
@@ -142,6 +150,8 @@ func (c Codec) Oldest() any {
 		return int64(1)
 	case Timestamp:
 		return "1970-01-01 00:00:01"
+	case TimestampTZ:
+		return "1000-01-01 00:00:00+00"
 	}
 	return "1000-01-01 00:00:00"
 }
@@ -153,8 +163,12 @@ func (c Codec) Decode(src any) (time.Time, bool, error) {
 	case nil:
 		return time.Time{}, false, nil
 	case time.Time:
-		if c.column.Type != DateTime && c.column.Type != Timestamp {
-			break
+		switch c.column.Type {
+		case DateTime, Timestamp:
+		case TimestampTZ:
+			v = v.UTC()
+		default:
+			return c.strange(src)
 		}
 		if v.Year() < 1000 { // the zero date
 			return time.Time{}, false, nil
@@ -168,7 +182,19 @@ func (c Codec) Decode(src any) (time.Time, bool, error) {
 		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 			return c.unix(n)
 		}
+	case string: // PostgreSQL has two values that are no point in time
+		switch v {
+		case "infinity":
+			return orderclose.NeverDue, true, nil
+		case "-infinity":
+			return time.Time{}, false, nil
+		}
 	}
+	return c.strange(src)
+}
+
+// strange is the result of Decode for a value that a column of this type cannot hold.
+func (c Codec) strange(src any) (time.Time, bool, error) {
 	return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds %T %v", c.column.Column, c.column.Type, src, src)
 }
 

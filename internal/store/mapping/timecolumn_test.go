@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/orderclose/orderclose"
 )
 
 func codec(t testing.TB, m TimeColumn) Codec {
@@ -126,5 +128,32 @@ func TestParseZone_HasNoDefault(t *testing.T) {
 		if loc, err := ParseZone(zone); err == nil {
 			t.Errorf("%q is %v", zone, loc)
 		}
+	}
+}
+
+func TestCodec_OfPostgreSQL(t *testing.T) {
+	c, err := (&TimeColumn{Column: "due", Type: TimestampTZ, Precision: Millis}).Codec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
+	if got := c.Arg(at.In(time.FixedZone("", 8*3600))); got != "2026-01-02 03:04:05.678+00" {
+		t.Errorf("an argument is %v, want the zone in it", got)
+	}
+	for _, want := range []struct {
+		from any
+		at   time.Time
+		ok   bool
+	}{
+		{at.In(time.FixedZone("", -5*3600)), at, true}, // a driver may read it in any zone
+		{"infinity", orderclose.NeverDue, true},
+		{"-infinity", time.Time{}, false},
+	} {
+		if got, ok, err := c.Decode(want.from); err != nil || ok != want.ok || !got.Equal(want.at) || got.Location() != time.UTC {
+			t.Errorf("%v is read as %v, %v, %v; want %v, %v", want.from, got, ok, err, want.at, want.ok)
+		}
+	}
+	if _, _, err := c.Decode("soon"); err == nil {
+		t.Error("a text is read as a time")
 	}
 }

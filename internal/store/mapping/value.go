@@ -3,6 +3,7 @@ package mapping
 import (
 	"cmp"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +57,11 @@ func (s Status) Meaning(value string) string {
 // Arg returns the value of a key as an argument of a statement. It returns false if no row
 // can have the value. A number has one notation: 017 is not the order 17.
 func (k Key) Arg(id string) (any, bool) {
-	if k.Type != Integer {
+	switch k.Type {
+	case Integer:
+	case UUID:
+		return id, uuid.MatchString(id)
+	default:
 		return id, id != ""
 	}
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
@@ -66,11 +71,17 @@ func (k Key) Arg(id string) (any, bool) {
 	return n, err == nil && strconv.FormatUint(n, 10) == id
 }
 
+// uuid matches a uuid as PostgreSQL writes it: another notation of it is no id of the order.
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
 // After returns the argument for the last key of a page. For the empty id it returns a value
 // below all keys.
 func (k Key) After(id string) any {
-	if k.Type == Integer && id == "" {
+	switch {
+	case k.Type == Integer && id == "":
 		return int64(math.MinInt64)
+	case k.Type == UUID && id == "":
+		return "00000000-0000-0000-0000-000000000000"
 	}
 	arg, _ := k.Arg(id)
 	return arg

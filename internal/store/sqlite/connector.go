@@ -51,7 +51,7 @@ func (c *connector) Close() error { return c.keepAlive.Close() }
 func fault(err error) store.Fault {
 	e, ok := errors.AsType[*gosqlite.Error](err)
 	if !ok {
-		return store.MySQLFault(err) // an error that Options.Through injected
+		return store.ServerFault(err) // an error that Options.Through injected
 	}
 	switch e.Code() {
 	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:

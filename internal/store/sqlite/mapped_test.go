@@ -30,6 +30,7 @@ var shops = []storetest.Shop{
 			NotBefore:    time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC),
 			OnClose:      []string{"INSERT INTO close_log (order_id) SELECT id FROM t_order WHERE id IN ({ids})"},
 			EventColumns: []string{"state", "hidden"},
+			Attributes:   []mapping.Attribute{{Name: "kind of goods", Column: "kind"}, {Name: "nothing", Column: "hidden"}, {Name: "deleted", Column: "deleted"}},
 			Items:        &mapping.Items{Table: "t_order_line", Order: "order_id", SKU: "goods_id", Quantity: "num"},
 			Stock:        &mapping.Stock{Table: "t_goods_stock", SKU: mapping.Key{Column: "goods_id", Type: mapping.Integer}, Available: "free", Reserved: "held"},
 		},

@@ -31,6 +31,7 @@ type cluster struct {
 	clock string // file that steps the clock of the database; "": it cannot be stepped
 
 	brokers         []*servers.Server
+	kind            *database
 	database, redis *servers.Server
 	direct          []string // addresses of the brokers
 	links           []*testkit.Proxy
@@ -49,8 +50,8 @@ var brokerSettings = []string{
 }
 
 // startCluster starts all servers below dir.
-func startCluster(ctx context.Context, dir string) (*cluster, error) {
-	c := &cluster{}
+func startCluster(ctx context.Context, dir string, kind *database) (*cluster, error) {
+	c := &cluster{kind: kind}
 	if err := c.define(dir); err != nil {
 		return c, err
 	}
@@ -78,7 +79,7 @@ func (c *cluster) define(dir string) (err error) {
 		return err
 	}
 	c.direct = servers.Addrs(c.brokers)
-	if c.database, err = servers.New("mariadb", filepath.Join(dir, "mariadb")); err != nil {
+	if c.database, err = servers.New(c.kind.server, filepath.Join(dir, c.kind.server)); err != nil {
 		return err
 	}
 	if c.redis, err = servers.New("redis", filepath.Join(dir, "redis")); err != nil {
@@ -90,7 +91,7 @@ func (c *cluster) define(dir string) (err error) {
 	}
 	// Not for a broker: under libfaketime a JVM takes minutes to start.
 	if library, _ := filepath.Glob(clockLibrary); len(library) > 0 {
-		c.clock = filepath.Join(dir, "mariadb.clock")
+		c.clock = filepath.Join(dir, "database.clock")
 		c.database.Env = []string{"LD_PRELOAD=" + library[0], "FAKETIME_TIMESTAMP_FILE=" + c.clock, "FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"}
 		if err := c.step(0); err != nil {
 			return err
@@ -108,43 +109,39 @@ func mountDisk(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
 	}
-	return syscall.Mount("orderclose", path, "tmpfs", 0, "size="+diskSize)
+	return syscall.Mount("orderclose", path, "tmpfs", 0, "mode=700,size="+diskSize)
 }
 
 // step sets the clock of the database off by d. The server notices within a second.
 func (c *cluster) step(d time.Duration) error {
 	text := fmt.Sprintf("%+d\n", int(d/time.Second))
-	if err := os.WriteFile(c.clock+".new", []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(c.clock+".new", []byte(text), 0o644); err != nil { // a server may run as another user
 		return err
 	}
 	return os.Rename(c.clock+".new", c.clock)
 }
 
-// connect opens the direct connections, and creates the user of the pipeline. That user has no
-// privileges of an administrator, so that a read-only server rejects its writes.
+// connect opens the direct connections, and creates the user of the pipeline.
 func (c *cluster) connect() (err error) {
 	// Each reset connection would be a line on stderr.
 	if err := mysql.SetLogger(&mysql.NopLogger{}); err != nil {
 		return err
 	}
-	if c.db, err = sql.Open("mysql", c.dsn("root", "")); err != nil {
+	if c.db, err = c.open(c.kind.root, c.kind.noName); err != nil {
 		return err
 	}
-	if _, err = c.db.Exec("CREATE USER pipeline@'%' IDENTIFIED BY ''"); err != nil {
-		return err
+	for _, statement := range c.kind.user {
+		if _, err = c.db.Exec(statement); err != nil {
+			return err
+		}
 	}
 	c.redisClient = redis.NewClient(&redis.Options{Addr: c.redis.Addr()})
 	return nil
 }
 
-// dsn returns the direct DSN of a database for a user.
-func (c *cluster) dsn(user, name string) string {
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = user, "tcp", c.database.Addr(), name
-	cfg.ParseTime, cfg.Loc, cfg.InterpolateParams = true, time.UTC, true
-	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 5*time.Second, 10*time.Second, 10*time.Second
-	cfg.Params = map[string]string{"time_zone": "'+00:00'"}
-	return cfg.FormatDSN()
+// open opens a database for a user, directly.
+func (c *cluster) open(user, name string) (*sql.DB, error) {
+	return sql.Open(c.kind.driver, c.kind.dsn(user, c.database.Addr(), name, false))
 }
 
 // linked returns the addresses of the brokers' proxies.

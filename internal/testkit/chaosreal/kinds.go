@@ -17,8 +17,7 @@ type kind struct {
 	on string
 	// loses says that records may be deleted that no stage has processed.
 	loses bool
-	// forgets says that the database may lose commits that it has not acknowledged, but has shown to
-	// others. InnoDB shows a commit before its log is on disk.
+	// forgets says that some databases may lose commits; see database.forgets.
 	forgets bool
 	// needs is what the machine must have: "" (nothing), needsDisk or needsClock.
 	needs string

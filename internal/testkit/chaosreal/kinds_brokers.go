@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -92,12 +93,19 @@ func (w *world) killed(e event, s *servers.Server) error {
 	return w.restart(s)
 }
 
-// frozen stops a server by SIGSTOP for a while.
+// frozen stops a server and its child processes by SIGSTOP for a while.
 func (w *world) frozen(e event, s *servers.Server) error {
 	if err := s.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
+	children := process.Tree(s.PID())[1:] // it starts no more of them
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+	}
 	w.hold(e)
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
 	return s.Signal(syscall.SIGCONT)
 }
 

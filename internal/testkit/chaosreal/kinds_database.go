@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,25 +31,25 @@ var databaseKinds = []kind{
 				return err
 			}
 			w.hold(e)
-			return errors.Join(free(), w.restart(w.cluster.database))
+			return errors.Join(free(), w.restart(w.cluster.database), w.rootExec("SELECT 1"))
 		}},
 	{name: "read-only", does: "the database is read-only for the pipeline; undone", least: 2 * time.Second, most: 5 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error {
-			if err := w.rootExec("SET GLOBAL read_only = 1"); err != nil {
+			if err := w.rootExec(w.cluster.kind.readOnly...); err != nil {
 				return err
 			}
 			w.hold(e)
-			return w.rootExec("SET GLOBAL read_only = 0")
+			return w.rootExec(w.cluster.kind.writable...)
 		}},
-	{name: "read-lock", does: "FLUSH TABLES WITH READ LOCK, as a backup does; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
-		play: func(w *world, e event) error { return w.session(e, "FLUSH TABLES WITH READ LOCK") }},
-	{name: "table-locked", does: "LOCK TABLES orders WRITE; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
-		play: func(w *world, e event) error { return w.session(e, "LOCK TABLES orders WRITE") }},
-	{name: "alter-table", does: "ALTER TABLE orders FORCE rebuilds the table under load", least: 100 * time.Millisecond, most: time.Second, on: onDatabase,
-		play: func(w *world, e event) error { return w.session(e, "ALTER TABLE orders FORCE") }},
+	{name: "read-lock", does: "no table can be written, as under FLUSH TABLES WITH READ LOCK; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.readLock...) }},
+	{name: "table-locked", does: "the table orders is locked against reads and writes; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
+		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.lockOrders...) }},
+	{name: "alter-table", does: "the table orders is rebuilt under load, by ALTER TABLE FORCE or VACUUM FULL", least: 100 * time.Millisecond, most: time.Second, on: onDatabase,
+		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.alter...) }},
 	{name: "rows-locked", does: "a transaction locks the unpaid orders that are due soon; rolled back", least: time.Second, most: 4 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error {
-			return w.session(e, "BEGIN", "SELECT id FROM orders WHERE status = 0 AND expire_at < UTC_TIMESTAMP(3) + INTERVAL 3 SECOND FOR UPDATE")
+			return w.session(e, "BEGIN", "SELECT id FROM orders WHERE status = 0 AND expire_at < "+w.cluster.kind.now+" + INTERVAL '3' SECOND FOR UPDATE")
 		}},
 	{name: "stock-locked", does: "a transaction locks half of the stock; rolled back", least: time.Second, most: 4 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error {
@@ -88,35 +86,43 @@ var databaseKinds = []kind{
 		}},
 	{name: "commit-answers-lost", does: "of several transactions the commit is done and its answer gets lost", least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
-			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutAnswer(testkit.MySQLCommit) }), w.cluster.databaseLink)
+			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutAnswer(w.cluster.kind.commit) }), w.cluster.databaseLink)
 		}},
 	{name: "commits-lost", does: "of several transactions the commit never arrives", least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {
-			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutBefore(testkit.MySQLCommit) }), w.cluster.databaseLink)
+			return w.disturb(e, loseCommits(func(l *testkit.Proxy) { l.CutBefore(w.cluster.kind.commit) }), w.cluster.databaseLink)
 		}},
 }
 
-// rootExec executes a statement as root, and tries again while other faults prevent it.
-func (w *world) rootExec(query string) error {
+// rootExec executes statements as root, and tries again while other faults prevent it.
+func (w *world) rootExec(queries ...string) error {
 	return w.eventually(func() error {
 		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 		defer cancel()
-		_, err := w.cluster.db.ExecContext(ctx, query)
-		return err
+		for _, query := range queries {
+			if _, err := w.cluster.db.ExecContext(ctx, query); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
 // session opens a session, executes statements in it, waits, and ends it, which undoes them.
 func (w *world) session(e event, queries ...string) error {
 	return w.eventually(func() error {
-		db, err := sql.Open("mysql", w.cluster.dsn("root", strings.TrimSuffix(w.prefix, "_")))
+		db, err := w.cluster.open(w.cluster.kind.root, w.database())
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		db.SetMaxOpenConns(1)
+		conn, err := db.Conn(w.ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
 		for _, query := range queries {
-			if _, err := db.ExecContext(w.ctx, query); err != nil {
+			if _, err := conn.ExecContext(w.ctx, query); err != nil {
 				return fmt.Errorf("%s: %w", query, err)
 			}
 		}
@@ -128,7 +134,7 @@ func (w *world) session(e event, queries ...string) error {
 // killSessions kills the sessions of the pipeline again and again.
 func (w *world) killSessions(e event) error {
 	for end := time.Now().Add(e.For); time.Now().Before(end); w.wait(200 * time.Millisecond) {
-		rows, err := w.cluster.db.QueryContext(w.ctx, "SELECT id FROM information_schema.processlist WHERE user = 'pipeline'")
+		rows, err := w.cluster.db.QueryContext(w.ctx, w.cluster.kind.sessions)
 		if err != nil {
 			continue // another fault is on
 		}
@@ -141,7 +147,7 @@ func (w *world) killSessions(e event) error {
 		}
 		_ = rows.Close()
 		for _, id := range ids {
-			_, _ = w.cluster.db.ExecContext(w.ctx, fmt.Sprint("KILL ", id)) // it may have ended
+			_, _ = w.cluster.db.ExecContext(w.ctx, fmt.Sprintf(w.cluster.kind.end, id)) // it may have ended
 		}
 	}
 	return nil
@@ -150,12 +156,12 @@ func (w *world) killSessions(e event) error {
 // tooMany takes every connection that the pipeline's user may have, and cuts those of the
 // pipeline, so that it has to connect again.
 func (w *world) tooMany(e event) error {
-	if err := w.rootExec("ALTER USER pipeline@'%' WITH MAX_USER_CONNECTIONS 1"); err != nil {
+	if err := w.rootExec(w.cluster.kind.none); err != nil {
 		return err
 	}
 	var hold sync.WaitGroup
 	hold.Go(func() {
-		db, err := sql.Open("mysql", w.cluster.dsn("pipeline", strings.TrimSuffix(w.prefix, "_")))
+		db, err := w.cluster.open("pipeline", w.database())
 		if err != nil {
 			return
 		}
@@ -165,5 +171,5 @@ func (w *world) tooMany(e event) error {
 	})
 	w.cluster.databaseLink.Cut()
 	hold.Wait()
-	return w.rootExec("ALTER USER pipeline@'%' WITH MAX_USER_CONNECTIONS 0")
+	return w.rootExec(w.cluster.kind.some)
 }

@@ -185,10 +185,9 @@ func (w *world) duplicates(event) error {
 
 // resend puts a schedule of each unpaid order into the outbox.
 func (w *world) resend() error {
+	d := w.cluster.kind
 	_, err := w.shop.db.ExecContext(w.ctx, `INSERT INTO outbox_schedules (order_id, payload, created_at)
-		SELECT o.id, CONCAT('{"order_id":"', o.id, '","category":"', o.category, '","created_at":"',
-			DATE_FORMAT(o.created_at, '%Y-%m-%dT%H:%i:%s.'), LPAD(MICROSECOND(o.created_at) DIV 1000, 3, '0'), 'Z","due_at":"',
-			DATE_FORMAT(o.expire_at, '%Y-%m-%dT%H:%i:%s.'), LPAD(MICROSECOND(o.expire_at) DIV 1000, 3, '0'), 'Z"}'), UTC_TIMESTAMP(3)
-		FROM orders o WHERE o.status = 0`)
+		SELECT o.id, CONCAT('{"order_id":"', o.id, '","category":"', o.category, '","created_at":"', `+d.iso("o.created_at")+`,
+			'","due_at":"', `+d.iso("o.expire_at")+`, '"}'), `+d.now+` FROM orders o WHERE o.status = 0`)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,8 +37,9 @@ func (w *world) changeLines(e event) error {
 
 // dueNow returns unpaid orders that are due in this moment.
 func (w *world) dueNow(ctx context.Context) (ids []string, err error) {
-	rows, err := w.shop.db.QueryContext(ctx, "SELECT id FROM orders WHERE status = 0 AND expire_at BETWEEN UTC_TIMESTAMP(3) - INTERVAL 1 SECOND"+
-		" AND UTC_TIMESTAMP(3) + INTERVAL 50000 MICROSECOND ORDER BY expire_at LIMIT ?", lineChanges)
+	now := w.cluster.kind.now
+	rows, err := w.shop.db.QueryContext(ctx, "SELECT id FROM orders WHERE status = 0 AND expire_at BETWEEN "+now+" - INTERVAL '1' SECOND"+
+		" AND "+now+" + INTERVAL '0.05' SECOND ORDER BY expire_at LIMIT "+fmt.Sprint(lineChanges))
 	if err != nil {
 		return nil, err
 	}
@@ -63,24 +65,24 @@ func (s *shop) removeLine(ctx context.Context, id string, orderFirst bool) error
 	}
 	defer tx.Rollback()
 	if orderFirst {
-		if err := openOrder(ctx, tx, id, " FOR UPDATE"); err != nil {
+		if err := s.openOrder(ctx, tx, id, " FOR UPDATE"); err != nil {
 			return err
 		}
 	}
 	var line, quantity int64
 	var sku string
-	err = tx.QueryRowContext(ctx, "SELECT line_no, sku_id, quantity FROM order_items WHERE order_id = ? ORDER BY line_no LIMIT 1 FOR UPDATE", id).Scan(&line, &sku, &quantity)
+	err = tx.QueryRowContext(ctx, s.Bind("SELECT line_no, sku_id, quantity FROM order_items WHERE order_id = ? ORDER BY line_no LIMIT 1 FOR UPDATE"), id).Scan(&line, &sku, &quantity)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, "DELETE FROM order_items WHERE order_id = ? AND line_no = ?", id, line)
+		_, err = tx.ExecContext(ctx, s.Bind("DELETE FROM order_items WHERE order_id = ? AND line_no = ?"), id, line)
 	}
 	if err == nil && !orderFirst {
-		err = openOrder(ctx, tx, id, "")
+		err = s.openOrder(ctx, tx, id, "")
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, "UPDATE stock SET available = available + ?, reserved = reserved - ? WHERE sku_id = ?", quantity, quantity, sku)
+		_, err = tx.ExecContext(ctx, s.Bind("UPDATE stock SET available = available + ?, reserved = reserved - ? WHERE sku_id = ?"), quantity, quantity, sku)
 	}
 	if err != nil {
 		return err
@@ -92,9 +94,9 @@ func (s *shop) removeLine(ctx context.Context, id string, orderFirst bool) error
 var errNotUnpaid = errors.New("not unpaid any more")
 
 // openOrder returns an error unless the order is unpaid.
-func openOrder(ctx context.Context, tx *sql.Tx, id, lock string) error {
+func (s *shop) openOrder(ctx context.Context, tx *sql.Tx, id, lock string) error {
 	var status int
-	err := tx.QueryRowContext(ctx, "SELECT status FROM orders WHERE id = ?"+lock, id).Scan(&status)
+	err := tx.QueryRowContext(ctx, s.Bind("SELECT status FROM orders WHERE id = ?"+lock), id).Scan(&status)
 	if err == nil && status != 0 {
 		return errNotUnpaid
 	}

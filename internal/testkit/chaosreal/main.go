@@ -3,7 +3,7 @@
 // Command chaosreal runs the whole pipeline on real servers while faults disturb them, and judges
 // what came of it. make chaos-real runs it; docs/reliability.md describes it.
 //
-// It starts three brokers, MariaDB and Redis, and two processes of each stage, all of the
+// It starts three brokers, MariaDB or PostgreSQL, and Redis, and two processes of each stage, all of the
 // production binary. A shop creates, pays, cancels and moves more than a hundred orders a second.
 // A schedule, drawn from a seed, plays faults meanwhile. Afterwards everything must be done within
 // five minutes, and package judge reads Kafka and the database.
@@ -17,6 +17,7 @@
 //	kinds.go      what a kind of fault is, and all kinds
 //	kinds_brokers.go, kinds_topics.go, kinds_database.go, kinds_process.go, kinds_other.go    the kinds
 //	kafka.go      requests to Kafka that the faults need
+//	database.go   what differs between the databases
 //	cluster.go    brokers, database, Redis, and the proxies in front of them
 //	world.go      a round: its topics, its processes, plays the faults
 //	round.go      waits until all is done, and judges
@@ -48,6 +49,7 @@ type settings struct {
 	report      string        // path of the report
 	minutes     float64       // MINUTES: how long orders are created
 	seed        uint64        // SEED
+	database    *database     // DATABASE
 	perMinute   float64       // FAULTS: how many faults a minute
 	losses      bool          // LOSSES=0: no round deletes records
 	only        []string      // KINDS: only these kinds
@@ -90,6 +92,9 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 			err = fmt.Errorf("SEED=%q: write a whole number", text)
 		}
 	}
+	if err == nil {
+		s.database, err = databaseNamed(env("DATABASE"))
+	}
 	if text := env("KINDS"); text != "" {
 		s.only = strings.Split(text, ",")
 	}
@@ -99,7 +104,7 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 // run plays all rounds, prints the summary, and writes the report. The error says that a promise
 // was broken, or that the run could not be made.
 func run(ctx context.Context, s settings) error {
-	c, err := startCluster(ctx, s.dir)
+	c, err := startCluster(ctx, s.dir, s.database)
 	if c != nil {
 		defer c.stop()
 	}

@@ -25,6 +25,9 @@ const settleTime = 5 * time.Minute
 // an order that has no row four times. That takes seven minutes and some jitter.
 const settleTimeForgotten = 10 * time.Minute
 
+// leastActs is how many failures of the shop without a success show that it cannot work at all.
+const leastActs = 20
+
 // round is what came of one round.
 type round struct {
 	began   time.Time
@@ -64,6 +67,11 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 	w.findPanics()
 	r := &round{began: w.began, over: over, settled: settled, played: w.played}
 	r.acts, r.failed = w.shop.Acts()
+	for what, n := range r.failed {
+		if n >= leastActs && r.acts[what] == 0 {
+			w.violation("the shop cannot work: %d attempts failed, and not one order was %s", n, what)
+		}
+	}
 	for _, all := range w.parts {
 		for _, p := range all {
 			r.exits += p.Exits()
@@ -83,7 +91,7 @@ func playRound(ctx context.Context, w *world, seed uint64, over time.Duration, s
 // returns how long that took after the last due time, or the last fault.
 func (w *world) settle(all []kind) time.Duration {
 	limit := settleTime
-	if w.did(all, func(k kind) bool { return k.forgets }) {
+	if w.forgot(all) {
 		limit = settleTimeForgotten
 	}
 	from := time.Now()
@@ -116,7 +124,7 @@ func (w *world) left() (left []string) {
 	number("unpaid orders", "SELECT COUNT(*) FROM orders WHERE status = 0")
 	number("events in the outbox", "SELECT COUNT(*) FROM outbox_events")
 	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
-	number("releases", fmt.Sprintf("SELECT COUNT(DISTINCT i.order_id, i.sku_id) - %d FROM order_items i JOIN orders o ON o.id = i.order_id WHERE o.status = 2", w.service.count()))
+	number("releases", fmt.Sprintf("SELECT COUNT(*) - %d FROM (SELECT DISTINCT i.order_id, i.sku_id FROM order_items i JOIN orders o ON o.id = i.order_id WHERE o.status = 2) released", w.service.count()))
 	for topic, group := range w.groups() {
 		lag, err := w.kafka.WaitingIn(w.ctx, group, topic)
 		if err != nil || lag != 0 {
@@ -177,10 +185,15 @@ func (w *world) did(all []kind, such func(kind) bool) bool {
 	})
 }
 
+// forgot reports whether the database may have lost commits that it had shown.
+func (w *world) forgot(all []kind) bool {
+	return w.cluster.kind.forgets && w.did(all, func(k kind) bool { return k.forgets })
+}
+
 // judge asks the checker.
 func (w *world) judge(all []kind) (*checker.Verdict, error) {
 	deadLetters := poisonCauses
-	if w.did(all, func(k kind) bool { return k.forgets }) {
+	if w.forgot(all) {
 		deadLetters = slices.Concat(deadLetters, []string{"not_found"})
 	}
 	delays := map[string]string{}

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
@@ -21,7 +21,8 @@ import (
 // up what fails, as a shop does whose customers go away.
 type shop struct {
 	*scenario.Shop
-	db *sql.DB
+	db       *sql.DB
+	payments *sqlclose.Store
 }
 
 const (
@@ -34,21 +35,22 @@ const (
 )
 
 func newShop(ctx context.Context, w *world) (*shop, error) {
-	s := &shop{Shop: &scenario.Shop{Careless: true}}
+	d := w.cluster.kind
+	s := &shop{Shop: &scenario.Shop{Careless: true, Bind: d.bind}}
 	var err error
-	if s.db, err = sql.Open("mysql", w.cluster.dsn("root", strings.TrimSuffix(w.prefix, "_"))); err != nil {
+	if s.db, err = w.cluster.open(d.root, w.database()); err != nil {
 		return nil, err
 	}
 	s.db.SetMaxOpenConns(40)
 	s.db.SetMaxIdleConns(40)
-	s.Orders = shopdb.New(shopdb.Options{DB: s.db, Dialect: producer.MySQL})
+	if s.payments, err = sqlclose.New(sqlclose.Options{DSN: d.dsn(d.root, w.cluster.database.Addr(), w.database(), false)}); err != nil {
+		return nil, err
+	}
+	s.Orders = shopdb.New(shopdb.Options{DB: s.db, Dialect: d.dialect, Record: s.payments.RecordPayment})
 	if s.Producer, err = producer.New(producer.Options{Brokers: w.cluster.direct, TopicsFile: w.file(), Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
-	if s.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, TopicsFile: w.file()}); err != nil {
-		return nil, err
-	}
-	if err := s.Orders.CreateTables(ctx); err != nil {
+	if s.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: d.dialect, TopicsFile: w.file()}); err != nil {
 		return nil, err
 	}
 	return s, s.Stock(ctx, skus)
@@ -56,6 +58,7 @@ func newShop(ctx context.Context, w *world) (*shop, error) {
 
 func (s *shop) close() {
 	s.Producer.Close()
+	_ = s.payments.Close()
 	_ = s.db.Close()
 }
 

@@ -23,9 +23,10 @@ type spread struct {
 
 // summary is the result of a run.
 type summary struct {
-	Seed    uint64  `json:"seed"`
-	Minutes float64 `json:"minutes"`
-	Rounds  int     `json:"rounds"`
+	Database string  `json:"database"`
+	Seed     uint64  `json:"seed"`
+	Minutes  float64 `json:"minutes"`
+	Rounds   int     `json:"rounds"`
 	// Orders are those in the database. PerSecond are the acknowledged creations, payments,
 	// cancellations and moves in a second.
 	Orders    int            `json:"orders"`
@@ -66,7 +67,7 @@ type summary struct {
 // summarize computes the summary of some rounds.
 func summarize(s settings, rounds []*round, missing []string) *summary {
 	sum := &summary{
-		Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds), Acts: map[string]int{}, Faults: map[string]int{},
+		Database: s.database.name, Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds), Acts: map[string]int{}, Faults: map[string]int{},
 		RecoverySeconds: map[string]spread{}, ByPath: map[string]int{}, NotTried: append([]string{}, missing...), Violations: []string{}, FailedFaults: []string{},
 	}
 	recovery := map[string][]time.Duration{}

@@ -34,7 +34,7 @@ func aRound() *round {
 }
 
 func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
-	sum := summarize(settings{seed: 4, minutes: 2}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
+	sum := summarize(settings{seed: 4, minutes: 2, database: postgreSQL}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
 	if sum.Orders != 1200 || sum.TotalFaults != 4 || sum.Faults["kill-relay"] != 2 || sum.Exits != 2 || sum.PerSecond != 110 {
 		t.Errorf("%+v", sum)
 	}
@@ -55,7 +55,7 @@ func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
-	for _, name := range []string{"orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
+	for _, name := range []string{"database", "orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
 		if _, ok := fields[name]; !ok || err != nil {
 			t.Errorf("no %s in %s, %v", name, text, err)
 		}
@@ -65,7 +65,7 @@ func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 func TestSummary_AFaultThatWasNotPlayedDoesNotCount(t *testing.T) {
 	r := aRound()
 	r.played[0].Err = errors.New("it does not start")
-	sum := summarize(settings{}, []*round{r}, nil)
+	sum := summarize(settings{database: mariadb}, []*round{r}, nil)
 	if sum.TotalFaults != 1 || sum.Faults["kill-relay"] != 0 || len(sum.FailedFaults) != 1 || !strings.Contains(sum.FailedFaults[0], "it does not start") {
 		t.Errorf("%+v", sum)
 	}
@@ -77,7 +77,7 @@ func TestSummary_LeavesOutWhatAWrongClockHasMeasured(t *testing.T) {
 	r.played = append(r.played, played{Kind: "database-clock-ahead", From: r.began.Add(5 * time.Second), To: r.began.Add(8 * time.Second), Step: 30 * time.Second})
 	wrong := &r.verdict.Samples[60] // due after 6 s, closed after 7 s, when that clock says 37 s
 	wrong.Late = 31 * time.Second
-	sum := summarize(settings{}, []*round{r}, nil)
+	sum := summarize(settings{database: mariadb}, []*round{r}, nil)
 	// Those that were closed between 35 s and 38 s are left out too, although they were right.
 	if sum.Lateness["max"] != 5000 || sum.Lateness["n"] != 600-1-30 {
 		t.Errorf("lateness %v", sum.Lateness)
@@ -87,7 +87,7 @@ func TestSummary_LeavesOutWhatAWrongClockHasMeasured(t *testing.T) {
 func TestSummary_ABrokenPromiseIsAnError(t *testing.T) {
 	r := aRound()
 	r.verdict.Violations, r.verdict.Early = []string{"1 orders were closed before they were due"}, 1
-	if sum := summarize(settings{}, []*round{r}, nil); sum.err() == nil || sum.Early != 1 {
+	if sum := summarize(settings{database: mariadb}, []*round{r}, nil); sum.err() == nil || sum.Early != 1 {
 		t.Errorf("%+v", sum)
 	}
 }
@@ -96,7 +96,7 @@ func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "report.html")
 	rounds := []*round{aRound()}
 	rounds[0].verdict.Violations = []string{"<script>alert(1)</script>"}
-	if err := writeReport(path, summarize(settings{seed: 4}, rounds, []string{"full-disk-broker"}), rounds); err != nil {
+	if err := writeReport(path, summarize(settings{seed: 4, database: mariadb}, rounds, []string{"full-disk-broker"}), rounds); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -119,14 +119,14 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 		return readSettings(args, func(name string) string { return env[name] })
 	}
 	s, err := read(nil)
-	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses {
+	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb {
 		t.Errorf("%+v, %v", s, err)
 	}
-	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay"})
-	if err != nil || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses || len(s.only) != 2 {
+	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "postgres"})
+	if err != nil || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses || len(s.only) != 2 || s.database != postgreSQL {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"FAULTS": "0"}} {
+	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"DATABASE": "oracle"}, {"FAULTS": "0"}} {
 		if _, err := read(wrong); err == nil {
 			t.Errorf("%v is accepted", wrong)
 		}

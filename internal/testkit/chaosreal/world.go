@@ -70,14 +70,8 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 	for _, role := range roles {
 		w.locks[role] = &sync.Mutex{}
 	}
-	name := strings.TrimSuffix(prefix, "_")
-	for _, query := range []string{
-		"CREATE DATABASE " + name,
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON " + name + ".* TO pipeline@'%'",
-	} {
-		if _, err := c.db.ExecContext(ctx, query); err != nil {
-			return nil, fmt.Errorf("%s: %w", query, err)
-		}
+	if err := w.createDatabase(); err != nil {
+		return nil, err
 	}
 	if err := w.writeConfig(scenario.Topics(prefix, len(c.brokers), 5*time.Second)); err != nil {
 		return nil, err
@@ -99,8 +93,29 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 	if w.shop, err = newShop(ctx, w); err != nil {
 		return nil, err
 	}
-	w.witness = &checker.Witness{DB: w.shop.db}
+	w.witness = &checker.Witness{DB: w.shop.db, Query: c.kind.early, Clock: "SELECT " + c.kind.now}
 	return w, w.startParts()
+}
+
+// database returns the name of the round's database.
+func (w *world) database() string { return strings.TrimSuffix(w.prefix, "_") }
+
+// createDatabase creates the round's database, which the user of the pipeline may use.
+func (w *world) createDatabase() error {
+	if _, err := w.cluster.db.ExecContext(w.ctx, "CREATE DATABASE "+w.database()); err != nil {
+		return err
+	}
+	db, err := w.cluster.open(w.cluster.kind.root, w.database())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for _, query := range w.cluster.kind.grant(w.database()) {
+		if _, err := db.ExecContext(w.ctx, query); err != nil {
+			return fmt.Errorf("%s: %w", query, err)
+		}
+	}
+	return nil
 }
 
 func (w *world) startParts() error {
@@ -144,12 +159,12 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.ctx, w.binary, append(args, "--config", w.file())...)
 	user, database, redis, brokers := "pipeline", w.cluster.databaseLink.Addr(), w.cluster.redisLink.Addr(), w.cluster.linked()
 	if admin {
-		user, database, redis, brokers = "root", w.cluster.database.Addr(), w.cluster.redis.Addr(), w.cluster.direct
+		user, database, redis, brokers = w.cluster.kind.root, w.cluster.database.Addr(), w.cluster.redis.Addr(), w.cluster.direct
 		if log, err := os.OpenFile(w.logFile("commands"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
 			cmd.Stdout, cmd.Stderr = log, log
 		}
 	}
-	dsn := fmt.Sprintf("%s@tcp(%s)/%s?readTimeout=5s&writeTimeout=5s&timeout=3s", user, database, strings.TrimSuffix(w.prefix, "_"))
+	dsn := w.cluster.kind.dsn(user, database, w.database(), true)
 	cmd.Env = append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(brokers, ","), config.EnvDSN+"="+dsn,
 		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0", config.EnvReleaseURL+"="+w.service.url)
@@ -265,7 +280,7 @@ func (w *world) close() {
 			names = append(names, spec.Name)
 		}
 		_ = w.kafka.DeleteTopics(ctx, names...)
-		_, _ = w.cluster.db.ExecContext(ctx, "DROP DATABASE "+strings.TrimSuffix(w.prefix, "_"))
+		_, _ = w.cluster.db.ExecContext(ctx, fmt.Sprintf(w.cluster.kind.drop, w.database()))
 		w.kafka.Close()
 	}
 }

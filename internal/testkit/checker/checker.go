@@ -126,6 +126,7 @@ type Verdict struct {
 	Inconsistent int            // contradictions of ledger, stock, events and releases, and paid orders that are closed
 	Repeated     int            // records in the close topic beyond one for each publication of their order
 	Events       int            // orders with an event in the events topic
+	Reminders    int            // reminders, without their copies
 	StockOK      bool
 	Lateness     []time.Duration // of every order that the pipeline closed, sorted
 	Samples      []Sample        // every closed order, sorted by due time
@@ -228,7 +229,7 @@ func (v *Verdict) checkOrders(db *tables, e Expect) {
 		case cancelled:
 			v.Cancelled++
 		}
-		if o.status == closed && o.wasPaid {
+		if o.status == closed && !o.paidAt.IsZero() {
 			v.Inconsistent++
 			v.violation("order %s was paid and is closed", id)
 		}
@@ -238,7 +239,7 @@ func (v *Verdict) checkOrders(db *tables, e Expect) {
 	}
 	v.Open = v.several(open, "%d orders are overdue and open, such as %v")
 	for _, id := range e.Paid {
-		if o, ok := db.orders[id]; !ok || o.status != paid && o.status != shipped && o.status != confirmed {
+		if o, ok := db.orders[id]; !ok || !o.isPaid() {
 			v.Inconsistent++
 			v.violation("order %s was paid and has status %d", id, o.status)
 		}

@@ -25,9 +25,9 @@ func evidence() (*tables, *logs, Expect) {
 		orders: map[string]order{
 			"piped":     {status: closed, due: due, closedAt: due},
 			"swept":     {status: closed, due: due, closedAt: due.Add(time.Hour)},
-			"paid":      {status: paid, due: due, wasPaid: true},
+			"paid":      {status: paid, due: due, paidAt: epoch, payment: "p"},
 			"cancelled": {status: cancelled, due: due},
-			"shipped":   {status: shipped, due: due, wasPaid: true},
+			"shipped":   {status: shipped, due: due, paidAt: epoch, payment: "p"},
 		},
 		items: map[string]map[string]int64{},
 		receipts: map[string]receipt{
@@ -109,6 +109,24 @@ func TestEvaluate_EventsOfADeletedTopicMayBeMissing(t *testing.T) {
 	}
 }
 
+// latePayment is the event of a payment of the order piped.
+var latePayment = record{key: "piped", mediaType: cloudEventType, value: []byte(`{"specversion":"1.0","id":"order.paid_late/5:piped/p","source":"/","type":"order.paid_late","subject":"piped","data":{"order_id":"piped","payment_id":"p"}}`)}
+
+func TestEvaluate_AcceptsALatePaymentWithItsEvent(t *testing.T) {
+	for _, inOutbox := range []bool{false, true} {
+		db, l, e := evidence()
+		db.late, db.hasLate = map[payment]bool{{"piped", "p"}: true}, map[string]bool{"piped": true}
+		if inOutbox {
+			db.outbox["piped"] = [][]byte{latePayment.value}
+		} else {
+			l.records["events"] = append(l.records["events"], latePayment)
+		}
+		if v := evaluate(db, l, e); !v.OK() || v.Events != 1 {
+			t.Errorf("%d events, %v", v.Events, v.Violations)
+		}
+	}
+}
+
 // TestEvaluate_DetectsEachViolation breaks the promises one by one.
 func TestEvaluate_DetectsEachViolation(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -129,7 +147,7 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		}, "overdue and open"},
 		"paid and closed": {func(db *tables, _ *logs) {
 			o := db.orders["piped"]
-			o.wasPaid = true
+			o.paidAt = epoch
 			db.orders["piped"] = o
 		}, "was paid and is closed"},
 		"a payment is lost": {func(db *tables, _ *logs) {
@@ -202,10 +220,28 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 			r := &l.records["events"][0]
 			r.value = []byte(strings.Replace(string(r.value), `"quantity":2`, `"quantity":3`, 1))
 		}, "does not agree with its order"},
+		"a late payment without an event": {func(db *tables, _ *logs) {
+			db.late = map[payment]bool{{"piped", "p"}: true}
+		}, "1 late payments have no event, such as those of [piped]"},
+		"an event of no late payment": {func(_ *tables, l *logs) {
+			l.records["events"] = append(l.records["events"], latePayment)
+		}, "says that the payment {piped p} is late"},
 		"an event under another key":    {func(_ *tables, l *logs) { l.records["events"][0].key = "paid" }, "has the key paid"},
 		"an unreadable event":           {func(_ *tables, l *logs) { l.records["events"][0].value = []byte("{") }, "cannot be read"},
 		"an event without content type": {func(_ *tables, l *logs) { l.records["events"][0].mediaType = "" }, "content-type"},
-		"committed past the end":        {func(_ *tables, l *logs) { l.commits["relay"][0] = Commit{Offset: 3} }, "ends at 2"},
+		"an order marked as paid without an event": {func(db *tables, _ *logs) {
+			db.orders["paid"] = order{status: paid, due: epoch, paidAt: epoch}
+		}, "1 orders were marked as paid without a payment and without an event, such as [paid]"},
+		"an event of an order that nobody paid": {func(_ *tables, l *logs) { markPaid(l, "cancelled", epoch) }, "says that order cancelled was marked as paid"},
+		"an event of a payment at another time": {func(_ *tables, l *logs) { markPaid(l, "paid", epoch.Add(time.Second)) }, "says that order paid was marked as paid"},
+		"a reminder of a paid order":            {func(_ *tables, l *logs) { remind(l, "paid", time.Second, 2) }, "written after a payment"},
+		"a reminder after the deadline":         {func(_ *tables, l *logs) { remind(l, "paid", 31*time.Second, 1) }, "the deadline is"},
+		"a reminder of nobody's order":          {func(_ *tables, l *logs) { remind(l, "unknown", time.Second, 1) }, "of order unknown"},
+		"a reminder that was written twice": {func(_ *tables, l *logs) {
+			remind(l, "paid", time.Second, 1)
+			remind(l, "paid", 2*time.Second, 1)
+		}, "written twice"},
+		"committed past the end": {func(_ *tables, l *logs) { l.commits["relay"][0] = Commit{Offset: 3} }, "ends at 2"},
 	} {
 		db, l, e := evidence()
 		c.breakIt(db, l)
@@ -213,6 +249,51 @@ func TestEvaluate_DetectsEachViolation(t *testing.T) {
 		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
 			t.Errorf("%s: want %q among\n%s", name, c.want, all)
 		}
+	}
+}
+
+// markPaid adds the event of an order that was marked as paid.
+func markPaid(l *logs, id string, at time.Time) {
+	again := l.records["events"][0]
+	again.key = id
+	again.value = fmt.Appendf(nil, `{"specversion":"1.0","id":"order.paid/%s","source":"/","type":"order.paid","subject":%[1]q,"time":%[2]q,"data":{"order_id":%[1]q,"paid_at":%[2]q,"version":2}}`,
+		id, at.Format(time.RFC3339Nano))
+	l.records["events"] = append(l.records["events"], again)
+}
+
+// The callback may have come since, so the payment may be known.
+func TestEvaluate_AcceptsAnOrderThatWasMarkedAsPaidAndItsEvents(t *testing.T) {
+	for _, payment := range []string{"", "p"} {
+		db, l, e := evidence()
+		o := db.orders["shipped"]
+		o.payment = payment
+		db.orders["shipped"] = o
+		for range 2 {
+			markPaid(l, "shipped", epoch)
+		}
+		if v := evaluate(db, l, e); v.Events != 1 || !v.OK() {
+			t.Errorf("%d events, %v", v.Events, v.Violations)
+		}
+	}
+}
+
+// remind adds a reminder to the events. The order is due in a minute from epoch, and the deadline is half a
+// minute earlier.
+func remind(l *logs, id string, at time.Duration, version int) {
+	again := l.records["events"][0]
+	again.key = id
+	again.value = fmt.Appendf(nil, `{"specversion":"1.0","id":"order.reminder/%s","source":"/","type":"order.reminder","subject":%[1]q,"time":%[2]q,"data":{"order_id":%[1]q,"due_at":%[3]q,"deadline_at":%[4]q,"version":%[5]d}}`,
+		id, epoch.Add(at).Format(time.RFC3339), epoch.Add(time.Minute).Format(time.RFC3339), epoch.Add(30*time.Second).Format(time.RFC3339), version)
+	l.records["events"] = append(l.records["events"], again)
+}
+
+func TestEvaluate_AcceptsAReminderAndItsCopies(t *testing.T) {
+	db, l, e := evidence()
+	for range 2 {
+		remind(l, "paid", time.Second, 1)
+	}
+	if v := evaluate(db, l, e); v.Reminders != 1 || v.Events != 1 || !v.OK() {
+		t.Errorf("%d reminders, %d events, %v", v.Reminders, v.Events, v.Violations)
 	}
 }
 

@@ -26,12 +26,17 @@ type tables struct {
 	stock    map[string]stock
 	outbox   map[string][][]byte // by order: the events in outbox_events, as stored
 	added    map[string]int      // by order: its rows in outbox_schedules
+	late     map[payment]bool    // the rows of late_payments
+	hasLate  map[string]bool     // by order: whether it has such a row
 }
+
+type payment struct{ order, id string }
 
 type order struct {
 	status   int
 	due      time.Time
-	wasPaid  bool
+	paidAt   time.Time // zero: it was not paid
+	payment  string    // the payment that paid it; "": none, or the pipeline has marked it as paid
 	closedAt time.Time
 }
 
@@ -48,19 +53,20 @@ type stock struct{ available, reserved int64 }
 func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 	t := &tables{
 		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
-		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][][]byte{}, added: map[string]int{},
+		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][][]byte{}, added: map[string]int{}, late: map[payment]bool{}, hasLate: map[string]bool{},
 	}
 	for _, table := range []struct {
 		query string
 		row   func(scan func(...any) error) error
 	}{
-		{"SELECT id, status, expire_at, paid_at, closed_at FROM orders", t.addOrder},
+		{"SELECT id, status, expire_at, paid_at, closed_at, COALESCE(payment_id, '') FROM orders", t.addOrder},
 		{"SELECT order_id, sku_id, quantity FROM order_items", t.addItem},
 		{"SELECT order_id, due, closed_at, path, lateness_ms FROM receipts", t.addReceipt},
 		{"SELECT order_id, sku_id, kind, quantity FROM stock_ledger", t.addEntry},
 		{"SELECT sku_id, available, reserved FROM stock", t.addStock},
 		{"SELECT order_id, payload FROM outbox_events", t.addEvent},
 		{"SELECT order_id FROM outbox_schedules", t.addSchedule},
+		{"SELECT order_id, payment_id FROM late_payments", t.addLate},
 	} {
 		if err := read(ctx, db, table.query, table.row); err != nil {
 			return nil, err
@@ -88,8 +94,8 @@ func (t *tables) addOrder(scan func(...any) error) error {
 	var id string
 	var o order
 	var due, paidAt, closedAt moment
-	err := scan(&id, &o.status, &due, &paidAt, &closedAt)
-	o.due, o.wasPaid, o.closedAt = due.t, !paidAt.t.IsZero(), closedAt.t
+	err := scan(&id, &o.status, &due, &paidAt, &closedAt, &o.payment)
+	o.due, o.paidAt, o.closedAt = due.t, paidAt.t, closedAt.t
 	t.orders[id] = o
 	return err
 }
@@ -148,6 +154,13 @@ func (t *tables) addSchedule(scan func(...any) error) error {
 	var id string
 	err := scan(&id)
 	t.added[id]++
+	return err
+}
+
+func (t *tables) addLate(scan func(...any) error) error {
+	var p payment
+	err := scan(&p.order, &p.id)
+	t.late[p], t.hasLate[p.order] = true, true
 	return err
 }
 

@@ -23,6 +23,11 @@ var closerMutants = []mutant{
 		pkg:   "closer", run: "TestBatcher_OneWorkerServesReplays", says: "replays use 4 of 4 workers",
 	},
 	{
+		name:  "the record of an order that is never closed goes on",
+		edits: []edit{{"closer/decide.go", "if orderclose.IsNever(o.Due) {", "if o.OrderID == \"\" {"}},
+		pkg:   "closer", run: "TestDecide_SettlesAnOrderThatIsNeverClosed", says: "its record goes on",
+	},
+	{
 		name:  "an order is retried without end",
 		edits: []edit{{"closer/decide.go", "if r.Attempt < maxOrderRetries {", "if r.Attempt >= 0 {"}},
 		pkg:   "closer", run: "TestDecide_", says: "after three tries",
@@ -141,6 +146,34 @@ var closerMutants = []mutant{
 		name:  "an order for which the payment provider has no answer keeps others pending",
 		edits: []edit{{"closer/payment/inquiry.go", "err = retry.WithCauses(q.lastErr, orderclose.ErrUnavailable)", "err = orderclose.ErrNoOrderAtFault"}},
 		pkg:   "closer/payment", run: "TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending", says: "status 0, bad: false",
+	},
+	{
+		name:  "the payment provider is asked about a paused category",
+		edits: []edit{{"internal/store/payorders.go", "	if path != \"\" {\n", "	if path == \"no path\" {\n"}},
+		pkg:   "closer/payment", run: "TestAsking_APausedCategoryIsNotAskedAbout", says: "the provider was asked for",
+	},
+	{
+		name:  "an order is closed before its payments are cancelled",
+		edits: []edit{{"closer/payment/asking.go", "	q := &inquiry{", "	if _, err := a.o.Store.CloseOrders(ctx, path, open); err != nil {\n		return nil, err\n	}\n	q := &inquiry{"}},
+		pkg:   "closer/payment", run: "TestCancel_ClosesOnlyOrders", says: "when its payments are cancelled",
+	},
+	{
+		name:  "the payments of an order are cancelled before it is due",
+		edits: []edit{{"closer/payment/asking.go", "		if o.Verdict == orderclose.Closed {\n", "		if o.Verdict == orderclose.Closed || o.Verdict == orderclose.NotDue {\n"}},
+		pkg:   "closer/payment", run: "TestCancel_ClosesOnlyOrders", says: "payments of these orders were cancelled (-want +got)",
+	},
+	{
+		name: "the answer unpaid to a cancel closes the order",
+		edits: []edit{
+			{"closer/payment/asking.go", "		if answer != Paid && answer != a.closes {\n", "		if answer != Paid && answer != Unpaid && answer != Cancelled {\n"},
+			{"closer/payment/inquiry.go", "		case q.checked.closes:\n", "		case Unpaid, Cancelled:\n"},
+		},
+		pkg: "closer/payment", run: "TestCancel_ClosesOnlyOrders|TestHTTP_AServiceThatIgnores", says: "payment_pending",
+	},
+	{
+		name:  "an order that stays open after its payments were cancelled is not reported",
+		edits: []edit{{"closer/payment/unclosed.go", "		case tried:\n", "		case tried && v != \"\":\n"}},
+		pkg:   "closer/payment", run: "TestCancel_TheTimeOfTheOldest", says: "a fails: since ",
 	},
 	{
 		name:  "a release time is taken from a wrong clock",

@@ -9,8 +9,18 @@ var compensatorMutants = []mutant{
 		pkg:   "internal/ops", run: "TestDecide", says: "want relay_behind",
 	},
 	{
+		name:  "a late payment that a question after the close finds is not recorded",
+		edits: []edit{{"pipeline/recheck.go", "	for i, r := range requests {\n		recorded", "	for i, r := range requests[:0] {\n		recorded"}},
+		pkg:   "pipeline", run: "TestRecheck_", says: "late payments of [], want",
+	},
+	{
+		name:  "closed orders are not asked about if no compensator ran at their time",
+		edits: []edit{{"compensator/recheck.go", "	if from.IsZero() ||", "	if from.Before(to.Add(-time.Hour)) ||"}},
+		pkg:   "compensator", run: "TestRecheck_CatchesUp", says: "times about",
+	},
+	{
 		name:  "a lock is not extended",
-		edits: []edit{{"compensator/lock.go", "timer := time.NewTimer(l.o.Extend)", "timer := time.NewTimer(1000 * l.o.Expiry)"}},
+		edits: []edit{{"compensator/lock.go", "timer := time.NewTimer(o.Extend)", "timer := time.NewTimer(1000 * o.Expiry)"}},
 		pkg:   "compensator", run: "TestLock_", says: "two have it",
 	},
 	{
@@ -25,13 +35,18 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a lock key without expiry stops every sweep",
-		edits: []edit{{"compensator/lock.go", "	case ttl == never:\n", "	case ttl == never && false:\n"}},
+		edits: []edit{{"compensator/redislock.go", "	case ttl == never:\n", "	case ttl == never && false:\n"}},
 		pkg:   "compensator", run: "AStuckLock", says: "0 sweeps in a day",
 	},
 	{
 		name:  "a Redis that refuses writes counts as available",
-		edits: []edit{{"compensator/lock.go", "l.o.Client.Set(ctx, l.o.Key+\":probe\", 1, l.o.Expiry).Err()", "l.o.Client.Ping(ctx).Err()"}},
+		edits: []edit{{"compensator/redislock.go", "l.o.Client.Set(ctx, l.o.Key+\":probe\", 1, l.o.Expiry).Err()", "l.o.Client.Ping(ctx).Err()"}},
 		pkg:   "compensator", run: "TestLock_ARedisThatOnlyAnswers", says: "<nil>, want",
+	},
+	{
+		name:  "a lost connection to the database does not lose the lock",
+		edits: []edit{{"compensator/databaselock.go", "	return false, fmt.Errorf(\"%w: %w\", ErrLockLost, err)\n", "	return true, nil\n"}},
+		pkg:   "compensator", run: "TestDatabaseLock_TheWorkEnds", says: "the work goes on",
 	},
 	{
 		name:  "a sweep does not leave the grace to the pipeline",

@@ -9,6 +9,16 @@ var kafkaMutants = []mutant{
 		pkg:   "internal/kafka", run: "TestCluster_AuthenticatesAgain", says: "want 4 times",
 	},
 	{
+		name:  "brokers without producer ids accept no append",
+		edits: []edit{{"internal/kafka/idempotent.go", "errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion)", "errors.Is(err, errNotOffered)"}},
+		pkg:   "internal/kafka", run: "TestLimits_SaysWhat", says: "the brokers accept no idempotent appends",
+	},
+	{
+		name:  "a token is used until it has ended",
+		edits: []edit{{"internal/kafka/login/login.go", "now.Add(ends.Sub(now)/2)", "now.Add(ends.Sub(now)*2)"}},
+		pkg:   "internal/kafka", run: "TestCluster_RenewsItsToken", says: "a token that has ended",
+	},
+	{
 		name:  "a new connection to Kafka has no deadline",
 		edits: []edit{{"internal/kafka/connect.go", "	limited, cancel := context.WithTimeout(ctx, connectTimeout)\n", "	limited, cancel := context.WithCancel(ctx)\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_LogsSilentBroker|TestConsume_RetriesSilentCluster", says: "the membership took",

@@ -41,7 +41,7 @@ type mutant struct {
 // all returns the mutants of all areas.
 func all() []mutant {
 	return slices.Concat(relayMutants, partitionMutants, closerMutants, kafkaMutants, storeMutants,
-		outboxMutants, compensatorMutants, operationMutants)
+		outboxMutants, compensatorMutants, operationMutants, paymentsMutants)
 }
 
 // Each mutant must fit the current code. With MUTANTS=1 each must also be caught.
@@ -145,8 +145,8 @@ func (m mutant) mustDie(t *testing.T, root, overlay string) verdict {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "mutant.test")
 	// Linking without debug information takes half the time.
-	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+m.pkg)
-	build.Dir = root
+	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", program, ".")
+	build.Dir = filepath.Join(root, m.pkg) // which may be of another module
 	began := time.Now()
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Errorf("it does not compile, which catches nothing: %v\n%s", err, out)

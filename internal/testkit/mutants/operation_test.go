@@ -3,13 +3,33 @@ package mutants
 // operationMutants are mistakes in commands, logs, and HTTP servers and clients.
 var operationMutants = []mutant{
 	{
+		name:  "what another job closes late beside a shadow run is urgent",
+		edits: []edit{{"internal/ops/judge.go", "		if j.shadow() {", "		if j.shadow() && j.problems == nil {"}},
+		pkg:   "internal/ops", run: "TestJudge_", says: "urgent [orders_overdue], want today",
+	},
+	{
+		name:  "the verdict leaves out a question that got no answer",
+		edits: []edit{{"internal/ops/judge.go", "	if len(why) > 0 {", "	if len(why) > 9 {"}},
+		pkg:   "internal/ops", run: "TestJudge", says: "not_answered",
+	},
+	{
 		name:  "a process that was stopped is shown as gone",
 		edits: []edit{{"internal/ops/processes.go", "case p.Ended || now.Sub", "case now.Sub"}},
 		pkg:   "internal/ops", run: "TestCompareProcesses_", says: "relay@h:3:9464 gone",
 	},
 	{
+		name:  "compensators with different files change the delays each hour",
+		edits: []edit{{"internal/ops/control.go", "!maps.Equal(p.Delays, before.Delays) && (n == 0", "(n == 0"}},
+		pkg:   "internal/ops", run: "TestControl_HasTheDelays", says: "they have different files",
+	},
+	{
+		name:  "all closers are frozen while closing has stopped",
+		edits: []edit{{"internal/ops/status_judge.go", "one := !t.close ||", "one := true ||"}},
+		pkg:   "internal/ops", run: "TestFollow_", says: "no order is closed: ",
+	},
+	{
 		name:  "the records that wait for the database are blamed on the closer",
-		edits: []edit{{"internal/ops/judge.go", "stopped := j.Status, j.Database.Err != nil || j.Writes.Err != nil", "stopped := j.Status, j.Database.Err != nil"}},
+		edits: []edit{{"internal/ops/judge.go", "stopped := j.Status.Value, j.Overdue.Err != nil || j.Writes.Err != nil", "stopped := j.Status.Value, j.Overdue.Err != nil"}},
 		pkg:   "internal/ops", run: "TestJudge_", says: "writes_refused records_overdue",
 	},
 	{

@@ -1,8 +1,13 @@
 package mutants
 
 // storeMutants are mistakes in the transactions that close orders, in the checks of a
-// mapping, and in the producer.
+// mapping, in the rules of deadlines, and in the producer.
 var storeMutants = []mutant{
+	{
+		name:  "a standby of PostgreSQL is a store",
+		edits: []edit{{"internal/store/postgres/connector.go", `case standby == "t":`, `case standby == "yes":`}},
+		pkg:   "internal/store/postgres", run: "TestJudge_RefusesWhatDoesNotFit", says: "PostgreSQL 17|170000|t",
+	},
 	{
 		name: "closing without compare-and-set",
 		edits: []edit{
@@ -18,6 +23,17 @@ var storeMutants = []mutant{
 			{"internal/store/statements.go", "AND %s%s = ? AND %s <= ?", "AND %s%s = ? AND (%s <= ? OR 1 = 1)"},
 		},
 		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/NeverBeforeDue", says: "status of the order due one millisecond later",
+	},
+	{
+		name: "the last rule that matches decides",
+		edits: []edit{{"delays_rules.go", "	return slices.IndexFunc(d.Rules, func(r Rule) bool { return r.Match.Matches(category, attributes) })\n",
+			"	for i, r := range slices.Backward(d.Rules) {\n		if r.Match.Matches(category, attributes) {\n			return i\n		}\n	}\n	return NoRule\n"}},
+		pkg: ".", run: "TestFor_TheFirstMatchDecides", says: "is the first that matches",
+	},
+	{
+		name:  "a due time of NULL is a due time",
+		edits: []edit{{"internal/store/statements.go", "		return orderclose.NeverDue, nil\n", "		return time.Unix(1, 0), nil\n"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTables/ConfirmReceipt/AnOrderWithoutDueTime", says: "mark as closed: 1 rows changed, want 2",
 	},
 	{
 		name:  "an order that the configuration excludes is closed",
@@ -55,6 +71,16 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNowReads", says: "the newest",
 	},
 	{
+		name:  "a late payment is not recorded",
+		edits: []edit{{"internal/store/latepayments.go", "_, err = s.recordLate(tx, p, o.now)", "err = tx.Error"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/TheStatusDecides", says: "late payments",
+	},
+	{
+		name:  "an order is marked as paid without its event",
+		edits: []edit{{"internal/store/payorders.go", "	return o, c.paidEvent(r.OrderID)\n", "	return o, nil\n"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/PayOrdersWritesAnEvent", says: "want one of order a",
+	},
+	{
 		name:  "a close ignores a pause of all orders",
 		edits: []edit{{"internal/store/pauses.go", `if p.Category == "" {`, `if p.Path == "" {`}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/APausedPathClosesNothing", says: "want closing is paused",
@@ -66,7 +92,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "a release without its ledger row",
-		edits: []edit{{"internal/store/stock.go", "		if err := in.exec(tx); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger"}},
+		edits: []edit{{"internal/store/stock.go", "		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing)", says: "ledger (-want +got)",
 	},
 	{
@@ -78,6 +104,11 @@ var storeMutants = []mutant{
 		name:  "a close reads lines that another transaction is removing",
 		edits: []edit{{"internal/store/statements.go", "t.lockLines = t.lines + q.d.shareLock", "t.lockLines = t.lines"}},
 		pkg:   "internal/store", run: "TestOpen_ACloseLocksTheLinesThatItReads", says: "reads lines without a lock",
+	},
+	{
+		name:  "a question mark in a text is an argument to PostgreSQL",
+		edits: []edit{{"internal/store/postgres/sql.go", "		case '\\'', '\"':", "		case '\"':"}},
+		pkg:   "internal/store/postgres", run: "TestTranslate", says: "want SELECT 'it''s ?",
 	},
 	{
 		name:  "the store takes a program's whole pool",
@@ -129,6 +160,11 @@ var storeMutants = []mutant{
 		name:  "a mapping may name a table that orderclose writes to itself",
 		edits: []edit{{"internal/store/mapping/check.go", "	c.refuseOwnTable(\"table\", m.Orders)\n", ""}},
 		pkg:   "internal/store/mapping", run: "TestCheck_", says: "of orderclose's own tables",
+	},
+	{
+		name:  "a reminder is written after a payment",
+		edits: []edit{{"internal/store/reminders.go", "row.verdict != orderclose.NotDue || ", ""}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OnlyOrdersThatWait", says: "written and locked",
 	},
 	{
 		name:  "a producer picks a bucket whose topic does not exist",

@@ -285,7 +285,7 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	}
 	return c.run(ctx, b, pipeline.Outbox, func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Topics.Events), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
-			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close))
+			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.Control))
 	})
 }
 
@@ -308,7 +308,7 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 		return err
 	}
 	return c.run(ctx, b, pipeline.Release, func() error {
-		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
+		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
 	})
 }
 
@@ -328,7 +328,7 @@ func playShadow(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 		if err == nil {
 			err = arrived(ctx, admin, c.cfg.Topics.Shadow)
 		}
-		return errors.Join(err, committed(ctx, admin, c.cfg.ShadowGroup(), c.cfg.Topics.Close))
+		return errors.Join(err, arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.ShadowGroup(), c.cfg.Topics.Close))
 	})
 }
 

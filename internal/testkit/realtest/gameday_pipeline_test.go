@@ -3,6 +3,7 @@ package realtest
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -132,6 +133,35 @@ var pipelineIncidents = []incident{
 			g.act("orderclose dlq redrive --cause not_found --yes", g.alerts...)
 			g.resolves(g.alerts...)
 			g.allClosed()
+		},
+	},
+	{
+		name: "a recreated topic",
+		play: func(g *game) {
+			g.watch()
+			g.begin("relay", "closer", "compensator")
+			g.firstStart()
+			bucket := g.cfg.Buckets[2].Topic
+			g.place("waiting", 12, time.Minute) // they wait until the topic is gone
+			g.until("the relay has read the records", func() bool {
+				var waits int64
+				for p, end := range g.ends(bucket) {
+					if first, _, err := g.kafka.Bounds(g.t.Context(), bucket, p); err == nil {
+						waits += end - first
+					}
+				}
+				return waits >= 12
+			})
+			g.recreate(bucket)
+			g.listed(ops.RecordsLost)
+			g.fires("OrdercloseLogLostRecords")
+			g.repaired()
+			g.allClosed()
+			g.until("status finds nothing urgent", func() bool { _, code := g.do("orderclose status"); return code == 0 })
+			g.until("the history of the console comes from Prometheus", func() bool {
+				_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/history")
+				return strings.Contains(body, `"handled_per_second"`) && strings.Contains(body, `"retried_per_second"`)
+			})
 		},
 	},
 	{

@@ -46,7 +46,7 @@ func startPrometheus(t *testing.T) *prometheus {
 rule_files: ["*.rules.yml"]
 scrape_configs:
   - job_name: orderclose
-    file_sd_configs: [{files: [targets.json]}]
+    file_sd_configs: [{files: [targets.json], refresh_interval: 1s}] # file events are not certain
 `)
 	names, err := filepath.Glob("../../../deploy/alerts/*.rules.yml")
 	if err != nil || len(names) == 0 {
@@ -140,7 +140,7 @@ func (p *prometheus) scrape(part, address string) {
 	p.write("targets.json", string(data))
 }
 
-// firing returns the annotations of an alert that fires, by name.
+// firing returns the annotations of the alerts that fire, by name, and their severity beside these.
 func (p *prometheus) firing() (map[string]map[string]string, error) {
 	var answer struct {
 		Alerts []struct {
@@ -155,6 +155,7 @@ func (p *prometheus) firing() (map[string]map[string]string, error) {
 	for _, a := range answer.Alerts {
 		if a.State == "firing" {
 			all[a.Labels["alertname"]] = a.Annotations
+			a.Annotations["severity"] = a.Labels["severity"]
 		}
 	}
 	return all, nil

@@ -81,7 +81,7 @@ var serverIncidents = []incident{
 			g.begin("relay", "closer")
 			g.place("good", 20, time.Second)
 			g.allClosed()
-			g.place("bad", 3*skus, 2*time.Second)
+			g.place("bad", 3*skus, 15*time.Second) // none is closed before the UPDATE
 			g.exec("UPDATE stock SET reserved = 0 WHERE sku_id = ?", "sku-000")
 			g.fires(g.alerts...)
 			g.words = append(g.words, "ORDER-ID", "bad-0")
@@ -181,6 +181,12 @@ var serverIncidents = []incident{
 			}
 			if err := g.kafka.DeleteTopics(g.t.Context(), append(topics, g.cfg.Topics.Events)...); err != nil {
 				g.t.Fatal(err)
+			}
+			for _, topic := range append(topics, g.cfg.Topics.Events) { // until then a broker accepts records
+				g.until(topic+" is gone", func() bool {
+					there, err := g.kafka.Exists(g.t.Context(), topic)
+					return err == nil && !there
+				})
 			}
 			g.schedule("scheduled", 5, time.Hour)
 			g.missed(3) // the sweep closes them, and writes events

@@ -53,7 +53,7 @@ func (r *rig) overdue(orders int) {
 // Orders with a delay of two seconds are created and close meanwhile. Their lateness
 // is logged but not checked, because it depends on the machine.
 func TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
-	eachDatabase(t, replaysDelayNoOrderThatIsDue)
+	eachMySQL(t, replaysDelayNoOrderThatIsDue)
 }
 
 func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
@@ -140,7 +140,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 
 // The stock row is missing, and is inserted before the retry.
 func TestReal_AFailedOrderIsRetriedAfterAMinute(t *testing.T) {
-	eachDatabase(t, aFailedOrderIsRetriedAfterAMinute)
+	eachMySQL(t, aFailedOrderIsRetriedAfterAMinute)
 }
 
 func aFailedOrderIsRetriedAfterAMinute(t *testing.T, servers config.Servers) {

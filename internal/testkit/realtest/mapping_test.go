@@ -125,7 +125,7 @@ func (o *ownTables) send(lines string) {
 // others by the sweep, and paid orders not at all.
 func TestReal_AShopsOwnTables(t *testing.T) {
 	t.Parallel()
-	for _, d := range databases {
+	for _, d := range onMySQL {
 		t.Run(d.kind, func(t *testing.T) {
 			t.Parallel()
 			s := realServers(t)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
@@ -38,10 +40,23 @@ import (
 // privilege is a row of the table of privileges in docs/security.md.
 type privilege struct {
 	part, table, name string // table * means all tables
-	onlyMySQL         bool   // MariaDB does not need it
+	on                string // the databases that need it, such as "only MySQL and PostgreSQL"; "": all
 }
 
-var privilegePattern = regexp.MustCompile("^\\| (\\w+) \\| `([^`]+)` \\| ([A-Z]+) \\| (only MySQL)?")
+var privilegePattern = regexp.MustCompile("^\\| (\\w+) \\| `([^`]+)` \\| ([A-Z]+) \\| (only MySQL and PostgreSQL|only PostgreSQL|not PostgreSQL|)")
+
+// neededOn reports whether a kind of database needs the privilege.
+func (p privilege) neededOn(kind string) bool {
+	switch p.on {
+	case "only MySQL and PostgreSQL":
+		return kind != "mariadb"
+	case "only PostgreSQL":
+		return kind == "postgres"
+	case "not PostgreSQL":
+		return kind != "postgres"
+	}
+	return true
+}
 
 // privilegeTable reads the table from the document, so that the test covers what the document says.
 func privilegeTable(t *testing.T) (parts []string, rows map[string][]privilege) {
@@ -55,7 +70,7 @@ func privilegeTable(t *testing.T) (parts []string, rows map[string][]privilege) 
 		if rows[m[1]] == nil {
 			parts = append(parts, m[1])
 		}
-		rows[m[1]] = append(rows[m[1]], privilege{m[1], m[2], m[3], m[4] != ""})
+		rows[m[1]] = append(rows[m[1]], privilege{m[1], m[2], m[3], m[4]})
 	}
 	if len(parts) < 5 {
 		t.Fatalf("the table in docs/security.md names the parts %v only", parts)
@@ -76,16 +91,17 @@ func (p privilege) refusal() *regexp.Regexp {
 	if name == "UPDATE" || name == "DELETE" {
 		name = "(" + name + "|SELECT with locking clause)"
 	}
-	return regexp.MustCompile(fmt.Sprintf("%s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does not exist, or this database user may not see it|grant SELECT on the table (%[2]s)", name, table))
+	return regexp.MustCompile(fmt.Sprintf("permission denied for (table|schema) (%[2]s|public) |%[1]s command denied to user [^;]*(%s)[^;]*|table (%[2]s) does not exist, or this database user may not see it|grant SELECT on the table (%[2]s)", name, table))
 }
 
 // privilegeCase is a part whose database user has all rows of its table, or all but one.
 type privilegeCase struct {
-	part    string
-	rows    []privilege
-	without *privilege // nil: has all rows
-	root    *sql.DB    // the case's database, as a user who may do everything
-	dsn     string     // the same as the user of the case
+	part     string
+	rows     []privilege
+	without  *privilege // nil: has all rows
+	root     *sql.DB    // the case's database, as a user who may do everything
+	dsn      string     // the same as the user of the case
+	postgres bool
 }
 
 func (c *privilegeCase) String() string {
@@ -102,25 +118,30 @@ const parallelPrivileges = 16
 // of them fails with an error that names it.
 func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 	play := map[string]func(context.Context, *testing.T, *privilegeCase) error{
-		"checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "migrate": migrateNeeds,
+		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "migrate": migrateNeeds,
 	}
 	parts, rows := privilegeTable(t)
-	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers) {
+	oneDatabaseAfterAnother(t, databases, func(t *testing.T, s config.Servers) {
 		var cases []*privilegeCase
+		kind := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
+		needed := func(all []privilege) []privilege {
+			return slices.DeleteFunc(slices.Clone(all), func(p privilege) bool { return !p.neededOn(kind) && p.on != "only MySQL and PostgreSQL" })
+		}
 		for _, part := range parts {
+			own := needed(rows[part])
 			if play[part] == nil {
 				t.Fatalf("docs/security.md has a part %s that nothing here plays", part)
 			}
 			var shared []privilege
 			if part == "compensator" { // closes orders too
-				shared = rows["closer"]
+				shared = needed(rows["closer"])
 			}
-			cases = append(cases, &privilegeCase{part: part, rows: slices.Concat(shared, rows[part])})
-			for i, row := range rows[part] {
-				if row.onlyMySQL && strings.HasSuffix(t.Name(), "/mariadb") {
+			cases = append(cases, &privilegeCase{part: part, rows: slices.Concat(shared, own)})
+			for i, row := range own {
+				if !row.neededOn(kind) {
 					continue
 				}
-				cases = append(cases, &privilegeCase{part: part, without: &row, rows: slices.Concat(shared, rows[part][:i], rows[part][i+1:])})
+				cases = append(cases, &privilegeCase{part: part, without: &row, rows: slices.Concat(shared, own[:i], own[i+1:])})
 			}
 		}
 		var all []rowCase
@@ -154,24 +175,42 @@ func (c *privilegeCase) in(ctx context.Context, t *testing.T, server string, pla
 			return err
 		}
 	}
-	statements := append([]string{"CREATE USER " + name + "@'%' IDENTIFIED BY '" + password(name) + "'"}, orders...)
+	c.postgres = root.Dialect() == store.Postgres
+	user, create := name+"@'%'", "CREATE USER "+name+"@'%' IDENTIFIED BY '"+password(name)+"'"
+	if c.postgres {
+		user, create = name, "CREATE ROLE "+name+" LOGIN PASSWORD '"+password(name)+"'"
+	}
+	statements := append([]string{create}, orders...)
 	for _, row := range c.rows {
-		statements = append(statements, "GRANT "+row.name+" ON "+name+"."+row.table+" TO "+name+"@'%'")
+		statements = append(statements, c.grant(row, name, user))
 	}
 	if c.part == "checkout" { // without any privilege in a database, a user cannot use it
-		statements = append(statements, "GRANT SELECT ON "+name+".orders TO "+name+"@'%'")
+		statements = append(statements, c.grant(privilege{name: "SELECT", table: "orders"}, name, user))
 	}
 	if c.part == "migrate" {
 		statements = slices.DeleteFunc(statements, func(s string) bool { return strings.HasPrefix(s, "INSERT") })
 	}
 	defer func() {
-		_, dropErr := c.root.ExecContext(context.WithoutCancel(ctx), "DROP USER "+name+"@'%'")
+		ctx, dropUser := context.WithoutCancel(ctx), "DROP USER "+user
+		if c.postgres {
+			dropUser = "DROP OWNED BY " + user + "; " + dropUser
+		}
+		_, dropErr := c.root.ExecContext(ctx, dropUser)
 		err = errors.Join(err, dropErr)
 	}()
 	for _, statement := range statements {
-		if _, err := c.root.ExecContext(ctx, statement); err != nil {
+		if err := c.exec(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
+	}
+	if c.postgres {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return err
+		}
+		u.User = url.UserPassword(name, password(name))
+		c.dsn = u.String()
+		return play(ctx, t, c)
 	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -181,6 +220,29 @@ func (c *privilegeCase) in(ctx context.Context, t *testing.T, server string, pla
 	c.dsn = cfg.FormatDSN()
 	return play(ctx, t, c)
 }
+
+// grant returns the statement that grants a row in a database to a user.
+func (c *privilegeCase) grant(p privilege, database, user string) string {
+	on := database + "." + p.table
+	switch {
+	case c.postgres && p.name == "CREATE":
+		on = "SCHEMA public"
+	case c.postgres:
+		on = p.table
+	}
+	return "GRANT " + p.name + " ON " + on + " TO " + user
+}
+
+// exec executes a statement that is written for MySQL as a user who may do everything.
+func (c *privilegeCase) exec(ctx context.Context, statement string) error {
+	if c.postgres {
+		statement = intervals.ReplaceAllString(strings.ReplaceAll(statement, "UTC_TIMESTAMP(3)", "now()"), "INTERVAL '$1'")
+	}
+	_, err := c.root.ExecContext(ctx, statement)
+	return err
+}
+
+var intervals = regexp.MustCompile(`INTERVAL (\d+ [A-Z]+)`)
 
 // orders are the statements that write two orders, both due. The stock does not have the SKU of
 // order "bad", so that it cannot be closed.
@@ -221,12 +283,13 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 		return err
 	}
 	defer db.Close()
-	cfg, err := config.Parse("topics.yaml", []byte("partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\n"))
+	cfg, err := config.Parse("topics.yaml", []byte("partitions: 2\nbuckets: [1s, 2s]\ncompensator: {period: 1s, grace: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n"))
 	if err != nil {
 		return err
 	}
+	cfg.Closer.Payment.Recheck = []time.Duration{time.Second}
 	app, err := pipeline.New(pipeline.Options{
-		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger,
+		Config: cfg, Connections: clients.Clients{Kafka: cluster, Store: db}, Logger: logger, Payment: paidLate,
 		Missed: func(missed []compensator.Miss) { logger.Info("missed", "orders", fmt.Sprint(missed)) },
 	})
 	if err != nil {
@@ -237,20 +300,54 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	}
 	refused := func() bool { return c.without != nil && c.without.refusal().MatchString(logs.Tail(1<<20)) }
 	err = runUntil(ctx, app, role, logs, refused, func() error { return done(cluster, cfg, logs.Tail(1<<20)) })
-	if log := logs.Tail(1 << 20); err == nil && strings.Contains(log, "command denied") {
+	if log := logs.Tail(1 << 20); err == nil && (strings.Contains(log, "command denied") || strings.Contains(log, "permission denied")) {
 		return fmt.Errorf("it works, but the log has refusals:\n%s", log)
 	}
 	return err
 }
 
-// checkoutNeeds schedules an order in a transaction.
-func checkoutNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
-	db, err := sql.Open("mysql", c.dsn)
+// callbackNeeds records a payment in time, and two of an order that is closed: one was found before, without an id.
+func callbackNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	for _, statement := range []string{
+		"UPDATE orders SET status = 2 WHERE id = 'bad'",
+		"INSERT INTO late_payments (order_id, source, found_at) VALUES ('bad', 'recheck', UTC_TIMESTAMP(3))",
+	} {
+		if err := c.exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	db, err := store.Open(store.Options{DSN: c.dsn})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+	for _, p := range []store.LatePayment{{OrderID: "good", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p2"}} {
+		tx, err := db.DB().BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if _, err := db.RecordPayment(ctx, tx, p); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+	}
+	return c.has(ctx, "SELECT CASE WHEN COUNT(*) = 2 THEN 1 ELSE 0 END FROM late_payments")
+}
+
+// checkoutNeeds schedules an order in a transaction.
+func checkoutNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	driver, dialect := "mysql", producer.MySQL
+	if c.postgres {
+		driver, dialect = "pgx", producer.Postgres
+	}
+	db, err := sql.Open(driver, c.dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: dialect})
 	if err != nil {
 		return err
 	}
@@ -280,20 +377,46 @@ func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	})
 }
 
-// compensatorNeeds sweeps twice: the second time, the row of the first sweep exists.
+// paidLate is a provider that knows of one payment, that of order late.
+var paidLate = payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		if answers[i] = payment.Unpaid; id == "late" {
+			answers[i] = payment.Paid
+		}
+	}
+	return answers, nil
+})
+
+// compensatorNeeds sweeps twice: the second time, the row of the first sweep exists. It finds that a closed
+// order was paid. It also writes a reminder, and deletes an old one.
 func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
-	if _, err := c.root.ExecContext(ctx, "INSERT INTO sweeps (name, finished_at) VALUES ('order-close', '2026-01-01')"); err != nil {
-		return err
+	for _, statement := range []string{
+		"INSERT INTO sweeps (name, finished_at) VALUES ('order-close', '2026-01-01'), ('order-close/recheck/1s', '2026-01-01')",
+		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('late', '', 2, '2026-02-01', '2026-02-01', 2)",
+		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('late', 'closed', '2026-02-01', '2026-02-01', 'sweep', 0, 0)",
+		"INSERT INTO order_reminders (due_at, order_id, before_ms, created_at) VALUES ('2026-01-01', 'old', 1000, '2026-01-01')",
+		"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('soon', '', 0, UTC_TIMESTAMP(3) - INTERVAL 1 HOUR, UTC_TIMESTAMP(3) + INTERVAL 50 SECOND, 1)",
+	} {
+		if err := c.exec(ctx, statement); err != nil {
+			return err
+		}
 	}
 	return c.run(ctx, pipeline.Compensator, func(*kafka.Cluster, *config.Config) error { return nil }, func(*kafka.Cluster, *config.Config, string) error {
 		return errors.Join(c.has(ctx, "SELECT COUNT(*) FROM receipts WHERE order_id = 'good' AND path = 'sweep'"),
-			c.has(ctx, "SELECT COUNT(*) FROM sweeps WHERE finished_at > '2026-02-01'"))
+			c.has(ctx, "SELECT COUNT(*) FROM sweeps WHERE finished_at > '2026-02-01' AND name = 'order-close'"),
+			c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'late' AND source = 'recheck'"),
+			c.has(ctx, "SELECT CASE WHEN MIN(order_id) = 'soon' THEN 1 ELSE 0 END FROM order_reminders"))
 	})
 }
 
 // outboxNeeds publishes an event and a schedule.
 func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
-	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+	dialect := producer.MySQL
+	if c.postgres {
+		dialect = producer.Postgres
+	}
+	box, err := producer.NewOutbox(producer.OutboxOptions{Dialect: dialect})
 	if err != nil {
 		return err
 	}
@@ -301,12 +424,12 @@ func outboxNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	if err := box.Add(ctx, c.root, orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}); err != nil {
 		return err
 	}
-	if _, err := c.root.ExecContext(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('good', '{}', UTC_TIMESTAMP(3))"); err != nil {
+	if err := c.exec(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('good', '{}', UTC_TIMESTAMP(3))"); err != nil {
 		return err
 	}
 	return c.run(ctx, pipeline.Outbox, func(*kafka.Cluster, *config.Config) error { return nil }, func(k *kafka.Cluster, cfg *config.Config, _ string) error {
 		return errors.Join(arrived(ctx, k, cfg.Topics.Events), arrived(ctx, k, cfg.Buckets[1].Topic),
-			c.has(ctx, "SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) = 0"))
+			c.has(ctx, "SELECT CASE WHEN (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) = 0 THEN 1 ELSE 0 END"))
 	})
 }
 
@@ -344,17 +467,20 @@ func shadowNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 
 // viewerNeeds runs the commands that only read.
 func viewerNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
-	if _, err := c.root.ExecContext(ctx, "DELETE FROM order_items WHERE order_id = 'bad'"); err != nil { // doctor would find its SKU
+	if err := c.exec(ctx, "DELETE FROM order_items WHERE order_id = 'bad'"); err != nil { // doctor would find its SKU
 		return err
 	}
-	return c.cli(ctx, t, []string{"order", "good"}, []string{"doctor", "--stock"}, []string{"audit", "--from", "3h"}, []string{"status"})
+	return c.cli(ctx, t, []string{"order", "good"}, []string{"doctor", "--stock"}, []string{"audit", "--from", "3h"}, []string{"status"}, []string{"payments", "late"})
 }
 
-// operatorNeeds pauses closing, resumes it, and moves due times.
+// operatorNeeds pauses closing, resumes it, moves due times, and resolves a late payment.
 func operatorNeeds(ctx context.Context, t *testing.T, c *privilegeCase) error {
+	if err := c.exec(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (17, 'good', 'p', 'callback', UTC_TIMESTAMP(3))"); err != nil {
+		return err
+	}
 	plan := filepath.Join(t.TempDir(), "plan.jsonl")
 	return c.cli(ctx, t, []string{"pause", "--for", "1m", "--reason", "one"}, []string{"pause", "--for", "1m", "--reason", "two"}, []string{"resume"},
-		[]string{"postpone", "--due-before", "now", "--by", "1h", "--plan", plan}, []string{"postpone", "--plan", plan, "--yes"})
+		[]string{"postpone", "--due-before", "now", "--by", "1h", "--plan", plan}, []string{"postpone", "--plan", plan, "--yes"}, []string{"payments", "resolve", "17", "--refunded", "--yes"})
 }
 
 // migrateNeeds creates the schema.
@@ -369,7 +495,7 @@ func (c *privilegeCase) cli(ctx context.Context, t *testing.T, commands ...[]str
 		return err
 	}
 	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte("buckets: [1s]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("buckets: [1s]\ncloser: {payment: {url: \"http://127.0.0.1:1/\"}}\n"), 0o600); err != nil {
 		return err
 	}
 	for _, args := range commands {

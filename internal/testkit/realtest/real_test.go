@@ -71,11 +71,15 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 
 // A mistake with time zones would be hours wide.
 func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
-	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}} {
+	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}, {"postgresql", "Asia/Shanghai"}} {
 		t.Run(in.kind+in.zone, func(t *testing.T) {
 			t.Parallel()
 			s := realServers(t)
-			s.DSN = startDatabase(t, in.kind, "--default-time-zone="+in.zone).dsn()
+			args := []string{"--default-time-zone=" + in.zone}
+			if in.kind == "postgresql" {
+				args = []string{"-c", "timezone=" + in.zone}
+			}
+			s.DSN = startDatabase(t, in.kind, args...).dsn()
 			r := newRig(t, s)
 			r.start("relay", "closer", "compensator")
 			r.play(3, 60, 2*time.Second)
@@ -88,7 +92,7 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 }
 
 func TestReal_ReplayingTheCloseTopicTwiceChangesNothing(t *testing.T) {
-	eachDatabase(t, replayingTheCloseTopicTwice)
+	eachMySQL(t, replayingTheCloseTopicTwice)
 }
 
 func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {

@@ -98,16 +98,22 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.sweep(lock)
+	return s
+}
+
+// sweep begins the sweep under a lock.
+func (s *sweeping) sweep(lock compensator.Lock) {
+	s.t.Helper()
 	c, err := compensator.New(compensator.Options{Store: s.store, Lock: lock})
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(s.stop)
+	s.t.Cleanup(s.stop)
 	go func() {
 		defer close(s.over)
 		s.report, s.err = c.Sweep(context.Background(), false)
 	}()
-	return s
 }
 
 // page returns true when one more page was read, and false if the sweep has ended.

@@ -79,6 +79,7 @@ type rig struct {
 	logs    *testkit.LogBuffer
 	secured *secured // nil: the broker has no access control
 	env     []string // environment of the processes, in addition to the servers
+	program string   // path of the orderclose that commands and processes run; empty: binary
 	// extra returns additional environment of the binary, by its arguments.
 	extra func(args []string) []string
 	// disturbed: a part was killed, or did not run, while orders were due.
@@ -106,15 +107,30 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 	t.Helper()
 	r := newBareRig(t, s, prefix, "")
 	r.secured = secured
+	r.prepare()
+	return r
+}
+
+// newRigBy is newRig with the program of another version.
+func newRigBy(t *testing.T, s config.Servers, program string) *rig {
+	t.Helper()
+	r := newBareRig(t, s, newPrefix(), "")
+	r.program = program
+	r.prepare()
+	return r
+}
+
+// prepare creates topics and schema, and opens the shop.
+func (r *rig) prepare() {
+	r.t.Helper()
 	var err error
 	if r.store, err = store.Open(store.Options{DSN: r.servers.DSN}); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	t.Cleanup(func() { r.store.Close() })
+	r.t.Cleanup(func() { r.store.Close() })
 	r.must("topics", "apply")
 	r.must("migrate")
 	r.openShop()
-	return r
 }
 
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
@@ -279,9 +295,12 @@ func (r *rig) environ(args []string) []string {
 
 func (r *rig) command(args ...string) *exec.Cmd {
 	r.t.Helper()
-	path, err := binary()
-	if err != nil {
-		r.t.Fatal(err)
+	path := r.program
+	if path == "" {
+		var err error
+		if path, err = binary(); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	if args[0] == "topics" || args[0] == "migrate" { // on a busy machine everything takes many times longer
 		args = append(args[:len(args):len(args)], "--wait", waitLimit.String())
@@ -420,7 +439,7 @@ func (r *rig) settle() {
 func (r *rig) useOutbox() {
 	r.t.Helper()
 	var err error
-	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, TopicsFile: r.file}); err != nil {
+	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(r.store.Dialect()), TopicsFile: r.file}); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -346,7 +346,7 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 func (r *secretsRig) console() {
 	r.t.Helper()
 	for _, path := range []string{
-		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/runbook", "/nothing",
+		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/replay", "/delays", "/payments", "/runbook", "/nothing",
 		"/api/v1/status", "/api/v1/dead-letters", "/api/v1/sweeps", "/api/v1/lateness", "/api/v1/topics", "/api/v1/openapi.json",
 	} {
 		req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.env[config.EnvConsoleListen]+path, nil)
@@ -438,6 +438,9 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 	file := func(url string) string {
 		return r.write("given-"+rand.Text()+".yaml", "buckets: [1s]\ncloser: {payment: {url: \""+url+"\"}}\n")
 	}
+	token := func(variable, value string) map[string]string {
+		return map[string]string{config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLUser: "", config.EnvSASLPassword: "", variable: value}
+	}
 	for name, changed := range map[string]map[string]string{
 		"a wrong password of the database":   {dsn: "root:" + password(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
 		"an unknown database":                {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/unknown"},
@@ -464,6 +467,9 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a URL of Redis with a wrong scheme": {redisURL: "http://shop:" + r.mark(redisURL) + "@" + closed},
 		"a URL of Redis with a wrong number": {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/" + r.mark(redisURL)},
 		"a URL of Redis with a parameter":    {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0?password=" + r.mark(redisURL)},
+		"a URL of sentinels that are down":   {redisURL: "redis+sentinel://shop:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&sentinel_password=" + r.mark(redisURL)},
+		"a URL of sentinels with a mistake":  {redisURL: "redis+sentinel://shop:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&" + r.mark(redisURL) + "=1"},
+		"a URL of a cluster that is down":    {redisURL: "redis+cluster://shop:" + r.mark(redisURL) + "@" + closed},
 		"a URL of Redis as a file":           {redisURL: "", redisURL + "_FILE": "redis://:" + password(redisURL) + "@" + closed},
 		"a wrong password of Kafka":          {config.EnvSASLPassword: password(config.EnvSASLPassword)},
 		"a wrong password of SCRAM":          {config.EnvSASLMechanism: kafka.ScramSHA512, config.EnvSASLPassword: password(config.EnvSASLPassword)},
@@ -471,6 +477,12 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a password that SASL refuses":       {config.EnvSASLMechanism: kafka.ScramSHA256, config.EnvSASLPassword: r.mark(config.EnvSASLPassword) + "\u0007"},
 		"a password of Kafka as a file":      {config.EnvSASLPassword: "", config.EnvSASLPassword + "_FILE": password(config.EnvSASLPassword)},
 		"a password of Kafka without a user": {config.EnvSASLUser: "", config.EnvSASLPassword: password(config.EnvSASLPassword)},
+		"a token that the broker rejects":    token(config.EnvSASLTokenFile, r.write("given-token", r.mark(config.EnvSASLTokenFile)+"."+r.mark(config.EnvSASLTokenFile)+".x")),
+		"what is no token":                   token(config.EnvSASLTokenCommand, "cat "+r.write("given-answer", `{"access_token":"`+r.secret(config.EnvSASLTokenCommand)+`"}`)),
+		"a token as the name of its file":    token(config.EnvSASLTokenFile, r.mark(config.EnvSASLTokenFile)),
+		"a token as its command":             token(config.EnvSASLTokenCommand, r.mark(config.EnvSASLTokenCommand)),
+		"a token endpoint that refuses":      {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLPassword: password(config.EnvSASLPassword), config.EnvSASLTokenURL: service + "/token"},
+		"a password in the token endpoint":   {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLTokenURL: "https://shop:" + r.mark(config.EnvSASLTokenURL) + "@" + closed},
 		"a password in the brokers":          {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
 		"a password as TLS":                  {config.EnvTLS: password(config.EnvTLS)},
 		"a Kafka that is down":               {config.EnvBrokers: closed},

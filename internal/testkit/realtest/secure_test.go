@@ -27,13 +27,14 @@ func TestSecure(t *testing.T) {
 		"PLAIN":         func(part string) access { return b.by(kafka.Plain, "plain-"+part) },
 		"SCRAM-SHA-256": func(part string) access { return b.by(kafka.ScramSHA256, "scram256-"+part) },
 		"SCRAM-SHA-512": func(part string) access { return b.by(kafka.ScramSHA512, "scram512-"+part) },
+		"OAUTHBEARER":   func(part string) access { return b.bearer("bearer-"+part, time.Now().Add(time.Hour)) },
 		"mutual TLS":    func(part string) access { return b.certified("mutual-" + part) },
 	}
 	_, rows := accessTable(t)
 	var users []string
 	var acls []kafkago.ACLEntry
 	rigs := map[string]string{} // their prefixes
-	for way, user := range map[string]string{"PLAIN": "plain-", "SCRAM-SHA-256": "scram256-", "SCRAM-SHA-512": "scram512-", "mutual TLS": "mutual-"} {
+	for way, user := range map[string]string{"PLAIN": "plain-", "SCRAM-SHA-256": "scram256-", "SCRAM-SHA-512": "scram512-", "OAUTHBEARER": "bearer-", "mutual TLS": "mutual-"} {
 		rigs[way] = newPrefix()
 		for _, part := range parts {
 			users = append(users, user+part)
@@ -93,10 +94,10 @@ func (r *rig) closed() int {
 	return r.count("SELECT COUNT(*) FROM receipts WHERE path = 'pipeline'")
 }
 
-func (r *rig) count(query string) int {
+func (r *rig) count(query string, args ...any) int {
 	r.t.Helper()
 	n := 0
-	if err := r.store.DB().QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {
+	if err := r.store.DB().QueryRowContext(r.t.Context(), query, args...).Scan(&n); err != nil {
 		r.t.Fatal(err)
 	}
 	return n
@@ -123,6 +124,8 @@ func refusals(t *testing.T, b *broker) {
 			`the broker rejects user "scram512-relay" with SCRAM-SHA-512; check the password`, kafkago.SASLAuthenticationFailed},
 		"a user whom SCRAM does not know": {b.with(append(sasl(kafka.ScramSHA256, "nobody", "hunter2"), ca)...),
 			`the broker rejects user "nobody"`, kafkago.SASLAuthenticationFailed},
+		"a token that has ended": {b.bearer("bearer-relay", time.Now().Add(-time.Minute)),
+			"the broker rejects the client of this login with OAUTHBEARER; check the token's issuer, audience, scope and end", kafkago.SASLAuthenticationFailed},
 		"SASL on a listener without": {b.with(config.EnvBrokers+"="+b.mtls, ca, config.EnvTLSCert+"="+b.file("admin.crt"), config.EnvTLSKey+"="+b.file("admin.key"),
 			config.EnvSASLMechanism+"=PLAIN", config.EnvSASLUser+"=admin", config.EnvSASLPassword+"=hunter2"),
 			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},

@@ -7,11 +7,13 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"hash"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,12 +43,18 @@ func newBroker(t *testing.T, plain ...string) *broker {
 	return newBrokerWith(t, nil, plain...)
 }
 
-// newBrokerWith is newBroker with lines of server.properties.
+// newBrokerWith is newBroker with lines of server.properties. Those that begin with -D are for the JVM.
 func newBrokerWith(t *testing.T, settings []string, plain ...string) *broker {
 	t.Helper()
-	mtls := freePort(t)
+	mtls, heap := freePort(t), smallBroker
+	settings = slices.DeleteFunc(slices.Clone(settings), func(line string) bool {
+		if strings.HasPrefix(line, "-D") {
+			heap += " " + line
+		}
+		return strings.HasPrefix(line, "-D")
+	})
 	server := newServer(t, "kafka-secured", append([]string{mtls}, settings...)...)
-	server.Env = []string{smallBroker}
+	server.Env = []string{heap}
 	b := &broker{t: t, dir: server.Dir, sasl: server.Addr(), mtls: "127.0.0.1:" + mtls}
 	var users strings.Builder
 	for _, user := range plain {
@@ -96,6 +104,18 @@ func (b *broker) with(env ...string) access {
 func (b *broker) by(mechanism, user string) access {
 	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"),
 		config.EnvSASLMechanism+"="+mechanism, config.EnvSASLUser+"="+user, config.EnvSASLPassword+"="+password(user))
+}
+
+// bearer returns the access of a user by a token that nobody has signed, in a file, until it ends.
+func (b *broker) bearer(user string, ends time.Time) access {
+	b.t.Helper()
+	part := base64.RawURLEncoding.EncodeToString
+	token := part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"sub":%q,"exp":%d,"of":%q}`, user, ends.Unix(), password(user))) + "."
+	file := filepath.Join(b.t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer, config.EnvSASLTokenFile+"="+file)
 }
 
 // mutual returns access by an existing client certificate.

@@ -37,7 +37,12 @@ func startDatabase(t *testing.T, kind string, args ...string) *ownServer {
 }
 
 // dsn returns the DSN of a database server, without a database.
-func (s *ownServer) dsn() string { return "root@tcp(" + s.Addr() + ")/" }
+func (s *ownServer) dsn() string {
+	if s.Kind == "postgresql" {
+		return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable"
+	}
+	return "root@tcp(" + s.Addr() + ")/"
+}
 
 func (s *ownServer) start() {
 	s.t.Helper()

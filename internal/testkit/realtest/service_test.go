@@ -82,7 +82,7 @@ func (f *faultCounts) add(requests []orderclose.CloseRequest) bool {
 
 // The closer has no database at all. The service has all kinds of failures, and is
 // down for a while.
-func TestReal_OrdersCloseThroughAService(t *testing.T) { eachDatabase(t, closeThroughAService) }
+func TestReal_OrdersCloseThroughAService(t *testing.T) { eachMySQL(t, closeThroughAService) }
 
 func closeThroughAService(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,14 @@ func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
 	})
 	code := read()
 	sum := report.Summary
+	var status struct {
+		ops.Status
+		Verdict ops.Verdict
+	}
+	out, _ := o.cli("status", "-o", "json")
+	if o.decode(out, &status); !slices.ContainsFunc(status.Topics, func(t ops.TopicStatus) bool { return t.Group == o.cfg.ShadowGroup() && t.Waiting == 0 }) || status.Verdict.State == ops.ActNow {
+		t.Errorf("status does not know that a shadow run reads the close topic: %s", out)
+	}
 	if diff := cmp.Diff(map[ops.ShadowClass]int{"same": 1, "earlier": 1, "later": 1, "only_we": 2, "only_they": 2, "neither": 2}, sum.Classes); diff != "" || code != 3 || sum.Orders != 9 {
 		out, _ := o.cli("shadow", "report", "--from", "10m", "--tolerance", "30s")
 		t.Errorf("exit %d (-want +got):\n%s\n%s", code, diff, out)

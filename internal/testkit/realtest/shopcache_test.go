@@ -27,6 +27,9 @@ func (r *rig) giveCouponsBack() {
 	if !found {
 		r.t.Fatal("the example's topics.yaml has no section orders")
 	}
+	if strings.HasPrefix(r.servers.DSN, "postgres") {
+		orders = strings.ReplaceAll(orders, "type: datetime, zone: UTC", "type: timestamptz")
+	}
 	r.configure("orders:\n" + orders)
 }
 

@@ -17,6 +17,13 @@ func (r *rig) slowly() {
 	r.rewrite("  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n")
 }
 
+// withoutRedis puts the lock into the database, and names no Redis to the processes.
+func (r *rig) withoutRedis() {
+	r.t.Helper()
+	r.rewrite("lock: {", "lock: {kind: database, ")
+	r.servers.RedisURL = ""
+}
+
 // missed creates orders that are overdue and were never published.
 func (r *rig) missed(n int) {
 	r.t.Helper()
@@ -37,13 +44,20 @@ func (r *rig) untilClosed(n int) {
 // continued. Another process takes over, and every order is closed once.
 func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 	t.Parallel()
+	killed := func(r *rig) { r.signal("compensator-1", syscall.SIGKILL) }
+	frozen := func(r *rig) { r.freeze("compensator-1", 6*time.Second) }
 	for name, stop := range map[string]func(r *rig){
-		"killed": func(r *rig) { r.signal("compensator-1", syscall.SIGKILL) },
-		"frozen": func(r *rig) { r.freeze("compensator-1", 6*time.Second) },
+		"killed, with the lock in Redis":        killed,
+		"frozen, with the lock in Redis":        frozen,
+		"killed, with the lock in the database": killed,
+		"frozen, with the lock in the database": frozen,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, realServers(t))
+			if strings.HasSuffix(name, "database") {
+				r.withoutRedis()
+			}
 			r.disturbed = true
 			r.slowly()
 			r.missed(400)
@@ -57,7 +71,12 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 			if v := r.check(); v.ByPath["sweep"] != 400 {
 				t.Errorf("closed %v", v.ByPath)
 			}
-			if name == "frozen" && !strings.Contains(r.logs.Tail(1<<20), "the lock was lost") {
+			if strings.HasSuffix(name, "database") {
+				if out, _ := r.cli("doctor"); !strings.Contains(out, "Redis is not used") {
+					t.Errorf("doctor says\n%s", out)
+				}
+			}
+			if strings.HasPrefix(name, "frozen") && !strings.Contains(r.logs.Tail(1<<20), "the lock was lost") {
 				t.Error("it did not notice that its lock was lost")
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // CreateDatabase creates a database of that name on the server of a DSN, for a demo or a test that must
@@ -23,6 +24,9 @@ func CreateDatabase(ctx context.Context, dsn string, t *tls.Config, name string)
 	if name == "" || strings.TrimFunc(name, plain) != "" {
 		return "", nil, fmt.Errorf("create database %q: a name has letters, digits and underscores", name)
 	}
+	if postgres.IsDSN(dsn) {
+		return createPostgres(ctx, dsn, t, name)
+	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return "", nil, errors.New("the database's DSN is invalid; write it as user:password@tcp(host:3306)/")
@@ -32,10 +36,15 @@ func CreateDatabase(ctx context.Context, dsn string, t *tls.Config, name string)
 		cfg.Params = map[string]string{}
 	}
 	cfg.Params["time_zone"] = "'+00:00'"
+	server, own := cfg.Clone(), cfg.Clone()
+	server.DBName, own.DBName = "information_schema", name // the database in the DSN need not exist
+	return create(ctx, server.FormatDSN(), own.FormatDSN(), t, name, cfg.Addr, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "DROP DATABASE `"+name+"`")
+}
+
+// create executes the statement that creates a database, and returns own, its DSN, and a function that drops it.
+func create(ctx context.Context, server, own string, t *tls.Config, name, addr, createIt, dropIt string) (string, func(context.Context) error, error) {
 	exec := func(ctx context.Context, statement string) (err error) {
-		server := cfg.Clone()
-		server.DBName = "information_schema" // the database in the DSN need not exist
-		s, err := store.Open(store.Options{DSN: server.FormatDSN(), TLS: t})
+		s, err := store.Open(store.Options{DSN: server, TLS: t})
 		if err != nil {
 			return err
 		}
@@ -43,15 +52,31 @@ func CreateDatabase(ctx context.Context, dsn string, t *tls.Config, name string)
 		_, err = s.DB().ExecContext(ctx, statement)
 		return store.Classify(err)
 	}
-	if err := exec(ctx, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"); err != nil {
-		return "", nil, fmt.Errorf("create database %q on %s: %w", name, cfg.Addr, err)
+	if err := exec(ctx, createIt); err != nil {
+		return "", nil, fmt.Errorf("create database %q on %s: %w", name, addr, err)
 	}
-	own := cfg.Clone()
-	own.DBName = name
-	return own.FormatDSN(), func(ctx context.Context) error {
-		if err := exec(ctx, "DROP DATABASE `"+name+"`"); err != nil {
-			return fmt.Errorf("drop database %q on %s: %w", name, cfg.Addr, err)
+	return own, func(ctx context.Context) error {
+		if err := exec(ctx, dropIt); err != nil {
+			return fmt.Errorf("drop database %q on %s: %w", name, addr, err)
 		}
 		return nil
 	}, nil
+}
+
+// createPostgres is CreateDatabase on PostgreSQL. The server's database postgres is there always.
+func createPostgres(ctx context.Context, dsn string, t *tls.Config, name string) (string, func(context.Context) error, error) {
+	server, err := postgres.WithDatabase(dsn, "postgres")
+	if err != nil {
+		return "", nil, err
+	}
+	own, err := postgres.WithDatabase(dsn, name)
+	if err != nil {
+		return "", nil, err
+	}
+	c, err := postgres.ParseDSN(server, t)
+	if err != nil {
+		return "", nil, err
+	}
+	addr := strings.TrimSuffix(c.Name(), "/postgres")
+	return create(ctx, server, own, t, name, addr, `CREATE DATABASE "`+name+`"`, `DROP DATABASE "`+name+`" WITH (FORCE)`)
 }

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/producer"
@@ -20,7 +22,15 @@ const startStock = 1_000_000
 
 // OrdersOf returns the shop's side of a store with the reference schema.
 func OrdersOf(s *store.Store) *shopdb.Orders {
-	return shopdb.New(shopdb.Options{DB: s.DB(), Dialect: producer.Dialect(s.Dialect()), Now: s.Clock()})
+	return shopdb.New(shopdb.Options{DB: s.DB(), Dialect: producer.Dialect(s.Dialect()), Record: RecordOf(s), Now: s.Clock()})
+}
+
+// RecordOf returns RecordPayment of a store, also on SQLite, as sqlclose.Store has it.
+func RecordOf(s *store.Store) func(context.Context, *sql.Tx, sqlclose.Payment) (sqlclose.Recorded, error) {
+	return func(ctx context.Context, tx *sql.Tx, p sqlclose.Payment) (sqlclose.Recorded, error) {
+		r, err := s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
+		return sqlclose.Recorded(r), err
+	}
 }
 
 // Orders are the orders of a shop. *shopdb.Orders and Persistent implement it.
@@ -30,7 +40,6 @@ type Orders interface {
 	Pay(ctx context.Context, id, payment string) (shopdb.Answer, error)
 	Cancel(ctx context.Context, id string) (shopdb.Answer, error)
 	PutStock(ctx context.Context, sku string, available int64) error
-	CreateTables(ctx context.Context) error
 }
 
 // Shop is a checkout: it creates orders, publishes them, and takes payments. Its methods are
@@ -41,6 +50,8 @@ type Shop struct {
 	Outbox   *producer.Outbox // nil: all orders are published directly
 	// OnOrder, if set, is called after each creation of an order, by several goroutines.
 	OnOrder func(o orderclose.Order, f Fate)
+	// Bind writes the arguments of a query, ?, as the driver of Orders takes them; nil: it takes ?.
+	Bind func(query string) string
 	// Careless: an order that could not be published is paid, cancelled or moved all the same.
 	Careless bool
 
@@ -56,11 +67,8 @@ type Shop struct {
 	last      time.Time // the latest due time
 }
 
-// Stock creates the shop's own tables and puts the given number of SKUs into the store.
+// Stock puts the given number of SKUs into the store.
 func (s *Shop) Stock(ctx context.Context, skus int) error {
-	if err := s.Orders.CreateTables(ctx); err != nil {
-		return err
-	}
 	s.stock = map[string]int64{}
 	for n := range skus {
 		if err := s.Orders.PutStock(ctx, SKU(n), startStock); err != nil {
@@ -227,8 +235,12 @@ var errNotUnpaid = errors.New("not unpaid any more")
 // move moves the due time of an order. To an earlier time it schedules the order again, in the same
 // transaction.
 func (s *Shop) move(ctx context.Context, order orderclose.Order, due time.Time) error {
+	query := "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0"
+	if s.Bind != nil {
+		query = s.Bind(query)
+	}
 	err := s.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
-		res, err := tx.SQL().ExecContext(ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", due.UTC(), order.ID)
+		res, err := tx.SQL().ExecContext(ctx, query, due.UTC(), order.ID)
 		if err != nil {
 			return errors.Join(orderclose.ErrUnavailable, err)
 		}

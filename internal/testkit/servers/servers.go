@@ -1,4 +1,4 @@
-// Package servers starts Kafka, MariaDB, MySQL, Redis and others on the loopback, by the scripts of
+// Package servers starts Kafka, MariaDB, MySQL, PostgreSQL, Redis and others on the loopback, by the scripts of
 // deploy/native. Each server has a folder of its own, in a temporary folder of the caller, and is
 // stopped by its process id.
 //

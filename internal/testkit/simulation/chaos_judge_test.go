@@ -67,10 +67,13 @@ func (w *chaosWorld) bound() time.Time {
 		from = due
 	}
 	bound := from.Add(standsAtMost)
-	if w.plan.Service == knows && w.plan.has("service") && w.plan.has("half-open") {
+	if (w.plan.Service == knows || w.plan.Service == ends) && w.plan.has("service") && w.plan.has("half-open") {
 		// A request on an idle half-open connection gets no answer, and its order waits once more
 		// for as long as it has waited.
 		bound = bound.Add(90 * time.Second)
+	}
+	if w.ends() { // for the last question about a closed order
+		bound = bound.Add(chaosRecheck[len(chaosRecheck)-1] + time.Minute)
 	}
 	if w.plan.Sweeps { // for an order that only a sweep finds; the compensator looks each minute whether a sweep is due
 		bound = bound.Add(w.config().Compensator.Period + w.config().Compensator.Grace + 2*time.Minute)
@@ -88,7 +91,7 @@ func (w *chaosWorld) number(query string) (n int64) {
 
 // quiet reports whether no part has anything left to do.
 func (w *chaosWorld) quiet() bool {
-	return w.openOrders.Load() == 0 && w.number("SELECT COUNT(*) FROM orders WHERE status = 0") == 0 &&
+	return w.openOrders.Load() == 0 && w.number("SELECT COUNT(*) FROM orders WHERE status = 0") == 0 && w.hiddenPayments() == 0 &&
 		w.number("SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules)") == 0 &&
 		len(w.standing()) == 0 && len(w.unsettled()) == 0
 }

@@ -27,6 +27,8 @@ const (
 // chaosDelays are the delays of the categories.
 var chaosDelays = orderclose.Delays{Default: 14 * time.Second, ByCategory: map[string]time.Duration{
 	"flash": 1500 * time.Millisecond, "quick": 5 * time.Second, "virtual": 11 * time.Second, "physical": 23 * time.Second,
+}, Rules: []orderclose.Rule{
+	{Match: orderclose.Match{Categories: []string{"virtual", "physical"}}, Grace: time.Second, Remind: []time.Duration{8 * time.Second, 2 * time.Second}},
 }}
 
 // drawOrder draws an order, its publication and its fate.
@@ -101,9 +103,15 @@ func (w *chaosWorld) finish(o orderclose.Order, e event) {
 	var err error
 	switch e.Then {
 	case paid:
+		if w.ends() && !w.service.pay(o.ID) {
+			return // the provider refuses the payment
+		}
 		var answer shopdb.Answer
 		if answer, err = w.shop.Pay(w.ctx, o.ID, "pay-"+o.ID); err == nil && answer == shopdb.AnswerPaid {
 			w.add(&w.paid, o.ID)
+		}
+		if w.ends() && answer == shopdb.PaidLate {
+			w.violation("broken", "the payment of %s succeeded, and the order was closed", o.ID)
 		}
 	case cancelled:
 		_, err = w.shop.Cancel(w.ctx, o.ID)

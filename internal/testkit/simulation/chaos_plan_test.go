@@ -107,6 +107,9 @@ func makePlan(seed uint64) *plan {
 	}
 	p.Partitions += d.IntN(2)
 	p.Together, p.Sweeps, p.Service = d.IntN(3) > 0, d.IntN(2) == 0, d.among(closes, knows, inGo)
+	if p.Service == knows && seed%2 == 0 {
+		p.Service = ends
+	}
 	p.Apart = make([]time.Duration, p.Brokers)
 	if p.Brokers > 1 && d.IntN(3) == 0 && switchedOn("apart") {
 		p.Apart[1], p.Apart[2] = 15*time.Second, -15*time.Second*time.Duration(d.IntN(2))

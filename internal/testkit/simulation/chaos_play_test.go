@@ -217,9 +217,6 @@ func (w *chaosWorld) build() (err error) {
 	}
 	w.outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: w.cfg.MaxDelay})
 	w.shop = scenario.Persistent{Orders: scenario.OrdersOf(w.db)}
-	if err == nil {
-		err = w.shop.CreateTables(w.ctx)
-	}
 	for n := range chaosSKUs {
 		if err == nil {
 			err = w.shop.PutStock(w.ctx, scenario.SKU(n), chaosStock)

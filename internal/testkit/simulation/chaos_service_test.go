@@ -26,6 +26,7 @@ import (
 const (
 	closes = "closes orders" // over HTTP, in the world's store
 	knows  = "knows payments"
+	ends   = "cancels payments"
 	inGo   = "is a store in Go" // a program's own, around the world's store
 )
 
@@ -61,7 +62,22 @@ func (p *plan) configure(cfg *config.Config) {
 		cfg.Closer.Kind, cfg.Closer.HTTP.URL = config.KindHTTP, "http://"+shopAddress+"/close"
 	case p.Service == knows:
 		cfg.Closer.Payment.URL = "http://" + shopAddress + "/payments"
+	case p.Service == ends:
+		cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://"+shopAddress+"/payments", true
+		cfg.Closer.Payment.Recheck = chaosRecheck
 	}
+}
+
+// chaosRecheck are the steps of rechecks. The last is longer than the faults of a world last.
+var chaosRecheck = []time.Duration{15 * time.Second, 2 * time.Minute}
+
+// hiddenPayments counts the closed orders that were paid after the close, have no late payment, and are
+// found by a recheck. While the database's clock is wrong, a close may have a time that is hours ahead.
+func (w *chaosWorld) hiddenPayments() int64 {
+	if !w.ends() || !w.plan.has("service") || !w.plan.Sweeps || w.plan.has("database-clock") {
+		return 0
+	}
+	return w.number("SELECT COUNT(*) FROM orders WHERE status = 2 AND id LIKE '%3' AND id NOT IN (SELECT order_id FROM late_payments)")
 }
 
 // shopService is the service of the shop.
@@ -74,18 +90,23 @@ type shopService struct {
 
 	mu     sync.Mutex
 	faults []event // that are active
+	// Of a service that cancels payments. An order has one payment, which is open, paid or cancelled.
+	paid, cancelled map[string]bool
 }
 
 // serveShop starts the service.
 func (w *chaosWorld) serveShop() (err error) {
-	s := &shopService{store: w.db, listener: testkit.Listen(), done: make(chan struct{})}
+	s := &shopService{store: w.db, listener: testkit.Listen(), done: make(chan struct{}), paid: map[string]bool{}, cancelled: map[string]bool{}}
 	if w.plan.Service == inGo {
 		w.service = s
 		return nil
 	}
-	if w.plan.Service == closes {
+	switch w.plan.Service {
+	case closes:
 		s.handler, err = httpclose.Handler(serviceSecrets, s.closeOrders)
-	} else {
+	case ends:
+		s.handler, err = payment.Handler(serviceSecrets, canceler{payment.ProviderFunc(s.ask), w})
+	default:
 		s.handler, err = payment.Handler(serviceSecrets, payment.ProviderFunc(s.ask))
 	}
 	s.server = &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}
@@ -212,6 +233,71 @@ func (s *shopService) closeOrders(ctx context.Context, path orderclose.Path, req
 	return s.store.CloseOrders(ctx, path, requests)
 }
 
+// ends reports whether the service of the world cancels payments.
+func (w *chaosWorld) ends() bool { return w.service != nil && w.plan.Service == ends }
+
+// canceler is the provider of a service that cancels payments.
+type canceler struct {
+	payment.Provider
+	world *chaosWorld
+}
+
+// Ask answers for closed orders. The shop has opened a second payment of every tenth order after the close,
+// and the customer has paid.
+func (c canceler) Ask(ctx context.Context, ids []string) ([]payment.Answer, error) {
+	answers, err := c.Provider.Ask(ctx, ids)
+	s := c.world.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, answer := range answers {
+		if answer == payment.Unpaid && strings.HasSuffix(ids[i], "3") && s.cancelled[ids[i]] {
+			answers[i] = payment.Paid
+		}
+	}
+	return answers, err
+}
+
+// Cancel cancels the payments that ask calls unpaid, unless the customer has paid.
+func (c canceler) Cancel(ctx context.Context, ids []string) ([]payment.Answer, error) {
+	answers, err := c.Provider.Ask(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	closed := make([]int, len(ids)) // before the lock, because the query waits in the time of the world
+	for i, id := range ids {
+		if err := c.world.servers.DB().QueryRowContext(ctx, "SELECT COUNT(*) FROM orders WHERE status = 2 AND id = ?", id).Scan(&closed[i]); err != nil {
+			closed[i] = 0 // the database has a fault
+		}
+	}
+	s := c.world.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, id := range ids {
+		switch {
+		case answers[i] != payment.Unpaid:
+		case s.paid[id]:
+			answers[i] = payment.Paid
+		default:
+			if !s.cancelled[id] && closed[i] > 0 {
+				c.world.violation("broken", "%s was closed before its payment was cancelled", id)
+			}
+			s.cancelled[id], answers[i] = true, payment.Cancelled
+		}
+	}
+	return answers, nil
+}
+
+// pay reports whether the provider accepts the payment of an order now.
+func (s *shopService) pay(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cancelled[id] {
+		return false
+	}
+	s.paid[id] = true
+	return true
+}
+
 // ask answers, from the first question on, that every fifth order was paid.
 func (s *shopService) ask(_ context.Context, ids []string) ([]payment.Answer, error) {
 	if err := s.failing(ids); err != nil {
@@ -234,10 +320,25 @@ func (s *shopService) ask(_ context.Context, ids []string) ([]payment.Answer, er
 	return answers, nil
 }
 
-// checkPayments requires that no order is closed that the payment provider reports as paid.
+// checkPayments requires that no order is closed that the payment provider reports as paid. If the
+// service cancels payments, it requires that the payment of a closed order cannot succeed any more.
 func (w *chaosWorld) checkPayments() {
-	if w.service == nil || w.plan.Service != knows {
+	if w.service == nil || w.plan.Service != knows && w.plan.Service != ends {
 		return
+	}
+	if n := w.hiddenPayments(); n > 0 {
+		w.violation("broken", "%d orders are closed and paid, and have no late payment", n)
+	}
+	if n := w.number("SELECT COUNT(*) - COUNT(DISTINCT order_id) FROM late_payments WHERE source = 'recheck'"); n > 0 {
+		w.violation("broken", "%d payments that a recheck has found have two late payments", n)
+	}
+	if w.ends() {
+		for _, e := range w.plan.Events {
+			id := fmt.Sprintf("order-%02d", e.N)
+			if e.Kind == "order" && w.service.pay(id) && w.number("SELECT COUNT(*) FROM orders WHERE status = 2 AND id = '"+id+"'") > 0 {
+				w.violation("broken", "%s is closed, and its payment succeeds afterwards", id)
+			}
+		}
 	}
 	if n := w.number("SELECT COUNT(*) FROM orders WHERE status = 2 AND (id LIKE '%0' OR id LIKE '%5')"); n > 0 {
 		w.violation("broken", "%d orders are closed that the payment provider reports as paid", n)

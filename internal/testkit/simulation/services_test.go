@@ -217,6 +217,189 @@ func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 	})
 }
 
+// cashier is a provider that can cancel. Each order has one payment, which is open until it is paid or
+// cancelled.
+type cashier struct {
+	mu      sync.Mutex
+	ended   map[string]payment.Answer // by order: Paid or Cancelled
+	unknown map[string]bool           // orders that it does not know yet
+	late    map[string]bool           // orders with a second payment, which was opened and paid after the close
+}
+
+func newCashier() *cashier {
+	return &cashier{ended: map[string]payment.Answer{}, unknown: map[string]bool{}, late: map[string]bool{}}
+}
+
+// Ask implements payment.Provider. It is called after the close only.
+func (c *cashier) Ask(_ context.Context, ids []string) ([]payment.Answer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		switch {
+		case c.ended[id] == "":
+			return nil, fmt.Errorf("%s: asked instead of cancelling", id)
+		case c.unknown[id]:
+			answers[i] = payment.Unknown
+		case c.late[id]:
+			answers[i] = payment.Paid
+		default:
+			answers[i] = c.ended[id]
+		}
+	}
+	return answers, nil
+}
+
+// payLate lets a payment succeed that the shop opened after the close of its order.
+func (c *cashier) payLate(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late[id] = true
+}
+
+func (c *cashier) setUnknown(id string, unknown bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unknown[id] = unknown
+}
+
+// Cancel implements payment.Canceler.
+func (c *cashier) Cancel(_ context.Context, ids []string) ([]payment.Answer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		if c.unknown[id] {
+			answers[i] = payment.Unknown
+			continue
+		}
+		if c.ended[id] == "" {
+			c.ended[id] = payment.Cancelled
+		}
+		answers[i] = c.ended[id]
+	}
+	return answers, nil
+}
+
+// pay reports whether a payment of the order succeeds now.
+func (c *cashier) pay(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended[id] == "" {
+		c.ended[id] = payment.Paid
+	}
+	return c.ended[id] == payment.Paid
+}
+
+// TestSimulation_PaymentsAreCancelledBeforeTheClose: whichever way closes an order, its payment cannot
+// succeed afterwards.
+func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
+	cfg.Compensator.Period = 5 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		provider := newCashier()
+		provider.unknown["unknown"] = true
+		_, stop := r.serve(payment.Handler(serviceSecrets, provider))
+		defer stop()
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		want := map[string]store.Status{}
+		for _, id := range []string{"open", "paid"} {
+			r.order(id, "virtual", true)
+			r.order(id+" and forgotten", "virtual", false)
+			want[id] = map[string]store.Status{"open": store.Closed, "paid": store.Paid}[id]
+			want[id+" and forgotten"] = want[id]
+		}
+		r.order("unknown", "virtual", false)
+		want["unknown"] = store.Unpaid
+		provider.pay("paid")
+		provider.pay("paid and forgotten")
+		time.Sleep(15 * time.Minute)
+		for id, want := range want {
+			if got := r.status(id); got != want || got == store.Closed && provider.pay(id) {
+				t.Errorf("%s: status %d, want %d, and no payment of a closed order succeeds", id, got, want)
+			}
+		}
+		provider.setUnknown("unknown", false)
+		time.Sleep(10 * time.Minute)
+		if got := r.status("unknown"); got != store.Closed || provider.pay("unknown") {
+			t.Errorf("unknown: status %d once the provider knows", got)
+		}
+		if dead := r.deadLetters(ctx); len(dead) > 0 {
+			t.Errorf("dead letters %v", dead)
+		}
+		r.disturbed = true // orders are asked about again
+		r.check(time.Now())
+	})
+}
+
+// TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment: without any callback, the questions after the
+// close find the payment of each order, once, and only of closed orders. The provider does not know an order at first,
+// and is down for a while, and for a while no compensator runs.
+func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
+	cfg.Closer.Payment.Recheck = []time.Duration{10 * time.Minute, 30 * time.Minute, time.Hour}
+	cfg.Compensator.Period = 40 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		provider := newCashier()
+		s, stop := r.serve(payment.Handler(serviceSecrets, provider))
+		defer stop()
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for _, id := range []string{"soon", "unknown", "later", "last", "known", "never"} {
+			r.order(id, "virtual", true)
+		}
+		r.order("swept", "virtual", false)
+		r.order("paid in time", "virtual", true)
+		provider.pay("paid in time")
+		time.Sleep(8 * time.Minute) // the orders were closed three minutes ago
+		closed := time.Now().Add(-3 * time.Minute)
+		until := func(d time.Duration) { time.Sleep(time.Until(closed.Add(d))) }
+		for _, id := range []string{"soon", "unknown", "known"} {
+			provider.payLate(id)
+		}
+		provider.setUnknown("unknown", true)
+		if n, err := r.db.RecordLate(ctx, []store.LatePayment{{OrderID: "known", PaymentID: "p-1", Source: store.SourceCallback}}); n != 1 || err != nil {
+			t.Fatalf("%d late payments by a callback, %v", n, err)
+		}
+		late := func(when, want string) {
+			t.Helper()
+			got := r.texts("SELECT order_id || ' ' || payment_id || ' ' || source FROM late_payments ORDER BY order_id")
+			if s := strings.Join(got, ", "); s != want {
+				t.Errorf("%s: late payments %s, want %s", when, s, want)
+			}
+		}
+		until(13 * time.Minute)
+		late("after ten minutes", "known p-1 callback, soon  recheck")
+		provider.setUnknown("unknown", false)
+		provider.payLate("later")
+		provider.payLate("swept")
+		r.stop(pipeline.Compensator)
+		until(36 * time.Minute)
+		late("without a compensator", "known p-1 callback, soon  recheck")
+		r.start(pipeline.Compensator)
+		until(38 * time.Minute)
+		late("after half an hour", "known p-1 callback, later  recheck, soon  recheck, unknown  recheck")
+		until(52 * time.Minute)
+		late("after the sweep", "known p-1 callback, later  recheck, soon  recheck, swept  recheck, unknown  recheck")
+		provider.payLate("last")
+		s.setBroken(hang)
+		until(75 * time.Minute)
+		late("while the provider is down", "known p-1 callback, later  recheck, soon  recheck, swept  recheck, unknown  recheck")
+		s.setBroken(nil)
+		until(78 * time.Minute)
+		late("after an hour", "known p-1 callback, last  recheck, later  recheck, soon  recheck, swept  recheck, unknown  recheck")
+		if got := r.status("paid in time"); got != store.Paid {
+			t.Errorf("the order that was paid in time has status %v", got)
+		}
+	})
+}
+
 func (r *rig) status(id string) (st store.Status) {
 	r.t.Helper()
 	if err := r.world.DB().QueryRowContext(r.t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {

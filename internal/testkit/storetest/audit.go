@@ -70,6 +70,11 @@ func auditRows(t *testing.T, s *shop) {
 	s.must(err1)
 	s.must(err2)
 	at := s.close("closed")[0].At
+	for _, id := range []string{"p", "q"} {
+		_, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "closed", PaymentID: id, Source: store.SourceRecheck}})
+		s.must(err)
+	}
+	s.exec("UPDATE late_payments SET resolved_at = ? WHERE payment_id = 'p'", s.time(at))
 	all := s.audited(s.now().Add(-time.Hour), s.now().Add(time.Hour))
 	for status, id := range map[string]string{"unpaid": "open", "paid": "paid", "closed": "closed", "cancelled": "cancelled"} {
 		if len(all[status]) != 1 || all[status][0].ID != id {
@@ -77,7 +82,7 @@ func auditRows(t *testing.T, s *shop) {
 		}
 	}
 	r := all["closed"][0]
-	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.LineQuantities["ink"] != 3 || r.LineQuantities["nib"] != 1 || len(r.Ledger) != 2 || r.PaidAt || r.Part.State != store.AuditClosed {
+	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.LineQuantities["ink"] != 3 || r.LineQuantities["nib"] != 1 || len(r.Ledger) != 2 || r.Late != 2 || r.LateOpen != 1 || r.PaidAt || r.Part.State != store.AuditClosed {
 		t.Errorf("%+v", r)
 	}
 	if r := all["cancelled"][0]; r.Receipt != nil || len(r.Ledger) != 2 || r.Ledger[0].Kind != "cancel" || r.Part.State != store.AuditOther {
@@ -176,11 +181,11 @@ func shadowMapped(t *testing.T, s *mapped) {
 	s.put(s.Mapping.Status.From, closed, open)
 	s.put(s.Paid, paid)
 	at := s.closing(closed)[0].At
-	for _, own := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses", "orderclose_schema"} {
+	for _, own := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses", "late_payments", "orderclose_schema"} {
 		s.exec("DROP TABLE " + own)
 	}
 	s.must(s.CheckTables(t.Context()))
-	out, err := s.PreviewClose(t.Context(), ask(closed, open, paid))
+	out, err := s.PreviewClose(t.Context(), "", ask(closed, open, paid))
 	s.must(err)
 	want(t, "verdicts", verdicts(out), []string{closed.ID + " already_closed", open.ID + " closed", paid.ID + " already_paid"})
 	times := s.closedAt(open.Due.Add(-time.Hour), s.now())

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +17,8 @@ var checkoutPromises = []promise{
 	{"BadOrderIsRefused", badOrder},
 	{"DueIsRoundedUp", dueIsRoundedUp},
 	{"PayIsAcceptedUntilTheClose", payIsTakenUntilClosed},
-	{"ALatePaymentLeavesOneRefundIntent", refundIntentOnce},
-	{"ConcurrentRepeatsOfALatePaymentLeaveOneRefundIntent", refundIntentRace},
+	{"ALatePaymentIsRecordedOnce", lateMoneyOnce},
+	{"ConcurrentRepeatsOfALatePaymentAreOneRow", lateMoneyRace},
 	{"CancelReleasesStockOnce", cancelGivesStockBackOnce},
 	{"ShipRemovesStockOnce", shipTakesStockOutOnce},
 	{"ConfirmFollowsShip", confirmFollowsShip},
@@ -84,10 +83,10 @@ func payIsTakenUntilClosed(t *testing.T, s *shop) {
 	want(t, "payment again", pay("late"), shopdb.AlreadyPaid)
 	s.order("closed", -time.Minute)
 	s.close("closed")
-	want(t, "payment after the close", pay("closed"), shopdb.PaidAfterClose)
+	want(t, "payment after the close", pay("closed"), shopdb.PaidLate)
 	s.order("cancelled", time.Minute)
 	s.answer(s.Cancel(t.Context(), "cancelled"))
-	want(t, "payment after a cancel", pay("cancelled"), shopdb.PaidAfterCancel)
+	want(t, "payment after a cancel", pay("cancelled"), shopdb.PaidLate)
 	want(t, "payment of an unknown order", pay("x"), shopdb.NotFound)
 	want(t, "payment of an impossible id", pay("late "), shopdb.NotFound)
 	want(t, "orders with a time of payment", s.texts("SELECT id FROM orders WHERE paid_at IS NOT NULL"), []string{"late"})
@@ -100,7 +99,7 @@ func (s *shop) answer(a shopdb.Answer, err error) shopdb.Answer {
 	return a
 }
 
-func refundIntentOnce(t *testing.T, s *shop) {
+func lateMoneyOnce(t *testing.T, s *shop) {
 	s.migrated()
 	pay := func(id, payment string) shopdb.Answer {
 		t.Helper()
@@ -112,17 +111,15 @@ func refundIntentOnce(t *testing.T, s *shop) {
 	s.answer(s.Cancel(t.Context(), "cancelled"))
 	s.order("paid", time.Minute)
 	want(t, "first payment", pay("paid", "p1"), shopdb.AnswerPaid)
-	for round, want3 := range [][3]shopdb.Answer{
-		{shopdb.PaidAfterClose, shopdb.PaidAfterCancel, shopdb.PaidTwice},
-		{shopdb.RefundNoted, shopdb.RefundNoted, shopdb.RefundNoted},
-	} {
-		got := [3]shopdb.Answer{pay("closed", "p1"), pay("cancelled", "p1"), pay("paid", "p2")}
-		want(t, "answers of round "+string(rune('1'+round)), got, want3)
+	for range 2 {
+		for order, payment := range map[string]string{"closed": "p1", "cancelled": "p1", "paid": "p2"} {
+			want(t, "answer for "+order, pay(order, payment), shopdb.PaidLate)
+		}
 	}
 	want(t, "repeat of the payment that paid", pay("paid", "p1"), shopdb.AlreadyPaid)
-	want(t, "another payment after the close", pay("closed", "p2"), shopdb.PaidAfterClose)
-	want(t, "refund intents", s.refunds(),
-		[]string{"cancelled p1 cancelled", "closed p1 closed", "closed p2 closed", "paid p2 paid_twice"})
+	want(t, "another payment after the close", pay("closed", "p2"), shopdb.PaidLate)
+	want(t, "late payments", s.late(),
+		[]string{"cancelled p1 -  callback ", "closed p1 -  callback ", "closed p2 -  callback ", "paid p2 -  callback "})
 	for _, bad := range []string{"", " p", strings.Repeat("p", 65)} {
 		if _, err := s.Pay(t.Context(), "paid", bad); !errors.Is(err, shopdb.ErrBadPayment) {
 			t.Errorf("payment %q: %v; want ErrBadPayment", bad, err)
@@ -130,27 +127,21 @@ func refundIntentOnce(t *testing.T, s *shop) {
 	}
 }
 
-func refundIntentRace(t *testing.T, s *shop) {
+func lateMoneyRace(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
 	s.close("a")
 	var wg sync.WaitGroup
-	var first atomic.Int32
 	for range 16 {
 		wg.Go(func() {
-			switch a, err := s.Pay(t.Context(), "a", "p"); {
-			case err != nil:
-				t.Error(err)
-			case a == shopdb.PaidAfterClose:
-				first.Add(1)
-			case a != shopdb.RefundNoted:
-				t.Errorf("answer %s", a)
+			if a, err := s.Pay(t.Context(), "a", "p"); err != nil || a != shopdb.PaidLate {
+				t.Errorf("answer %s, %v", a, err)
 			}
 		})
 	}
 	wg.Wait()
-	want(t, "first answers", first.Load(), int32(1))
-	want(t, "refund intents", s.refunds(), []string{"a p closed"})
+	want(t, "late payments", s.late(), []string{"a p -  callback "})
+	want(t, "events", len(s.lateEvents()), 1)
 }
 
 func shipTakesStockOutOnce(t *testing.T, s *shop) {

@@ -16,6 +16,7 @@ import (
 
 var closePromises = []promise{
 	{"NeverBeforeDue", neverBeforeDue},
+	{"AnOrderThatIsNeverDueIsNeverClosed", neverDueNeverClosed},
 	{"PaidIsNeverClosed", paidIsNeverClosed},
 	{"CancelledIsNeverClosed", cancelledIsNeverClosed},
 	{"ClosingTwiceChangesNothing", closingTwiceChangesNothing},
@@ -48,6 +49,24 @@ func openedAgain(t *testing.T, s *shop) {
 		}
 	}
 	want(t, "stock", s.stock(), before)
+}
+
+// Neither a record nor a sweep closes an order whose due time means never, and nothing counts it as waiting.
+func neverDueNeverClosed(t *testing.T, s *shop) {
+	s.migrated()
+	now := s.now()
+	s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: "never", CreatedAt: now, Due: orderclose.NeverDue}, nil))
+	s.order("overdue", -time.Minute)
+	out := s.close("never")
+	want(t, "verdict", verdicts(out), []string{"never not_due"})
+	want(t, "its due time means never", orderclose.IsNever(out[0].Due), true)
+	want(t, "orders that a sweep finds", s.pages(now.AddDate(200, 0, 0), 10, func([]orderclose.Order) {}), []string{"overdue"})
+	history, err := s.OrderHistory(t.Context(), "never")
+	s.must(err)
+	want(t, "its due time in the history", history.Order.Due, orderclose.NeverDue)
+	counts, err := s.CountOrders(t.Context(), time.Second)
+	s.must(err)
+	want(t, "counts", []int64{counts.From, counts.Overdue, counts.Waiting}, []int64{2, 1, 0})
 }
 
 // One order for each millisecond around the close, so that one order is due at that very

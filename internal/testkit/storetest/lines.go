@@ -52,14 +52,20 @@ func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderc
 	return out
 }
 
+// lockWaits counts the transactions on this database that wait for a lock.
+var lockWaits = map[store.DialectName]string{
+	store.MySQL: "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id" +
+		" WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()",
+	store.Postgres: "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+}
+
 // closeWaits reports whether a close waits for a lock; on SQLite, for the only connection.
 func (s *shop) closeWaits(waited int64) bool {
 	s.Helper()
-	if s.Dialect() == store.SQLite {
+	if s.lacks(rowLocks) {
 		return s.DB().Stats().WaitCount > waited
 	}
-	return s.count("SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"+
-		" WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()") > 0
+	return s.count(lockWaits[s.Dialect()]) > 0
 }
 
 // A shop's transaction removes a line of an unpaid order and returns its stock, without a lock on
@@ -77,6 +83,7 @@ func lineRemoved(t *testing.T, s *shop) {
 }
 
 func lineAdded(t *testing.T, s *shop) {
+	s.needs(waitsForNewRows)
 	s.migrated("ink", "nib")
 	s.order("o", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 1})
 	tx := s.change("UPDATE stock SET available = available - 1, reserved = reserved + 1 WHERE sku_id = 'ink'",

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -47,14 +48,17 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mappin
 		{"DueBetweenVisitsEveryOrderOfTheSpanOnce", mappedBetween},
 		{"CountsOverdueOrders", mappedCount},
 		{"AnOrderWithoutDueTimeIsNeverClosed", mappedNoDue},
+		{"AnOrderThatIsNeverDueIsNeverClosed", mappedNever},
 		{"AnOrderOfAnotherMonthIsFound", mappedOtherMonth},
 		{"TheTablesFit", tablesFit},
 		{"PreviewsAndPays", payOrdersMapped},
+		{"APaymentIsRecordedOnce", recordPaymentsMapped},
 		{"AnAuditReadsAllTables", auditMapped},
 		{"AShadowRunReadsTheShopsTablesOnly", shadowMapped},
 		{"ExcludedOrdersStayAsTheyAre", mappedExcluded},
 		{"CategoriesAreThoseOfTheOrdersThatExist", categoriesMapped},
 		{"PostponeMovesOnlyOpenOrdersWithTheirDueTime", postponeMapped},
+		{"RemindsUnpaidOrdersOnce", mappedReminders},
 	} {
 		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
 			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}
@@ -198,6 +202,12 @@ func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	}
 	want(s, "state", history.Order.State, s.Mapping.Status.To.Text)
 	want(s, "due time", history.Order.Due, o.Due)
+	for _, a := range s.Mapping.Attributes {
+		text := s.texts("SELECT CASE WHEN "+mapping.Quote(a.Column)+" IS NULL THEN '-' ELSE CONCAT("+mapping.Quote(a.Column)+") END FROM "+mapping.Quote(s.table(s.Mapping.Orders, o.CreatedAt))+" WHERE "+mapping.Quote(s.Mapping.ID.Column)+" = ?", o.ID)
+		if got, has := history.Order.Attributes[a.Name]; has != (text[0] != "-") || has && fmt.Sprint(got) != text[0] {
+			s.Errorf("the attribute %s is %v (%v), and the column has %q", a.Name, got, has, text)
+		}
+	}
 	want(s, "time of the close", history.Receipt.ClosedAt, closed)
 	if s.Mapping.Items != nil {
 		want(s, "lines", len(history.Items), 2)

@@ -96,7 +96,7 @@ func mappedExcluded(t *testing.T, s *mapped) {
 	for _, o := range excluded {
 		expected = append(expected, o.ID+" excluded")
 	}
-	preview, err := s.PreviewClose(t.Context(), ask(orders...))
+	preview, err := s.PreviewClose(t.Context(), "", ask(orders...))
 	s.must(err)
 	want(t, "verdicts of a preview", verdicts(preview), expected)
 
@@ -215,11 +215,33 @@ func mappedNoDue(t *testing.T, s *mapped) {
 	without.Due = time.Time{}
 	s.put(s.Mapping.Status.From, without, overdue)
 	out := s.closing(without, overdue)
-	want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
-	if out[0].Err == nil {
-		t.Error("the outcome has no error")
+	if s.DueFrom == "" && s.due.Oldest() == any(int64(1)) { // its due time is 0, and not NULL, which means never
+		want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
+		if out[0].Err == nil {
+			t.Error("the outcome has no error")
+		}
+	} else {
+		want(t, "verdicts", verdicts(out), []string{without.ID + " not_due", overdue.ID + " closed"})
+		want(t, "NULL means never", orderclose.IsNever(out[0].Due), true)
 	}
 	want(t, "orders in pages", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
+}
+
+// An order whose due time means never, in the zone and precision of the column.
+func mappedNever(t *testing.T, s *mapped) {
+	s.begin()
+	if s.DueFrom != "" || s.Mapping.Due.Type == mapping.Timestamp {
+		t.Skip("the column cannot hold the time")
+	}
+	never, overdue := s.an(1, 0), s.an(2, -time.Minute)
+	never.Due = orderclose.NeverDue
+	s.put(s.Mapping.Status.From, never, overdue)
+	out := s.closing(never, overdue)
+	want(t, "verdicts", verdicts(out), []string{never.ID + " not_due", overdue.ID + " closed"})
+	want(t, "its due time means never", orderclose.IsNever(out[0].Due), true)
+	counts, err := s.CountOrders(t.Context(), time.Second)
+	s.must(err)
+	want(t, "counts", []int64{counts.From, counts.Overdue, counts.Waiting}, []int64{1, 0, 0})
 }
 
 // Records whose times are of another month than the row, and a record without times.
@@ -240,9 +262,7 @@ func mappedOtherMonth(t *testing.T, s *mapped) {
 }
 
 func tablesFit(t *testing.T, s *mapped) {
-	if s.Dialect() == store.SQLite {
-		t.Skip("SQLite's tables are not looked at")
-	}
+	s.needs(describedTables)
 	if err := s.CheckMapping(t.Context()); err == nil {
 		t.Error("missing tables are not reported")
 	}

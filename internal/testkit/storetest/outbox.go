@@ -196,7 +196,7 @@ func lowerIDCommitsLater(t *testing.T, s *shop) {
 // A publish that waits for Kafka must not delay a checkout or a close.
 func dispatchBlocksNobody(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.event(1, 0)
+	s.event(1000, 0)
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
 	s.dispatch(9, func(ids []int64) []int64 {
 		want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})

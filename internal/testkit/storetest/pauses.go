@@ -25,8 +25,8 @@ func (s *shop) wantPaused(id string) {
 			s.Errorf("closing %s: error %v; want %v", id, err, want)
 		}
 	}
-	if err := s.Paused(s.Context(), orderclose.PathPipeline); !errors.Is(err, orderclose.ErrPaused) {
-		s.Errorf("Paused: %v", err)
+	if _, err := s.PreviewClose(s.Context(), orderclose.PathPipeline, requests(id)); !errors.Is(err, orderclose.ErrPaused) || !errors.Is(err, orderclose.ErrNoOrderAtFault) {
+		s.Errorf("a preview: %v", err)
 	}
 }
 
@@ -37,8 +37,10 @@ func pausedPath(t *testing.T, s *shop) {
 	}
 	s.must(s.Pause(t.Context(), pipelineOnly, "", time.Hour, "the reason"))
 	s.wantPaused("a")
-	s.must(s.Paused(t.Context(), orderclose.PathSweep))
-	out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, requests("b"))
+	out, err := s.PreviewClose(t.Context(), orderclose.PathSweep, requests("b"))
+	s.must(err)
+	want(t, "preview of the sweep", out[0].Verdict, orderclose.Closed)
+	out, err = s.CloseOrders(t.Context(), orderclose.PathSweep, requests("b"))
 	s.must(err)
 	want(t, "verdict of the sweep", out[0].Verdict, orderclose.Closed)
 
@@ -67,7 +69,11 @@ func pausedCategory(t *testing.T, s *shop) {
 	s.answer(s.Pay(t.Context(), "paid", "p"))
 	s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: "film", Category: "film", CreatedAt: s.now(), Due: s.now()}, nil))
 	s.must(s.Pause(t.Context(), pipelineOnly, "book", time.Hour, "the reason"))
-	s.must(s.Paused(t.Context(), orderclose.PathPipeline))
+	for path, verdict := range map[orderclose.Path]string{orderclose.PathPipeline: "paused", orderclose.PathSweep: "closed", "": "closed"} {
+		out, err := s.PreviewClose(t.Context(), path, requests("book", "film", "later", "paid"))
+		s.must(err)
+		want(t, "preview of the path "+string(path), verdicts(out), []string{"book " + verdict, "film closed", "later not_due", "paid already_paid"})
+	}
 	want(t, "verdicts", verdicts(s.close("book", "film", "later", "paid")), []string{"book paused", "film closed", "later not_due", "paid already_paid"})
 	_, err := s.Resume(t.Context(), orderclose.Paths(), "film")
 	s.must(err)

@@ -8,11 +8,13 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 var payOrdersPromises = []promise{
 	{"PreviewReturnsTheOutcomesOfACloseAndChangesNothing", previewSays},
 	{"PayOrdersIsTheCompareAndSetOfPay", payOrders},
+	{"PayOrdersWritesAnEvent", payOrdersEvent},
 	{"AfterPayOrdersTheFirstPaymentHasPaid", payAfterAsking},
 }
 
@@ -28,7 +30,7 @@ func previewSays(t *testing.T, s *shop) {
 	s.must(err)
 	ids := []string{"later", "due", "nobody's", "paid", "due", "cancelled", "due ", "DUE", ""}
 	before, begin := s.state(), s.now()
-	out, err := s.PreviewClose(t.Context(), requests(ids...))
+	out, err := s.PreviewClose(t.Context(), "", requests(ids...))
 	s.must(err)
 	want(t, "verdicts", verdicts(out), []string{"later not_due", "due closed", "nobody's not_found", "paid already_paid",
 		"due closed", "cancelled already_closed", "due  not_found", "DUE not_found", " not_found"})
@@ -36,7 +38,7 @@ func previewSays(t *testing.T, s *shop) {
 		t.Errorf("%+v, of an order due at %v, between %v and %v", out[1], due.Due, begin, end)
 	}
 	want(t, "state afterwards", s.state(), before)
-	out, err = s.PreviewClose(t.Context(), requests(names("o-%d", 2500)...))
+	out, err = s.PreviewClose(t.Context(), "", requests(names("o-%d", 2500)...))
 	s.must(err)
 	if len(out) != 2500 || out[2499].Verdict != orderclose.NotFound {
 		t.Errorf("of 2500: %d outcomes", len(out))
@@ -62,6 +64,43 @@ func payOrders(t *testing.T, s *shop) {
 	want(t, "paid orders", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NOT NULL AND version = 2"), 2)
 }
 
+// One order was unpaid: it has the event, and PayOrders writes no other.
+func payOrdersEvent(t *testing.T, s *shop) {
+	s.migrated("ink")
+	o := s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
+	s.order("callback", -time.Minute)
+	_, err := s.Pay(t.Context(), "callback", "p")
+	s.must(err)
+	begin := s.now()
+	for range 2 {
+		_, err := s.PayOrders(t.Context(), requests("a", "callback", "nobody's"))
+		s.must(err)
+	}
+	_, err = s.Pay(t.Context(), "a", "p2")
+	s.must(err)
+	end := s.now()
+	s.must(s.PendingEvents(t.Context(), func(id string) { t.Errorf("the event of %s counts as that of a close", id) }))
+	s.wantPaidEvent(orderclose.OrderPaid{OrderID: "a", Category: "book", Due: o.Due, Version: 2}, 0, begin, end)
+}
+
+// wantPaidEvent checks that the only event is that of an order that was marked as paid between begin and end, and
+// how many columns of the order it has.
+func (s *shop) wantPaidEvent(expected orderclose.OrderPaid, columns int, begin, end time.Time) {
+	s.Helper()
+	payloads := s.texts("SELECT payload FROM outbox_events")
+	if len(payloads) != 1 {
+		s.Fatalf("events: %q, want one of order %s", payloads, expected.OrderID)
+	}
+	id, got, err := orderclose.DecodeOrderPaid(store.ExpandEvent(expected.OrderID, []byte(payloads[0])))
+	s.must(err)
+	if got.PaidAt.Before(begin) || got.PaidAt.After(end) || len(got.Columns) != columns {
+		s.Errorf("%+v, want %d columns and a time between %v and %v", got, columns, begin, end)
+	}
+	expected.PaidAt, expected.Columns = got.PaidAt, got.Columns
+	want(s, "event", got, expected)
+	want(s, "id of the event", id, "order.paid/"+expected.OrderID)
+}
+
 // PayOrders marks the order paid without a payment id. The first payment that arrives counts as
 // the one that paid, and any other payment goes back.
 func payAfterAsking(t *testing.T, s *shop) {
@@ -73,11 +112,11 @@ func payAfterAsking(t *testing.T, s *shop) {
 		payment string
 		want    shopdb.Answer
 	}{
-		{"p1", shopdb.AlreadyPaid}, {"p1", shopdb.AlreadyPaid}, {"p2", shopdb.PaidTwice}, {"p2", shopdb.RefundNoted}, {"p1", shopdb.AlreadyPaid},
+		{"p1", shopdb.AlreadyPaid}, {"p1", shopdb.AlreadyPaid}, {"p2", shopdb.PaidLate}, {"p2", shopdb.PaidLate}, {"p1", shopdb.AlreadyPaid},
 	} {
 		want(t, "payment "+row.payment, s.answer(s.Pay(t.Context(), "a", row.payment)), row.want)
 	}
-	want(t, "refund intents", s.refunds(), []string{"a p2 paid_twice"})
+	want(t, "late payments", s.late(), []string{"a p2 -  callback "})
 	want(t, "order", s.texts("SELECT CONCAT_WS(' ', id, status, version, payment_id) FROM orders"), []string{"a 1 2 p1"})
 
 	s.order("b", -time.Minute)
@@ -92,7 +131,7 @@ func payAfterAsking(t *testing.T, s *shop) {
 		})
 	}
 	wg.Wait()
-	want(t, "payments of eight with a refund intent", s.count("SELECT COUNT(*) FROM refund_intents WHERE order_id = 'b'"), 7)
+	want(t, "late payments of eight", s.count("SELECT COUNT(*) FROM late_payments WHERE order_id = 'b'"), 7)
 }
 
 // payOrdersMapped tests the same in a shop's own tables, with the paid status of the mapping if it
@@ -102,13 +141,14 @@ func payOrdersMapped(t *testing.T, s *mapped) {
 	overdue, later, paid, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute)
 	s.put(s.Mapping.Status.From, overdue, later)
 	s.put(s.Paid, paid)
-	out, err := s.PreviewClose(t.Context(), ask(later, overdue, gone, paid, overdue))
+	out, err := s.PreviewClose(t.Context(), "", ask(later, overdue, gone, paid, overdue))
 	s.must(err)
 	want(t, "preview", verdicts(out), []string{
 		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid", overdue.ID + " closed"})
 	if out[1].At.Before(overdue.Due) || !out[1].Due.Equal(overdue.Due) {
 		t.Errorf("%+v, due %v", out[1], overdue.Due)
 	}
+	begin := s.now()
 	out, err = s.PayOrders(t.Context(), ask(overdue, gone, paid))
 	if len(s.Mapping.Status.Paid) == 0 {
 		if err == nil {
@@ -119,6 +159,14 @@ func payOrdersMapped(t *testing.T, s *mapped) {
 	s.must(err)
 	want(t, "payments", verdicts(out), []string{overdue.ID + " already_paid", gone.ID + " not_found", paid.ID + " already_paid"})
 	s.checkSet(s.Mapping.SetPaid)
+	event := orderclose.OrderPaid{OrderID: overdue.ID, Due: overdue.Due}
+	if s.Mapping.Category != "" {
+		event.Category = overdue.Category
+	}
+	if s.Mapping.Version != "" {
+		event.Version = 2
+	}
+	s.wantPaidEvent(event, len(s.Mapping.EventColumns), begin, s.now())
 	want(t, "close of the paid order", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 0)
 }

@@ -131,7 +131,7 @@ func postponeMapped(t *testing.T, s *mapped) {
 func (s *mapped) refusesGenerated() {
 	s.Helper()
 	err := s.CheckPostpone(s.Context())
-	if s.Dialect() == store.SQLite { // tables of SQLite are not checked
+	if s.lacks(describedTables) {
 		o := s.an(1, time.Hour)
 		s.put(s.Mapping.Status.From, o)
 		if _, err := s.Postpone(s.Context(), []orderclose.Order{o}, time.Hour); err == nil {

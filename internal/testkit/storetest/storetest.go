@@ -21,7 +21,7 @@ import (
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, promises := range [][]promise{
 		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
-		historyPromises, outboxPromises, payOrdersPromises, auditPromises, categoryPromises, postponePromises,
+		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises, postponePromises, reminderPromises,
 	} {
 		for _, p := range promises {
 			t.Run(p.name, func(t *testing.T) { p.test(t, newShop(t, open(t))) })
@@ -52,11 +52,10 @@ func (s *shop) must(err error) {
 	}
 }
 
-// migrated creates the schema and puts a thousand of each SKU in stock.
+// migrated creates the schema, and puts a thousand of each SKU in stock.
 func (s *shop) migrated(skus ...string) *shop {
 	s.Helper()
 	s.must(s.Migrate(s.Context()))
-	s.must(s.CreateTables(s.Context()))
 	for _, sku := range skus {
 		s.must(s.PutStock(s.Context(), sku, 1000))
 	}
@@ -115,6 +114,33 @@ func (s *shop) bulk(orders []orderclose.Order) {
 	}
 }
 
+// capability is what most databases can do.
+type capability string
+
+const (
+	rowLocks        capability = "several transactions write at the same time"
+	describedTables capability = "the definitions of tables are checked"
+	waitsForNewRows capability = "a locking read waits for rows that another transaction has inserted"
+	earlierSchemas  capability = "databases with the schemas of earlier programs exist"
+)
+
+// lacking lists what each kind of database cannot do.
+var lacking = map[store.DialectName][]capability{
+	store.SQLite:   {rowLocks, describedTables},
+	store.Postgres: {waitsForNewRows, earlierSchemas},
+}
+
+// lacks reports whether the database lacks a capability.
+func (s *shop) lacks(c capability) bool { return slices.Contains(lacking[s.Dialect()], c) }
+
+// needs skips the test if the database lacks a capability.
+func (s *shop) needs(c capability) {
+	s.Helper()
+	if s.lacks(c) {
+		s.Skipf("not on %s: %s", s.Dialect(), c)
+	}
+}
+
 // time returns t as the database stores it.
 func (s *shop) time(t time.Time) any {
 	if s.Dialect() == store.SQLite {
@@ -168,7 +194,7 @@ func (s *shop) state() []string {
 	return slices.Concat(
 		s.texts("SELECT CONCAT_WS(' ', 'order', id, status, version, closed_at IS NULL, paid_at IS NULL, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
 		s.stock(), s.ledger(),
-		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"), s.refunds())
+		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"), s.late())
 }
 
 func (s *shop) stock() []string {
@@ -179,11 +205,6 @@ func (s *shop) stock() []string {
 func (s *shop) ledger() []string {
 	s.Helper()
 	return s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind")
-}
-
-func (s *shop) refunds() []string {
-	s.Helper()
-	return s.texts("SELECT CONCAT_WS(' ', order_id, payment_id, reason) FROM refund_intents ORDER BY order_id, payment_id")
 }
 
 func (s *shop) texts(query string, args ...any) []string {

@@ -1,8 +1,12 @@
 package storetest
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 var sweepPromises = []promise{
@@ -11,6 +15,8 @@ var sweepPromises = []promise{
 	{"SweepFinishedTwiceIsOneRow", sweepFinishedAgain},
 	{"SweepsOfEachNameAreSeparate", sweepsOfEachName},
 	{"TheKeptPauseIsNoSweep", keptPause},
+	{"ClosedOrdersArePagedByTheTimeOfTheirClose", closedBetween},
+	{"ThePositionOfEachRecheckIsKept", keptRecheck},
 }
 
 // swept returns when the sweep of a name last finished. It checks that the returned current time
@@ -97,4 +103,65 @@ func keptPause(t *testing.T, s *shop) {
 	if _, known, _ := s.KeptPause(s.Context(), "booking-close"); known {
 		t.Error("another pipeline has the pause")
 	}
+}
+
+func closedBetween(t *testing.T, s *shop) {
+	s.migrated("ink")
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, fmt.Sprint("o", i))
+		s.order(ids[i], -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
+	}
+	s.order("open", time.Hour, shopdb.Item{SKU: "ink", Quantity: 1})
+	at := s.close(ids...)[0].At
+	s.exec("UPDATE receipts SET closed_at = ? WHERE order_id = 'o0'", s.time(at.Add(time.Second)))
+	s.exec("UPDATE receipts SET closed_at = ? WHERE order_id = 'o4'", s.time(at.Add(-time.Second)))
+	for what, c := range map[string]struct {
+		from, to time.Time
+		after    string
+		limit    int
+		want     []string
+	}{
+		"all":                      {at.Add(-time.Second), at.Add(time.Minute), "", 9, []string{"o4", "o1", "o2", "o3", "o0"}},
+		"a page":                   {at.Add(-time.Second), at.Add(time.Minute), "", 3, []string{"o4", "o1", "o2"}},
+		"the page after it":        {at, at.Add(time.Minute), "o2", 3, []string{"o3", "o0"}},
+		"the end does not count":   {at, at.Add(time.Second), "", 9, []string{"o1", "o2", "o3"}},
+		"the begin counts":         {at.Add(time.Second), at.Add(time.Minute), "", 9, []string{"o0"}},
+		"nothing":                  {at.Add(2 * time.Second), at.Add(time.Minute), "", 9, nil},
+		"the end before the begin": {at, at.Add(-time.Second), "", 9, nil},
+	} {
+		page, err := s.ClosedBetween(t.Context(), c.from, c.to, c.after, c.limit)
+		s.must(err)
+		var got []string
+		for _, o := range page {
+			got = append(got, o.OrderID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+		if what == "the begin counts" && !page[0].At.Equal(at.Add(time.Second)) {
+			t.Errorf("closed at %v, want %v", page[0].At, at.Add(time.Second))
+		}
+	}
+}
+
+func keptRecheck(t *testing.T, s *shop) {
+	s.migrated()
+	begin := s.now()
+	until, now, err := s.Rechecked(t.Context(), "order-close", 90*time.Minute)
+	s.must(err)
+	s.within("the present", now, begin)
+	want(t, "position before the first recheck", until, time.Time{})
+	for _, until := range []time.Time{s.now().Add(-time.Hour).UTC(), s.now().UTC()} {
+		s.must(s.KeepRechecked(t.Context(), "order-close", 90*time.Minute, until))
+		got, _, err := s.Rechecked(t.Context(), "order-close", 90*time.Minute)
+		s.must(err)
+		want(t, "position", got, until)
+	}
+	for name, step := range map[string]time.Duration{"order-close": time.Hour, "booking-close": 90 * time.Minute} {
+		until, _, err := s.Rechecked(t.Context(), name, step)
+		s.must(err)
+		want(t, "position of "+name, until, time.Time{})
+	}
+	want(t, "last sweep", s.swept("order-close"), time.Time{})
 }

@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return usageError{err}
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	db, err := openDatabase(env.Servers)
+	db, dialect, err := openDatabase(env.Servers)
 	if err != nil {
 		return usageError{err}
 	}
@@ -89,21 +89,24 @@ func run(ctx context.Context, args []string) (err error) {
 	if redis != nil {
 		defer redis.Close()
 	}
-	servers := env.Servers
-	servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
+	servers, closing := env.Servers, sqlclose.Options{DSN: env.Servers.DSN, TLS: env.Servers.DatabaseTLS, TopicsFile: *file}
+	if dialect == producer.MySQL {
+		servers.DSN, servers.DatabaseTLS, servers.DB = "", nil, db
+		closing.DSN, closing.TLS, closing.DB = "", nil, db
+	}
 	events, err := pipeline.New(pipeline.Options{Config: cfg, Servers: servers, Logger: logger})
 	if err != nil {
 		return usageError{err}
 	}
 	defer events.Close()
 	// Statements of on_close may name the shop's tables, so these come before the check.
-	if err := checkout.CreateTables(ctx, db, producer.MySQL); err != nil {
+	if err := checkout.CreateTables(ctx, db, dialect); err != nil {
 		return err
 	}
 	if err := events.CheckDatabase(ctx); err != nil {
 		return err
 	}
-	orders, err := sqlclose.New(sqlclose.Options{DB: db, TopicsFile: *file})
+	orders, err := sqlclose.New(closing)
 	if err != nil {
 		return err
 	}
@@ -124,11 +127,15 @@ func run(ctx context.Context, args []string) (err error) {
 	var closer checkout.Closer = orders
 	askFirst := cfg.Closer.Payment.URL != ""
 	if askFirst {
-		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: env.Secrets.Payment})
+		service, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: env.Secrets.Payment})
 		if err != nil {
 			return usageError{fmt.Errorf("%w: see closer.payment.url and ORDERCLOSE_PAYMENT_SECRET", err)}
 		}
-		defer provider.Close()
+		defer service.Close()
+		var provider payment.Provider = service
+		if cfg.Closer.Payment.Cancel {
+			provider = service.Canceler()
+		}
 		closer, err = payment.New(payment.Options{Store: orders, Provider: provider, Batch: cfg.Closer.Payment.Batch, Logger: logger})
 		if err != nil {
 			return err
@@ -137,7 +144,7 @@ func run(ctx context.Context, args []string) (err error) {
 	registry := prometheus.NewRegistry()
 	var outbox checkout.Outbox
 	if !*direct {
-		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, MaxDelayFunc: p.MaxDelay})
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: dialect, MaxDelayFunc: p.MaxDelay})
 		if err != nil {
 			return err
 		}
@@ -145,7 +152,7 @@ func run(ctx context.Context, args []string) (err error) {
 	var filter *idfilter.Filter
 	if *filtered && redis != nil {
 		filter, err = idfilter.New(idfilter.Options{
-			Redis: redis, DB: db, Orders: shopdb.New(shopdb.Options{DB: db, Dialect: producer.MySQL}), Dialect: producer.MySQL,
+			Redis: redis, DB: db, Orders: shopdb.New(shopdb.Options{DB: db, Dialect: dialect}), Dialect: dialect,
 			Prefix: cfg.Topics.Prefix + "checkout:", Logger: logger,
 		})
 		if err != nil {
@@ -153,7 +160,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	shop, err := checkout.New(checkout.Options{
-		DB: db, Dialect: producer.MySQL, Producer: p, Outbox: outbox, Closer: closer, Redis: redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		DB: db, Dialect: dialect, Producer: p, Record: orders.RecordPayment, Outbox: outbox, Closer: closer, Redis: redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
 		MaxStale: *maxStale, CacheSize: *cacheSize, Filter: filter, AskFirst: askFirst, CallbackSecret: secret,
 		Coupons: cfg.Orders != nil && slices.Contains(cfg.Orders.OnClose, checkout.ReturnCoupons),
 		Logger:  logger, Metrics: checkout.NewCounters(registry),

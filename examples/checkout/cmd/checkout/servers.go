@@ -3,19 +3,52 @@ package main
 import (
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // maxConns bounds the connections to the database. Half of them are for the pipeline's closes.
 const maxConns = 64
 
-// openDatabase opens the shop's own pool, with the settings that packages sqlclose and pipeline need.
-func openDatabase(s pipeline.Servers) (*sql.DB, error) {
+// openDatabase opens the shop's own pool. On MySQL and MariaDB it has the settings that packages sqlclose and
+// pipeline need, and is theirs too. On PostgreSQL it takes the shop's statements only: they open their own.
+func openDatabase(s pipeline.Servers) (*sql.DB, producer.Dialect, error) {
+	if strings.HasPrefix(s.DSN, "postgres") {
+		db, err := openPostgres(s)
+		return db, producer.Postgres, err
+	}
+	db, err := openMySQL(s)
+	return db, producer.MySQL, err
+}
+
+func openPostgres(s pipeline.Servers) (*sql.DB, error) {
+	cfg, err := pgx.ParseConfig(s.DSN)
+	if err != nil {
+		return nil, errors.New("ORDERCLOSE_DB_DSN is invalid: write postgres://user:password@host:5432/database?sslmode=verify-full") // err may quote the password
+	}
+	if s.DatabaseTLS != nil {
+		cfg.TLSConfig, cfg.Fallbacks = s.DatabaseTLS.Clone(), nil
+		if cfg.TLSConfig.ServerName == "" {
+			cfg.TLSConfig.ServerName = cfg.Host
+		}
+	}
+	cfg.ConnectTimeout = 3 * time.Second
+	cfg.RuntimeParams["timezone"], cfg.RuntimeParams["lock_timeout"], cfg.RuntimeParams["statement_timeout"] = "UTC", "2s", "15s"
+	db := shopdb.OpenPostgres(*cfg)
+	db.SetMaxOpenConns(maxConns / 2)
+	db.SetMaxIdleConns(maxConns / 2)
+	return db, nil
+}
+
+func openMySQL(s pipeline.Servers) (*sql.DB, error) {
 	cfg, err := mysql.ParseDSN(s.DSN)
 	if err != nil {
 		return nil, errors.New("ORDERCLOSE_DB_DSN is invalid: write user:password@tcp(host:3306)/database") // err may quote the password

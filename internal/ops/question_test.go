@@ -1,4 +1,4 @@
-package console
+package ops
 
 import (
 	"context"
@@ -8,12 +8,15 @@ import (
 	"time"
 )
 
-func TestSource_FetchesOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
+// waitFirst is how long the tests wait for the first answer.
+const waitFirst = 3 * time.Second
+
+func TestQuestion_IsAskedOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetched := 0
 		var answer error
 		takes := time.Millisecond
-		s := source[int]{every: 5 * time.Second, limit: time.Minute, fetch: func(ctx context.Context) (int, error) {
+		s := NewQuestion(t.Context(), 5*time.Second, time.Minute, waitFirst, func(ctx context.Context) (int, error) {
 			select {
 			case <-time.After(takes):
 			case <-ctx.Done():
@@ -21,8 +24,8 @@ func TestSource_FetchesOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 			}
 			fetched++
 			return fetched, answer
-		}}
-		get := func() known[int] { return s.get(t.Context(), t.Context()) }
+		})
+		get := func() Answer[int] { return s.Get(t.Context()) }
 		for range 3 {
 			if k := get(); k.Value != 1 || !k.Known() || k.Away() {
 				t.Errorf("%+v", k)
@@ -54,7 +57,15 @@ func TestSource_FetchesOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 			t.Errorf("since %v, want the first failure, %v", k.Since, since)
 		}
 		answer = nil
-		s.forget()
+		time.Sleep(time.Minute)
+		if k := s.Get(t.Context()); k.Away() {
+			t.Errorf("%+v, want a new answer after a minute in which nobody asked", k)
+		}
+		answer = errors.New("away")
+		s.Forget()
+		s.Get(t.Context())
+		answer = nil
+		s.Forget()
 		get()
 		time.Sleep(time.Second)
 		if k := get(); k.Away() || k.Value < 3 {
@@ -63,20 +74,20 @@ func TestSource_FetchesOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 	})
 }
 
-func TestSource_WaitsLongerForTheFirstValue(t *testing.T) {
+func TestQuestion_WaitsLongerForTheFirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := source[int]{every: time.Second, limit: time.Minute, fetch: func(ctx context.Context) (int, error) {
+		ends, stop := context.WithCancel(t.Context())
+		s := NewQuestion(ends, time.Second, time.Minute, waitFirst, func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()
-		}}
-		ends, stop := context.WithCancel(t.Context())
+		})
 		began := time.Now()
-		if k := s.get(t.Context(), ends); k.Known() || time.Since(began) != waitFirst {
+		if k := s.Get(t.Context()); k.Known() || !errors.Is(k.Err, errNotYet) || time.Since(began) != waitFirst {
 			t.Errorf("%+v after %v", k, time.Since(began))
 		}
 		stop()
 		synctest.Wait()
-		if k := s.get(t.Context(), ends); !k.Away() {
+		if k := s.Get(t.Context()); !errors.Is(k.Err, context.Canceled) {
 			t.Errorf("%+v", k)
 		}
 	})

@@ -1,0 +1,368 @@
+package payment_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+)
+
+// cashier is a provider that can cancel payments. An order has one payment, which is open until it is
+// paid or cancelled.
+type cashier struct {
+	asks    func(ids []string) // is called with the ids of each Cancel
+	answers map[string]payment.Answer
+
+	mu        sync.Mutex
+	paid      map[string]bool
+	cancelled map[string]bool
+	asked     bool
+}
+
+func (c *cashier) Ask(context.Context, []string) ([]payment.Answer, error) {
+	c.asked = true
+	return nil, errors.New("Ask of a Canceler was called")
+}
+
+func (c *cashier) Cancel(_ context.Context, ids []string) ([]payment.Answer, error) {
+	if c.asks != nil {
+		c.asks(ids)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		switch answer, given := c.answers[id]; {
+		case given:
+			answers[i] = answer
+		case c.paid[id]:
+			answers[i] = payment.Paid
+		default:
+			c.cancelled[id] = true
+			answers[i] = payment.Cancelled
+		}
+	}
+	return answers, nil
+}
+
+// pay reports whether the payment of an order succeeds.
+func (c *cashier) pay(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancelled[id] {
+		return false
+	}
+	c.paid[id] = true
+	return true
+}
+
+func newCashier() *cashier {
+	return &cashier{paid: map[string]bool{}, cancelled: map[string]bool{}}
+}
+
+func TestCancel_ClosesOnlyOrdersWhosePaymentsTheProviderHasCancelled(t *testing.T) {
+	c, logs, s := newCashier(), &testkit.LogBuffer{}, &shop{}
+	c.answers = map[string]payment.Answer{"unknown": payment.Unknown, "unpaid": payment.Unpaid, "who knows": "who knows"}
+	c.paid["paid"] = true
+	c.asks = func(ids []string) {
+		s.asked = append(s.asked, ids)
+		for _, id := range ids {
+			if st := s.status(t, id); st != store.Unpaid {
+				t.Errorf("order %q has status %d when its payments are cancelled", id, st)
+			}
+		}
+	}
+	s.open(t, payment.Options{Provider: c, Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	ids := []string{"open", "paid", "unknown", "unpaid", "who knows", "paid before", "closed before"}
+	for _, id := range ids {
+		s.order(t, id, -time.Minute)
+	}
+	s.order(t, "later", time.Hour)
+	if _, err := scenario.OrdersOf(s.Store).Pay(t.Context(), "paid before", "p"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"); err != nil {
+		t.Fatal(err)
+	}
+	got := s.close(t, append(ids, "later", "nobody's")...)
+	want := []string{"closed", "already_paid", "payment_pending", "payment_pending", "payment_pending", "already_paid", "already_closed", "not_due", "not_found"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("verdicts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([][]string{{"open", "paid", "unknown", "unpaid", "who knows"}}, s.asked); diff != "" || c.asked {
+		t.Errorf("asked %v; payments of these orders were cancelled (-want +got):\n%s", c.asked, diff)
+	}
+	if out := logs.String(); !strings.Contains(out, "remove closer.payment.cancel") || !strings.Contains(out, "first=unpaid") {
+		t.Errorf("the log does not say what to do about the answer unpaid:\n%s", out)
+	}
+}
+
+func TestCancel_APauseIsObeyedBefore(t *testing.T) {
+	c, s := newCashier(), &shop{}
+	s.open(t, payment.Options{Provider: c})
+	s.order(t, "a", -time.Minute)
+	for _, category := range []string{"book", ""} {
+		if err := s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "the reason"); err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+		if category == "" && !errors.Is(err, orderclose.ErrPaused) || category != "" && (err != nil || out[0].Verdict != orderclose.Paused) || len(c.cancelled) > 0 {
+			t.Errorf("with a pause of category %q: %v, %v, and the payments of %v are cancelled", category, out, err, c.cancelled)
+		}
+	}
+}
+
+// The payment stays cancelled when the close fails, and the order is closed by the next try.
+func TestCancel_AFailedCloseIsTriedAgain(t *testing.T) {
+	fails := fmt.Errorf("%w: read-only", orderclose.ErrUnavailable)
+	c, s := newCashier(), &shop{fails: func() error { return fails }}
+	s.open(t, payment.Options{Provider: c})
+	s.order(t, "a", -time.Minute)
+	for range 3 {
+		if _, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) || !c.cancelled["a"] {
+			t.Fatalf("%v, cancelled: %v", err, c.cancelled)
+		}
+	}
+	fails = nil
+	if got := s.close(t, "a"); got[0] != "closed" || c.pay("a") {
+		t.Errorf("the order is %s", got[0])
+	}
+}
+
+// gauge is Metrics that keep the last value of Unclosed.
+type gauge struct {
+	httpcall.NoMetrics
+	since atomic.Int64 // in nanoseconds; 0: there is none
+}
+
+func (*gauge) PaymentAnswers(payment.Answer, int) {}
+func (g *gauge) Unclosed(since time.Time) {
+	if g.since.Store(0); !since.IsZero() {
+		g.since.Store(since.UnixNano())
+	}
+}
+
+// Of an order whose payments are cancelled and whose close fails, it is known since when.
+func TestCancel_TheTimeOfTheOldestOrderThatCouldNotBeClosedIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fails error
+		g, s := &gauge{}, &shop{fails: func() error { return fails }}
+		s.open(t, payment.Options{Provider: newCashier(), Metrics: g})
+		began := time.Now()
+		want := func(when string, since time.Time) {
+			t.Helper()
+			if got := g.since.Load(); got != 0 && got != since.UnixNano() || (got == 0) != since.IsZero() {
+				t.Errorf("%s: since %v, want %v", when, time.Unix(0, got), since)
+			}
+		}
+		try := func(id string, err error) {
+			t.Helper()
+			fails = err
+			if _, got := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: id}, {OrderID: id}}); !errors.Is(got, err) {
+				t.Fatal(got)
+			}
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			s.order(t, id, -time.Minute)
+		}
+		broken := errors.New("no stock row")
+		try("a", broken)
+		want("a fails", began)
+		time.Sleep(10 * time.Second)
+		try("b", broken)
+		try("a", broken)
+		want("b fails too", began)
+		if _, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+		try("a", nil)
+		want("another process has closed a", began.Add(10*time.Second))
+		try("b", nil)
+		want("b is closed", time.Time{})
+		try("c", broken)
+		want("c fails", began.Add(10*time.Second))
+		time.Sleep(5*time.Minute + time.Second)
+		synctest.Wait()
+		want("c is not tried here any more", time.Time{})
+	})
+}
+
+// Whenever a customer pays, no order is both closed and paid.
+func TestCancel_NoPaymentSucceedsAfterTheClose(t *testing.T) {
+	const orders = 300
+	c, s := newCashier(), &shop{}
+	s.open(t, payment.Options{Provider: c, Batch: 7})
+	var ids []string
+	for i := range orders {
+		ids = append(ids, fmt.Sprintf("o-%03d", i))
+		s.order(t, ids[i], -time.Second)
+	}
+	var running sync.WaitGroup
+	for worker := range 3 {
+		shuffled := func(seed uint64) []string {
+			mine := slices.Clone(ids)
+			rand.New(rand.NewPCG(uint64(worker), seed)).Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			return mine
+		}
+		running.Go(func() {
+			for part := range slices.Chunk(shuffled(1), 23) {
+				s.close(t, part...)
+			}
+		})
+		running.Go(func() { // customers; the callback of every other payment is lost
+			for i, id := range shuffled(2)[:orders/3] {
+				if c.pay(id) && i%2 == 0 {
+					if _, err := scenario.OrdersOf(s.Store).Pay(t.Context(), id, "p"); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	running.Wait()
+	counts := map[store.Status]int{}
+	for _, id := range ids {
+		st, paid := s.status(t, id), c.pay(id) // with one more try to pay
+		counts[st]++
+		if paid != (st == store.Paid) || !paid != (st == store.Closed) {
+			t.Errorf("%s has status %d, and its payment has succeeded: %v", id, st, paid)
+		}
+	}
+	if counts[store.Paid] == 0 || counts[store.Closed] == 0 {
+		t.Errorf("the statuses are %v", counts)
+	}
+}
+
+func cancelAt(t *testing.T, h http.Handler, ids ...string) ([]payment.Answer, error) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	return p.Canceler().Cancel(t.Context(), ids)
+}
+
+func TestHTTP_CancelsAtAService(t *testing.T) {
+	c := newCashier()
+	c.answers = map[string]payment.Answer{"unpaid": payment.Unpaid, "nonsense": "nonsense"}
+	c.paid["paid"] = true
+	h, err := payment.Handler(secrets, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := cancelAt(t, h, "open", "paid", "unpaid", "nonsense")
+	if want := []payment.Answer{payment.Cancelled, payment.Paid, payment.Unpaid, payment.Unknown}; err != nil || !slices.Equal(answers, want) || c.asked {
+		t.Errorf("%v, %v; want %v", answers, err, want)
+	}
+	onlyAsks, err := payment.Handler(secrets, payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) {
+		t.Error("the provider was asked instead")
+		return nil, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cancelAt(t, onlyAsks, "open"); !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "remove closer.payment.cancel") {
+		t.Errorf("a service that only asks: %v", err)
+	}
+}
+
+// An old service ignores the action. None of its answers closes an order.
+func TestHTTP_AServiceThatIgnoresTheActionClosesNoOrder(t *testing.T) {
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"answers":[{"order_id":"a","answer":"unpaid"},{"order_id":"b","answer":"paid"}]}`)
+	}))
+	defer old.Close()
+	p, err := payment.NewHTTP(payment.HTTPOptions{URL: old.URL, Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for name, row := range map[string]struct {
+		provider payment.Provider
+		want     []string
+	}{
+		"cancelling": {p.Canceler(), []string{"payment_pending", "already_paid"}},
+		"asking":     {p, []string{"closed", "already_paid"}},
+	} {
+		s := &shop{}
+		s.open(t, payment.Options{Provider: row.provider})
+		s.order(t, "a", -time.Minute)
+		s.order(t, "b", -time.Minute)
+		if got := s.close(t, "a", "b"); !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+// Services in other languages are written by docs/http.md.
+func TestHTTP_MatchesTheDocumentation(t *testing.T) {
+	data, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(name string) string {
+		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
+		body, _, _ := strings.Cut(rest, "\n```")
+		return body
+	}
+	for name, answers := range map[string][]payment.Answer{"": {payment.Paid, payment.Unpaid}, "cancel ": {payment.Paid, payment.Cancelled}} {
+		var sent string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			sent = string(body)
+			io.WriteString(w, block(name+"answer"))
+		}))
+		p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := p.Ask
+		if name != "" {
+			call = p.Canceler().Cancel
+		}
+		got, err := call(t.Context(), []string{"ORD-20260301-000017", "ORD-20260301-000018"})
+		if err != nil || !slices.Equal(got, answers) || sent != block(name+"question") {
+			t.Errorf("%q: sent %s; %v, %v; want %v", name, sent, got, err, answers)
+		}
+		p.Close()
+		server.Close()
+	}
+	for _, secret := range []string{"orderclose-test-secret-one", "orderclose-test-secret-two"} {
+		_, signature := httpcall.Sign([]string{secret}, time.Unix(1772366700, 0), []byte(block("cancel question")))
+		if !strings.Contains(string(data), "| `"+secret+"` | `"+signature+"` |") {
+			t.Errorf("the signature of the cancel question by %s is not documented: %s", secret, signature)
+		}
+	}
+	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {
+		if !strings.Contains(string(data), "| `"+string(a)+"`") {
+			t.Errorf("the answer %s is not documented", a)
+		}
+	}
+}

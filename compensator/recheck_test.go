@@ -1,0 +1,296 @@
+package compensator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+)
+
+// closedOrders is a ClosedStore and an Asker: closed orders, and what the provider answers on each.
+type closedOrders struct {
+	mu        sync.Mutex
+	closed    []orderclose.Outcome
+	positions map[time.Duration]time.Time
+	verdicts  map[string]orderclose.Verdict // default: AlreadyClosed
+	down      bool                          // the provider answers nothing
+	broken    string                        // it answers nothing on this order
+	silent    bool                          // it answered nothing on the last page
+	asked     map[string][]time.Duration    // by order: how long after its close it was asked about
+	questions int
+}
+
+func newClosedOrders() *closedOrders {
+	return &closedOrders{positions: map[time.Duration]time.Time{}, verdicts: map[string]orderclose.Verdict{}, asked: map[string][]time.Duration{}}
+}
+
+func (s *closedOrders) close(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = append(s.closed, orderclose.Outcome{OrderID: id, At: time.Now().Truncate(time.Millisecond)})
+}
+
+func (s *closedOrders) ClosedBetween(_ context.Context, from, to time.Time, after string, limit int) (page []orderclose.Outcome, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortFunc(s.closed, func(a, b orderclose.Outcome) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.OrderID, b.OrderID))
+	})
+	for _, o := range s.closed {
+		if !o.At.Before(from) && o.At.Before(to) && (o.At.After(from) || o.OrderID > after) && len(page) < limit {
+			page = append(page, o)
+		}
+	}
+	return page, nil
+}
+
+func (s *closedOrders) Rechecked(_ context.Context, _ string, step time.Duration) (until, now time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.positions[step], time.Now().Truncate(time.Millisecond), nil
+}
+
+func (s *closedOrders) KeepRechecked(_ context.Context, _ string, step time.Duration, until time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.positions[step] = until
+	return nil
+}
+
+func (s *closedOrders) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.questions++
+	s.silent = true
+	for _, r := range requests {
+		verdict := cmp.Or(s.verdicts[r.OrderID], orderclose.AlreadyClosed)
+		if s.down || r.OrderID == s.broken {
+			verdict = orderclose.PaymentPending
+		} else {
+			s.silent = false
+			i := slices.IndexFunc(s.closed, func(o orderclose.Outcome) bool { return o.OrderID == r.OrderID })
+			s.asked[r.OrderID] = append(s.asked[r.OrderID], time.Since(s.closed[i].At))
+		}
+		outcomes = append(outcomes, orderclose.Outcome{OrderID: r.OrderID, Verdict: verdict})
+	}
+	return outcomes, nil
+}
+
+func (s *closedOrders) Failing() (since time.Time, cause string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent {
+		return time.Now(), "it is down"
+	}
+	return time.Time{}, ""
+}
+
+// answer sets what the provider answers on an order.
+func (s *closedOrders) answer(id string, verdict orderclose.Verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verdicts[id] = verdict
+}
+
+// count returns how many orders were asked about, how often one of them was, and how many questions there were.
+func (s *closedOrders) count(id string) (orders, times, questions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked), len(s.asked[id]), s.questions
+}
+
+func (s *closedOrders) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// times returns after which steps an order was asked about. A question may be two minutes late.
+func (s *closedOrders) times(t *testing.T, id string) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	steps := make([]time.Duration, len(s.asked[id]))
+	for i, d := range s.asked[id] {
+		steps[i] = d.Truncate(10 * time.Minute)
+		if d-steps[i] > 2*time.Minute {
+			t.Errorf("%s: asked about %v after its close", id, d)
+		}
+	}
+	return fmt.Sprint(steps)
+}
+
+// options returns the Options of a recheck. Each process has a lock of its own that does not exclude others,
+// as without Redis.
+func (s *closedOrders) options(batch, perSecond int) Options {
+	return Options{Recheck: &Recheck{Store: s, Asker: s, Steps: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, Batch: batch, Rate: perSecond}}
+}
+
+func (c counts) rechecked(result string) int {
+	return int(c.Value("compensator_rechecked_total", "result", result))
+}
+
+func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		s.close("before the first start")
+		time.Sleep(30 * time.Minute)
+		f.start(s.options(3, 100))
+		time.Sleep(time.Minute)
+		for i := range 10 { // at one moment
+			s.close(fmt.Sprint("order-", i))
+		}
+		s.answer("order-3", orderclose.AlreadyPaid)
+		s.answer("order-4", orderclose.PaymentPending)
+		time.Sleep(25 * time.Hour)
+		for i := range 10 {
+			if got := s.times(t, fmt.Sprint("order-", i)); got != "[10m0s 1h0m0s 24h0m0s]" {
+				t.Errorf("order-%d was asked about %s after its close", i, got)
+			}
+		}
+		if got := s.times(t, "before the first start"); got != "[1h0m0s 24h0m0s]" {
+			t.Errorf("the first order was asked about %s after its close", got)
+		}
+		c := f.counts[0]
+		if c.rechecked("late_payment") != 3 || c.rechecked("none") != 8*3+2 || c.rechecked("unknown") != 2 || c.rechecked("given_up") != 1 ||
+			c.Value("compensator_recheck_behind_seconds") != 0 {
+			t.Errorf("counted %d late payments, %d without, %d unknown, %d given up", c.rechecked("late_payment"), c.rechecked("none"), c.rechecked("unknown"), c.rechecked("given_up"))
+		}
+	})
+}
+
+// No compensator runs for two days, and another one goes on.
+func TestRecheck_CatchesUpWhatWasMissed(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		stop := f.start(s.options(100, 100))
+		time.Sleep(time.Minute)
+		s.close("a")
+		time.Sleep(11 * time.Minute)
+		stop()
+		s.close("b")
+		time.Sleep(48 * time.Hour)
+		f.start(s.options(100, 100))
+		time.Sleep(2 * time.Minute)
+		for _, id := range []string{"a", "b"} {
+			if _, times, _ := s.count(id); times != 3 {
+				t.Errorf("asked %d times about %s, want 3", times, id)
+			}
+		}
+	})
+}
+
+// The database's clock was five hours ahead for a while.
+func TestRecheck_AClockThatWasSetBackHidesNoOrder(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		for _, step := range s.options(100, 100).Recheck.Steps {
+			s.positions[step] = time.Now().Add(5 * time.Hour)
+		}
+		f.start(s.options(100, 100))
+		time.Sleep(time.Minute)
+		s.close("a")
+		time.Sleep(25 * time.Hour)
+		if got := s.times(t, "a"); got != "[10m0s 1h0m0s 24h0m0s]" {
+			t.Errorf("asked about %s after the close", got)
+		}
+	})
+}
+
+// A provider that answers nothing costs no order a step, also not the last one.
+func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		f.start(s.options(100, 100))
+		time.Sleep(time.Minute)
+		s.close("a")
+		s.answer("a", orderclose.AlreadyPaid)
+		s.setDown(true)
+		time.Sleep(30 * time.Hour)
+		_, _, questions := s.count("a")
+		if c := f.counts[0]; c.rechecked("given_up")+c.rechecked("unknown") != 0 || c.Value("compensator_recheck_behind_seconds") < 3600 || questions > 3*31*60 {
+			t.Errorf("given up %d, unknown %d, %v s behind, %d questions", c.rechecked("given_up"), c.rechecked("unknown"), c.Value("compensator_recheck_behind_seconds"), questions)
+		}
+		s.setDown(false)
+		time.Sleep(2 * time.Minute)
+		if _, times, _ := s.count("a"); times != 3 {
+			t.Errorf("asked %d times once the provider answers, want 3", times)
+		}
+	})
+}
+
+// The provider fails on one order, which is alone on its page at each step.
+func TestRecheck_AnOrderThatTheProviderFailsOnHoldsUpNoOther(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		s.broken = "broken"
+		f.start(s.options(1, 100))
+		time.Sleep(time.Minute)
+		for i := range 60 {
+			s.close(fmt.Sprint("order-", i))
+			if i == 10 {
+				s.close("broken")
+			}
+			time.Sleep(time.Hour)
+		}
+		for i := range 60 - 25 {
+			if _, times, _ := s.count(fmt.Sprint("order-", i)); times != 3 {
+				t.Errorf("order-%d was asked about %d times", i, times)
+			}
+		}
+		if c := f.counts[0]; c.rechecked("unknown") != 2 || c.rechecked("given_up") != 1 {
+			t.Errorf("unknown %d, given up %d", c.rechecked("unknown"), c.rechecked("given_up"))
+		}
+	})
+}
+
+func TestRecheck_HoldsItsRateAndDelaysNoSweep(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		f.start(s.options(100, 1))
+		time.Sleep(time.Minute)
+		for i := range 20_000 {
+			s.close(fmt.Sprintf("order-%05d", i))
+		}
+		before := f.swept()
+		time.Sleep(3*time.Hour + 10*time.Minute)
+		asked := f.counts[0].rechecked("none")
+		if n := f.swept() - before; n < 3 || asked < 3*3600-100 || asked > 3*3600+200 {
+			t.Errorf("%d sweeps, and %d orders asked about in three hours at one per second", n, asked)
+		}
+		if _, steps, _ := s.count("order-03000"); steps != 2 {
+			t.Errorf("%d steps are done for order 3000, want both: no step waits for another", steps)
+		}
+	})
+}
+
+// A Redis lock lets one process ask.
+func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		var stops []func()
+		for range 2 {
+			o := s.options(10, 1)
+			lock, stop := f.lock("recheck")
+			o.Recheck.Lock = lock
+			f.start(o)
+			stops = append(stops, stop)
+		}
+		f.stops = append(f.stops, stops...)
+		time.Sleep(time.Minute)
+		for i := range 100 {
+			s.close(fmt.Sprint("order-", i))
+		}
+		time.Sleep(25 * time.Hour)
+		for i := range 100 {
+			if orders, times, _ := s.count(fmt.Sprint("order-", i)); orders != 100 || times != 3 {
+				t.Errorf("%d orders were asked about, order-%d %d times", orders, i, times)
+			}
+		}
+	})
+}

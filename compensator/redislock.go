@@ -1,0 +1,92 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+)
+
+// RedisLock is a Lock in Redis, by redsync. It is not a fence: a holder that was
+// paused may believe for a moment too long that it has the lock, and a replica that takes over may not know
+// the lock yet. This is harmless, because closing is a compare-and-set.
+type RedisLock struct {
+	o    LockOptions
+	sync *redsync.Redsync
+}
+
+// NewLock returns a RedisLock, or an error if the options are invalid.
+func NewLock(o LockOptions) (*RedisLock, error) {
+	if o.Client == nil {
+		return nil, errors.New("compensator: LockOptions need a Client")
+	}
+	o, err := o.withDefaults()
+	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, err
+}
+
+// Available checks that Redis takes writes, by a key beside that of the lock, and that the lock is not
+// stuck. Redis answers a PING also when it refuses every write, because its memory is full (OOM), it
+// cannot save to its disk (MISCONF), or it is a replica (READONLY). The error wraps ErrLockUnavailable
+// or ErrLockStuck.
+func (l *RedisLock) Available(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, availableTimeout)
+	defer cancel()
+	if err := l.o.Client.Set(ctx, l.o.Key+":probe", 1, l.o.Expiry).Err(); err != nil {
+		return fmt.Errorf("%w: %s%w", ErrLockUnavailable, refusedWrite(err), err)
+	}
+	return l.stuck(ctx)
+}
+
+// refusedWrite says why Redis answers and takes no write; "" for any other error.
+func refusedWrite(err error) string {
+	for code, why := range map[string]string{
+		"OOM": "its memory is full: ", "MISCONF": "it cannot save to its disk: ", "READONLY": "it is a read-only replica: ",
+	} {
+		if strings.HasPrefix(err.Error(), code+" ") {
+			return why
+		}
+	}
+	return ""
+}
+
+// maxLockExpiry is longer than any reasonable lock.expiry, since a dead holder blocks
+// other processes that long. Processes with different lock.expiry, as during a change
+// of the configuration, respect each other's locks.
+const maxLockExpiry = time.Hour
+
+// stuck returns an error that wraps ErrLockStuck if the key never expires, or expires
+// later than any lock. No living process holds such a lock, because each process sets
+// the key together with its expiry.
+func (l *RedisLock) stuck(ctx context.Context) error {
+	ttl, err := l.o.Client.PTTL(ctx, l.o.Key).Result()
+	const never = -1 // Redis's answer for a key without expiry
+	switch {
+	case err != nil:
+		return nil // without the right to ask, assume that it is not stuck
+	case ttl == never:
+		return fmt.Errorf("%w: the key %s has no expiry, delete it: DEL %s", ErrLockStuck, l.o.Key, l.o.Key)
+	case ttl > max(maxLockExpiry, l.o.Expiry):
+		return fmt.Errorf("%w: the key %s expires in %v, which is longer than any lock, delete it: DEL %s", ErrLockStuck, l.o.Key, ttl, l.o.Key)
+	}
+	return nil
+}
+
+// Hold implements Lock.
+func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) error) error {
+	mutex := l.sync.NewMutex(l.o.Key, redsync.WithExpiry(l.o.Expiry), redsync.WithTries(1),
+		redsync.WithTimeoutFactor(answerTime(l.o.Expiry).Seconds()/l.o.Expiry.Seconds()))
+	if err := mutex.TryLockContext(ctx); err != nil {
+		if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
+			if stuck := l.stuck(ctx); stuck != nil {
+				return stuck
+			}
+			return fmt.Errorf("%w: key %s", ErrHeld, l.o.Key)
+		}
+		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
+	}
+	return l.o.hold(ctx, mutex, work)
+}

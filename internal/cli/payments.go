@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+func newPayments(c *common) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "payments",
+		Short: "Late payments: money that came after its order was closed",
+		Long: `Late payments: money that came after its order was closed or cancelled, or
+twice for one order. Each stays in the table late_payments, and OrdercloseLatePaymentsUnresolved
+fires, until somebody has said what became of the money.`,
+	}
+	cmd.AddCommand(newPaymentsLate(c), newPaymentsResolve(c))
+	return cmd
+}
+
+func newPaymentsLate(c *common) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "late [--all]",
+		Short: "List the late payments that nobody has resolved",
+		Long: fmt.Sprintf(`List the late payments that nobody has resolved, the oldest first; with --all also
+the resolved ones, the newest first. At most %d are listed. It changes nothing.
+
+  payment  the provider's id; -: the provider was asked about the order and told no id
+  amount   in minor units of the currency, such as cents; -: unknown
+  found    callback: the provider told the shop; recheck: the provider was asked again
+
+Exits 3 if a late payment is not resolved.`, ops.LateListed),
+		Example: "  orderclose payments late -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return with(c.open(config.EnvDSN))(func(s *session) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), statusTimeout)
+				defer cancel()
+				return c.paymentsLate(ctx, s.pipeline(), all)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "also list the resolved ones")
+	return cmd
+}
+
+// latePayments is the output of payments late.
+type latePayments struct {
+	store.LateSummary
+	Payments []store.LatePayment `json:"payments"`
+}
+
+func (c *common) paymentsLate(ctx context.Context, p ops.Pipeline, all bool) error {
+	sum, err := p.CountLate(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := p.LatePayments(ctx, all)
+	if err != nil {
+		return err
+	}
+	if err := c.print(latePayments{sum, found}, func(w io.Writer) {
+		if len(found) > 0 {
+			printLate(w, found)
+			printAny(w, sum.Unresolved, "\n%d not resolved; say what became of the money: orderclose payments resolve ID --refunded")
+		} else {
+			fmt.Fprintln(w, "no late payment waits for a decision")
+		}
+	}); err != nil {
+		return err
+	}
+	return exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are"))
+}
+
+// printLate prints a line for each late payment.
+func printLate(w io.Writer, payments []store.LatePayment) {
+	orDash := func(text string) string {
+		if text == "" {
+			return "-"
+		}
+		return oneLine(text, 80)
+	}
+	fmt.Fprintln(w, "id\torder\tpayment\tamount\tfound\tby\tresolved")
+	for _, p := range payments {
+		resolved := "-"
+		if p.Resolution != "" {
+			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, stamp(p.ResolvedAt), oneLine(p.ResolvedBy, 60))
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), orDash(p.PaymentID), orDash(p.Money()), stamp(p.FoundAt), p.Source, resolved)
+	}
+}
+
+func newPaymentsResolve(c *common) *cobra.Command {
+	var refunded, reopened, yes bool
+	cmd := &cobra.Command{
+		Use:   "resolve ID (--refunded | --reopened) [--yes]",
+		Short: "Say what became of the money of a late payment",
+		Long: `Say what became of the money of a late payment. The command moves no money and
+changes no order: give the money back at the provider, or deliver the goods, and then say so. ID is
+the first column of orderclose payments late.
+
+Without --yes the payment is shown and nothing is changed. The row keeps who resolved it, as
+user@host, and when. It cannot be opened again.
+
+Exits 4 if there is no such late payment, 5 if it was resolved before.`,
+		Example: "  orderclose payments resolve 17 --refunded --yes",
+		Args:    oneArg("the ID of a late payment"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || id <= 0 {
+				return Exit(Usage, fmt.Errorf("ID is %q, want a number of orderclose payments late", args[0]))
+			}
+			how := store.Refunded
+			if reopened {
+				how = store.Reopened
+			}
+			if refunded == reopened {
+				return Exit(Usage, errors.New("say what became of the money: --refunded or --reopened"))
+			}
+			return with(c.open(config.EnvDSN))(func(s *session) error { return c.resolveLate(cmd.Context(), s.Store, id, how, yes) })
+		},
+	}
+	cmd.Flags().BoolVar(&refunded, "refunded", false, "the customer has the money back")
+	cmd.Flags().BoolVar(&reopened, "reopened", false, "the customer gets the goods")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return cmd
+}
+
+// resolveLate resolves a late payment, or without yes shows it and the command that resolves it.
+func (c *common) resolveLate(ctx context.Context, s *store.Store, id int64, how store.LateResolution, yes bool) error {
+	p, err := s.LatePayment(ctx, id)
+	switch {
+	case err != nil:
+	case !yes && p.Resolution != "":
+		err = fmt.Errorf("%w: %s by %s", store.ErrResolvedBefore, p.Resolution, p.ResolvedBy)
+	case yes:
+		p, err = s.ResolveLate(ctx, id, how, operator())
+	}
+	switch {
+	case errors.Is(err, store.ErrNoLatePayment):
+		return Exit(NotFound, err)
+	case errors.Is(err, store.ErrResolvedBefore):
+		return Exit(Refused, err)
+	case err != nil:
+		return err
+	}
+	return c.print(p, func(w io.Writer) {
+		printLate(w, []store.LatePayment{p})
+		if !yes {
+			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes\n", how, id)
+		}
+	})
+}
+
+// operator returns who runs the command, as user@host.
+func operator() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return oneLine(name+"@"+host, 255)
+}

@@ -1,0 +1,373 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+)
+
+// LatePayment is a payment of an order that was closed, cancelled or paid by another payment before: a row
+// of late_payments.
+type LatePayment struct {
+	ID        int64      `json:"id"` // of the row; 0: not written yet
+	OrderID   string     `json:"order_id"`
+	PaymentID string     `json:"payment_id,omitempty"` // the provider's id; "": unknown, because the provider was asked about the order
+	Amount    int64      `json:"amount,omitempty"`     // in minor units of Currency, such as cents
+	Currency  string     `json:"currency,omitempty"`   // ISO 4217; "": the amount is unknown
+	Source    LateSource `json:"source"`
+	FoundAt   time.Time  `json:"found_at"` // by the database's clock
+	// ResolvedAt is when an operator said what became of the money; zero: nobody has yet.
+	ResolvedAt time.Time      `json:"resolved_at,omitzero"`
+	Resolution LateResolution `json:"resolution,omitempty"`
+	ResolvedBy string         `json:"resolved_by,omitempty"`
+}
+
+// Money returns the amount with its currency, in minor units; "": it is unknown.
+func (p LatePayment) Money() string {
+	if p.Currency == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", p.Amount, p.Currency)
+}
+
+// LateSummary is how many late payments nobody has resolved.
+type LateSummary struct {
+	Unresolved int64     `json:"unresolved"`
+	Oldest     time.Time `json:"oldest,omitzero"` // when the oldest of them was found; zero: there is none
+}
+
+// LateSource is how a late payment was found.
+type LateSource string
+
+// The values of LateSource.
+const (
+	SourceCallback LateSource = "callback" // the provider called the shop
+	SourceRecheck  LateSource = "recheck"  // the provider was asked again after the close
+)
+
+// LateResolution is what became of the money of a late payment; "": nobody has decided yet.
+type LateResolution string
+
+// The values of LateResolution.
+const (
+	Refunded LateResolution = "refunded" // the customer has the money back
+	Reopened LateResolution = "reopened" // the customer gets the goods
+)
+
+// Recorded is what RecordPayment did with a payment.
+type Recorded string
+
+// The results of RecordPayment.
+const (
+	RecordedPaid    Recorded = "paid"         // the order was unpaid, and is paid now
+	RecordedAlready Recorded = "already_paid" // the order is paid, as far as is known by this payment; nothing changed
+	RecordedLate    Recorded = "paid_late"    // the order was closed, or another payment paid it: the payment is late
+)
+
+var (
+	// ErrNoOrder says that a payment names an order that the tables of orders do not have.
+	ErrNoOrder = errors.New("there is no such order: look for the id of the order in what the shop passed to the provider," +
+		" and let the provider call again, because the order may not be committed yet")
+	// ErrUnnamedStatus says that the mapping does not say whether an order with this status was paid or closed.
+	ErrUnnamedStatus = errors.New("the mapping does not name the status of the order")
+	// ErrBadPayment says that the fields of a payment cannot be recorded.
+	ErrBadPayment = errors.New("the payment cannot be recorded")
+	// ErrNoLatePayment says that late_payments has no row with an id.
+	ErrNoLatePayment = errors.New("there is no such late payment")
+	// ErrResolvedBefore says that somebody has resolved a late payment.
+	ErrResolvedBefore = errors.New("the late payment was resolved before")
+)
+
+// Limits of the columns of late_payments, in bytes.
+const (
+	maxPaymentID = 255
+	maxCurrency  = 8
+)
+
+// check returns an error that wraps ErrBadPayment and names the field that cannot be recorded.
+func (p LatePayment) check() error {
+	bad := func(what string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrBadPayment, fmt.Sprintf(what, args...))
+	}
+	switch {
+	case len(p.PaymentID) > maxPaymentID || !utf8.ValidString(p.PaymentID) || strings.ContainsFunc(p.PaymentID, unicode.IsControl) ||
+		strings.TrimSpace(p.PaymentID) != p.PaymentID:
+		return bad("its id is %.80q: want at most %d bytes of UTF-8 without control characters or space at either end", p.PaymentID, maxPaymentID)
+	case p.PaymentID == "" && p.Source == SourceCallback:
+		return bad("it has no id: pass the provider's id of the payment")
+	case p.Amount < 0:
+		return bad("its amount is %d: want the minor units that the customer paid", p.Amount)
+	case p.Amount != 0 && p.Currency == "":
+		return bad("it has an amount and no currency")
+	case len(p.Currency) > maxCurrency || strings.ContainsFunc(p.Currency, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return bad("its currency is %.80q: want a code of ISO 4217", p.Currency)
+	}
+	return nil
+}
+
+// RecordPayment records a payment of which the provider told the shop, in the shop's transaction tx, which
+// it neither commits nor rolls back. See sqlclose.Store.RecordPayment. Errors of the database are
+// returned as the driver has them, wrapped: the caller rolls tx back.
+func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (Recorded, error) {
+	p.Source = SourceCallback
+	err := p.check()
+	if err == nil && s.q.m.PaymentID != "" && orderclose.ValidateID(p.PaymentID) != nil {
+		err = fmt.Errorf("%w: the column %s takes ids of at most %d bytes, and this one has %d: pass the provider's shorter id of the payment itself",
+			ErrBadPayment, s.q.m.PaymentID, orderclose.MaxIDBytes, len(p.PaymentID))
+	}
+	var where candidates
+	if err == nil {
+		where, err = s.candidates(ctx, []orderclose.CloseRequest{{OrderID: p.OrderID}})
+	}
+	var result Recorded
+	if err == nil {
+		db := s.gorm.Session(&gorm.Session{NewDB: true, Context: ctx})
+		db.Statement.ConnPool = tx
+		if s.dialect.onTx != nil {
+			db.Statement.ConnPool = s.dialect.onTx(tx)
+		}
+		if err = s.seesCommitted(db); err == nil {
+			result, err = s.recordPayment(db, p, where)
+		}
+	}
+	return result, wrap(err, "record payment %.80q of order %.80q", p.PaymentID, p.OrderID)
+}
+
+// seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it
+// began. It would not see a late payment that a recheck has recorded, and would record the same money again.
+func (s *Store) seesCommitted(tx *gorm.DB) error {
+	if !s.dialect.staleLocks {
+		return nil
+	}
+	level := ""
+	if err := tx.Raw(s.dialect.isolation).Row().Scan(&level); err != nil || level == "read committed" {
+		return err
+	}
+	return fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
+}
+
+func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Recorded, error) {
+	o, err := s.lockPayable(tx, p.OrderID, where)
+	switch {
+	case err != nil:
+		return "", err
+	case o.table == nil:
+		return "", ErrNoOrder
+	case o.state == stateOpen || o.state == stateExcluded:
+		return RecordedPaid, s.pay(tx, o, p)
+	case !o.named:
+		return "", fmt.Errorf("%w: it is %q; add it to orders.status.paid or orders.status.closed", ErrUnnamedStatus, o.status)
+	case o.state == statePaid && (o.payment == p.PaymentID || s.q.m.PaymentID == ""):
+		return RecordedAlready, nil // the payment that paid the order is unknown
+	case o.state == statePaid && o.payment == "":
+		// The pipeline marked the order paid after it asked the provider: the first payment that arrives paid it.
+		return RecordedAlready, s.setPayment(tx, o, p)
+	}
+	_, err = s.recordLate(tx, p, o.now)
+	return RecordedLate, err
+}
+
+// payable is an order whose row a transaction has locked to record a payment.
+type payable struct {
+	table   *table // nil: there is no such order
+	id      any    // as an argument
+	state   state
+	named   bool      // the mapping names the status; else the state is a guess
+	status  string    // of the row
+	payment string    // the payment that paid the order; "": none, or it is unknown
+	now     time.Time // the database's clock
+}
+
+// lockPayable locks the row of an order, as a close does before any other row.
+func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable, err error) {
+	ids, _ := s.distinct([]orderclose.CloseRequest{{OrderID: id}})
+	if len(ids) == 0 {
+		return o, nil
+	}
+	o.id = s.q.args(ids)[0]
+	for n := 0; ; n++ {
+		t := where.nth(id, n)
+		if t == nil {
+			return o, nil
+		}
+		err := eachRow(tx, t.payable, s.q.payableArgs(o.id), func(rows *sql.Rows) error {
+			var found string
+			var millis int64
+			row := o
+			if err := rows.Scan(&found, &row.state, &row.named, nullable(&row.status), &row.payment, &millis); err != nil || found != id { // the collation may match another order
+				return err
+			}
+			o, o.table, o.now = row, t, time.UnixMilli(millis).UTC()
+			return nil
+		})
+		if err != nil || o.table != nil {
+			return o, err
+		}
+	}
+}
+
+// pay marks an open order paid by a payment.
+func (s *Store) pay(tx *gorm.DB, o payable, p LatePayment) error {
+	paid, ok := s.q.m.Status.Pay()
+	if !ok {
+		return errNoPaidStatus
+	}
+	if err := expectRows(tx.Exec(o.table.pay, s.q.payArgs(paid, []any{o.id}, o.now)...), 1); err != nil {
+		return err
+	}
+	return s.setPayment(tx, o, p)
+}
+
+// setPayment writes which payment paid an order, if the mapping has a column for it.
+func (s *Store) setPayment(tx *gorm.DB, o payable, p LatePayment) error {
+	if o.table.payment == "" || o.payment == p.PaymentID {
+		return nil
+	}
+	return expectRows(tx.Exec(o.table.payment, p.PaymentID, o.id), 1)
+}
+
+// RecordLate records payments that succeeded although their orders were closed, each in a transaction of
+// its own. It skips an order that is not closed, unless the mapping does not name its status, and a payment that is recorded already. A payment
+// without an id is recorded only if its order has no late payment. It returns how many it recorded. An error wraps orderclose.ErrUnavailable
+// if the database failed, and orderclose.ErrContended if another transaction locked the order's row for too
+// long; recording all payments again is safe.
+func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, err error) {
+	for _, p := range payments {
+		isNew := false
+		err := p.check()
+		var where candidates
+		if err == nil {
+			where, err = s.candidates(ctx, []orderclose.CloseRequest{{OrderID: p.OrderID}})
+		}
+		if err == nil {
+			err = s.transact(ctx, func(tx *gorm.DB) error {
+				isNew = false
+				o, err := s.lockPayable(tx, p.OrderID, where)
+				if err == nil && o.table != nil && (o.state == stateClosed || !o.named && o.state == statePaid) {
+					isNew, err = s.recordLate(tx, p, o.now)
+				}
+				return err
+			})
+		}
+		if err != nil {
+			return n, fmt.Errorf("record the late payment of order %q: %w", p.OrderID, err)
+		}
+		if isNew {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// recordLate writes a late payment and its event, and reports whether it is new. The order's row is
+// locked. A payment takes the place of one without an id, which is the same money. Its event is written again, with
+// the id, unless somebody has resolved it: readers may give back the money of each event that has an id.
+func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew bool, err error) {
+	type row struct {
+		id         int64
+		payment    string
+		unresolved bool
+	}
+	// A locking read: at REPEATABLE READ another one would not see what other transactions committed since.
+	known, err := readAll(tx, "SELECT id, payment_id, resolved_at IS NULL FROM late_payments WHERE order_id = ? ORDER BY id"+s.dialect.lock, []any{p.OrderID},
+		func(r *row) []any { return []any{&r.id, &r.payment, &r.unresolved} })
+	if err != nil {
+		return false, err
+	}
+	unnamed, resolved := int64(0), false
+	for _, r := range known {
+		if r.payment == p.PaymentID || p.PaymentID == "" {
+			return false, nil
+		}
+		if r.payment == "" {
+			unnamed, resolved = r.id, !r.unresolved
+		}
+	}
+	amount := sql.NullInt64{Int64: p.Amount, Valid: p.Currency != ""}
+	at := s.dialect.timeText(now)
+	if unnamed != 0 {
+		err = expectRows(tx.Exec("UPDATE late_payments SET payment_id = ?, amount = ?, currency = ? WHERE id = ?", p.PaymentID, amount, p.Currency, unnamed), 1)
+	} else {
+		err = expectRows(tx.Exec("INSERT INTO late_payments (order_id, payment_id, amount, currency, source, found_at) VALUES (?, ?, ?, ?, ?, ?)",
+			p.OrderID, p.PaymentID, amount, p.Currency, p.Source, at), 1)
+	}
+	if err != nil || resolved {
+		return false, err
+	}
+	event, err := orderclose.OrderPaidLate{
+		OrderID: p.OrderID, PaymentID: p.PaymentID, Amount: p.Amount, Currency: p.Currency, Source: string(p.Source), FoundAt: now,
+	}.Encode()
+	if err != nil {
+		return false, err
+	}
+	return unnamed == 0, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, string(event), at), 1)
+}
+
+// CountLate counts the late payments that nobody has resolved. The error wraps orderclose.ErrUnavailable if
+// the database failed.
+func (s *Store) CountLate(ctx context.Context) (sum LateSummary, err error) {
+	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(*), MIN(found_at) FROM late_payments WHERE resolved_at IS NULL").Row().Scan(&sum.Unresolved, timeInto(&sum.Oldest))
+	return sum, s.failed(ctx, err, "count late payments")
+}
+
+// LatePayments returns at most limit late payments: those that nobody has resolved, the oldest first, or with all
+// the newest rows first. The error wraps orderclose.ErrUnavailable if the database failed.
+func (s *Store) LatePayments(ctx context.Context, all bool, limit int) ([]LatePayment, error) {
+	which := "WHERE resolved_at IS NULL ORDER BY found_at, id LIMIT ?"
+	if all {
+		which = "ORDER BY id DESC LIMIT ?"
+	}
+	found, err := latePayments(s.gorm.WithContext(ctx), which, limit)
+	return found, s.failed(ctx, err, "read late payments")
+}
+
+func latePayments(tx *gorm.DB, which string, arg any) ([]LatePayment, error) {
+	return readAll(tx, "SELECT id, order_id, payment_id, COALESCE(amount, 0), currency, source, found_at, resolved_at, resolution, resolved_by FROM late_payments "+which, []any{arg},
+		func(p *LatePayment) []any {
+			return []any{&p.ID, &p.OrderID, &p.PaymentID, &p.Amount, &p.Currency, &p.Source, timeInto(&p.FoundAt), timeInto(&p.ResolvedAt), &p.Resolution, &p.ResolvedBy}
+		})
+}
+
+// LatePayment returns the late payment of an id, or an error that wraps ErrNoLatePayment, or
+// orderclose.ErrUnavailable if the database failed.
+func (s *Store) LatePayment(ctx context.Context, id int64) (LatePayment, error) {
+	return s.latePayment(s.gorm.WithContext(ctx), id)
+}
+
+func (s *Store) latePayment(tx *gorm.DB, id int64) (LatePayment, error) {
+	found, err := latePayments(tx, "WHERE id = ?", id)
+	if err == nil && len(found) == 0 {
+		return LatePayment{}, fmt.Errorf("%w: %d", ErrNoLatePayment, id)
+	}
+	if err != nil {
+		return LatePayment{}, s.failed(tx.Statement.Context, err, "read late payment %d", id)
+	}
+	return found[0], nil
+}
+
+// ResolveLate records what became of the money of a late payment, and who said so: text of at most 255
+// characters. It returns the row as it is now. If somebody has resolved it, the error wraps ErrResolvedBefore, and the
+// row is returned too. The error wraps ErrNoLatePayment for an unknown id, and orderclose.ErrUnavailable if the database
+// failed.
+func (s *Store) ResolveLate(ctx context.Context, id int64, how LateResolution, by string) (p LatePayment, err error) {
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		res := tx.Exec("UPDATE late_payments SET resolved_at = ?, resolution = ?, resolved_by = ? WHERE id = ? AND resolved_at IS NULL", s.dialect.now(), how, by, id)
+		if res.Error != nil {
+			return res.Error
+		}
+		if p, err = s.latePayment(tx, id); err == nil && res.RowsAffected == 0 {
+			err = fmt.Errorf("%w: %s by %s", ErrResolvedBefore, p.Resolution, p.ResolvedBy)
+		}
+		return err
+	})
+	return p, wrap(err, "resolve late payment %d", id)
+}

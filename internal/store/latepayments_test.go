@@ -1,0 +1,196 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// The shop's own connection has settings that a Store refuses: the server's times in another zone, as
+// text, with counts of found rows, and at REPEATABLE READ.
+func TestRecordPayment_WorksOnAnyConnectionOfTheShop(t *testing.T) {
+	eachServer(t, paymentOnAShopsConnection)
+}
+
+func paymentOnAShopsConnection(t *testing.T) {
+	dsn := ownDatabase(t)
+	s := openMigrated(t, store.Options{DSN: dsn})
+	for _, id := range []string{"open", "late"} {
+		overdue(t, s, id)
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	exec(t, s.DB(), "UPDATE orders SET status = 2 WHERE id = 'late'")
+	cfg.ParseTime, cfg.ClientFoundRows, cfg.Loc, cfg.InterpolateParams = false, true, time.FixedZone("shop", 8*3600), false
+	cfg.Params = map[string]string{"time_zone": "'-05:00'", "sql_mode": "''"}
+	c, err := mysql.NewConnector(cfg)
+	must(t, err)
+	db := sql.OpenDB(c)
+	defer func() { must(t, db.Close()) }()
+	for _, row := range []struct {
+		order, payment string
+		want           store.Recorded
+	}{
+		{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready}, {"late", "p1", store.RecordedLate},
+		{"late", "p1", store.RecordedLate}, {"open", "p2", store.RecordedLate},
+	} {
+		tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		must(t, err)
+		if got, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: row.order, PaymentID: row.payment}); err != nil || got != row.want {
+			t.Errorf("payment %s of %s: %q, %v; want %q", row.payment, row.order, got, err, row.want)
+		}
+		must(t, tx.Commit())
+	}
+	for _, query := range []string{
+		"SELECT ABS(TIMESTAMPDIFF(SECOND, paid_at, UTC_TIMESTAMP(3))) < 60 FROM orders WHERE id = 'open'",
+		"SELECT COUNT(*) = 2 AND MAX(ABS(TIMESTAMPDIFF(SECOND, found_at, UTC_TIMESTAMP(3)))) < 60 FROM late_payments WHERE amount IS NULL",
+		"SELECT COUNT(*) = 2 AND MAX(ABS(TIMESTAMPDIFF(SECOND, created_at, UTC_TIMESTAMP(3)))) < 60 FROM outbox_events",
+	} {
+		var ok bool
+		if must(t, s.DB().QueryRowContext(t.Context(), query).Scan(&ok)); !ok {
+			t.Errorf("not true: %s", query)
+		}
+	}
+}
+
+// A shop in another language runs the statements of docs/wire.md. They do what RecordPayment does.
+func TestRecordPayment_IsWhatTheDocumentedStatementsDo(t *testing.T) {
+	eachServer(t, documentedStatements)
+	t.Run("postgres", documentedStatements)
+}
+
+func documentedStatements(t *testing.T) {
+	postgres := strings.HasSuffix(t.Name(), "postgres")
+	text, err := os.ReadFile("../../docs/wire.md")
+	must(t, err)
+	run := strings.Split(strings.TrimSuffix(block(t, string(text), "sql payment"), ";\n"), ";\n")
+	if len(run) != 7 {
+		t.Fatalf("docs/wire.md has %d statements of a payment", len(run))
+	}
+	age := "ABS(TIMESTAMPDIFF(SECOND, found_at, UTC_TIMESTAMP()))"
+	if postgres {
+		age = "ABS(EXTRACT(EPOCH FROM found_at - now()))"
+		for i := range run {
+			run[i] = forPostgres(t, string(text), run[i])
+		}
+	}
+	var states [2][]string
+	for i, record := range []func(*store.Store, *sql.Tx, store.LatePayment) (store.Recorded, error){
+		func(s *store.Store, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
+			return s.RecordPayment(t.Context(), tx, p)
+		},
+		func(_ *store.Store, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
+			return byTheDocument(t.Context(), run, tx, p)
+		},
+	} {
+		s := openMigrated(t, store.Options{})
+		for _, id := range []string{"open", "asked", "closed", "unnamed", "resolved"} {
+			overdue(t, s, id)
+		}
+		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"}})
+		must(t, err)
+		_, err = s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}})
+		must(t, err)
+		_, err = s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unnamed", Source: store.SourceRecheck}, {OrderID: "resolved", Source: store.SourceRecheck}})
+		must(t, err)
+		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'refunded' WHERE order_id = 'resolved'")
+		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2", "unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1"} {
+			order, id, _ := strings.Cut(p, " ")
+			tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+			must(t, err)
+			r, err := record(s, tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 1250, Currency: "EUR"})
+			if err == nil {
+				must(t, tx.Commit())
+			} else {
+				must(t, tx.Rollback())
+			}
+			states[i] = append(states[i], fmt.Sprintf("%s: %q %v", p, r, errors.Is(err, store.ErrNoOrder)))
+		}
+		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', id, status, version, paid_at IS NULL, payment_id) FROM orders ORDER BY id"))
+		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', order_id, payment_id, amount, currency, source, "+age+" < 60) FROM late_payments ORDER BY id"))
+		for payload := range strings.SplitSeq(texts(t, s, "SELECT CONCAT(payload, '\n') FROM outbox_events WHERE payload LIKE '%paid_late%'"), "\n, ") {
+			var e map[string]any
+			must(t, json.Unmarshal([]byte(payload), &e))
+			data := e["data"].(map[string]any)
+			at, err := time.Parse(time.RFC3339, data["found_at"].(string))
+			if age := time.Since(at).Abs(); err != nil || age > time.Minute || e["time"] != data["found_at"] {
+				t.Errorf("event %s is %v old, %v", payload, age, err)
+			}
+			delete(data, "found_at")
+			delete(e, "time")
+			states[i] = append(states[i], fmt.Sprint(e))
+		}
+	}
+	if diff := cmp.Diff(states[0], states[1]); diff != "" {
+		t.Errorf("(-RecordPayment +docs/wire.md):\n%s", diff)
+	}
+}
+
+// forPostgres changes a statement of docs/wire.md as the document says.
+func forPostgres(t *testing.T, document, statement string) string {
+	t.Helper()
+	for _, change := range [][2]string{
+		{"DATE_FORMAT(UTC_TIMESTAMP(3), '%Y-%m-%dT%H:%i:%s.%fZ')", `to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`},
+		{"UTC_TIMESTAMP(3)", "statement_timestamp()"},
+	} {
+		if !strings.Contains(document, change[1]) {
+			t.Errorf("docs/wire.md does not say %s", change[1])
+		}
+		statement = strings.ReplaceAll(statement, change[0], change[1])
+	}
+	for n := 1; strings.Contains(statement, "?"); n++ {
+		statement = strings.Replace(statement, "?", fmt.Sprintf("$%d", n), 1)
+	}
+	return statement
+}
+
+// byTheDocument records a payment as docs/wire.md says.
+func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
+	exec := func(n int, args ...any) int64 {
+		result, err := tx.ExecContext(ctx, run[n-1], args...)
+		if err != nil {
+			panic(err)
+		}
+		changed, _ := result.RowsAffected()
+		return changed
+	}
+	var status, known int
+	var paidBy sql.NullString
+	var now string
+	if err := tx.QueryRowContext(ctx, run[0], p.OrderID).Scan(&status, &paidBy, &now); errors.Is(err, sql.ErrNoRows) {
+		return "", store.ErrNoOrder
+	} else if err != nil {
+		return "", err
+	}
+	switch {
+	case status == 0:
+		exec(2, p.PaymentID, p.OrderID)
+		return store.RecordedPaid, nil
+	case (status == 1 || status == 4 || status == 5) && paidBy.String == p.PaymentID:
+		return store.RecordedAlready, nil
+	case (status == 1 || status == 4 || status == 5) && !paidBy.Valid:
+		exec(3, p.PaymentID, p.OrderID)
+		return store.RecordedAlready, nil
+	}
+	if err := tx.QueryRowContext(ctx, run[3], p.OrderID, p.PaymentID).Scan(&known); err != nil || known > 0 {
+		return store.RecordedLate, err
+	}
+	if exec(5, p.PaymentID, p.Amount, p.Currency, p.OrderID) == 0 {
+		exec(6, p.OrderID, p.PaymentID, p.Amount, p.Currency)
+	}
+	exec(7, fmt.Sprintf(`{"specversion":"1.0","id":"order.paid_late/%d:%s/%s","source":"/orderclose","type":"order.paid_late","subject":"%[2]s","time":"%[4]s","datacontenttype":"application/json","data":{"order_id":"%[2]s","payment_id":"%[3]s","amount":%[5]d,"currency":"%[6]s","source":"callback","found_at":"%[4]s"}}`,
+		len(p.OrderID), p.OrderID, p.PaymentID, now, p.Amount, p.Currency), p.OrderID, p.PaymentID)
+	return store.RecordedLate, nil
+}

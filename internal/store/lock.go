@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// lockStatements are the statements of a lock that the server gives to a connection. They run in one transaction, which
+// lasts as long as the lock, so that a proxy or pooler passes all of them to one connection of the server. The
+// transaction reads no table.
+type lockStatements struct {
+	Begin string // begins the transaction
+	// Silence sets after how many seconds (%d) without a statement the server closes the connection.
+	Silence string
+	// The following have one argument, the name of the lock. Take returns 1 if the connection got the lock, and 0 if
+	// another connection has it. Held returns 1 if this connection has the lock, and otherwise 0.
+	Take, Held string
+	Release    string // gives all locks of the connection back; it has no argument
+}
+
+// mysqlLockName is the name of a lock on MySQL. It includes the database's name, since a lock's name is global to
+// the server. It is a hash, since a name has at most 64 characters.
+const mysqlLockName = "CONCAT('orderclose.', SHA1(CONCAT_WS('.', DATABASE(), ?)))"
+
+var mysqlLock = lockStatements{
+	Begin:   "START TRANSACTION",
+	Silence: "SET SESSION wait_timeout = %d",
+	Take:    "SELECT COALESCE(GET_LOCK(" + mysqlLockName + ", 0), 0)",
+	Held:    "SELECT COALESCE(IS_USED_LOCK(" + mysqlLockName + ") = CONNECTION_ID(), 0)",
+	Release: "DO RELEASE_ALL_LOCKS()",
+}
+
+// postgresLockName is the number of a lock on PostgreSQL, which belongs to a database. It includes the schema.
+const postgresLockName = "hashtextextended(concat_ws('.', 'orderclose', current_schema(), $1::text), 0)"
+
+// postgresLock has the statements of PostgreSQL. Its transaction is open as long as the lock. It has no snapshot between two
+// statements, so VACUUM can remove dead rows meanwhile.
+var postgresLock = lockStatements{
+	Begin:   "START TRANSACTION ISOLATION LEVEL READ COMMITTED",
+	Silence: "SET LOCAL idle_in_transaction_session_timeout = '%ds'",
+	Take:    "SELECT pg_try_advisory_xact_lock(" + postgresLockName + ")::int",
+	Held: "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted" +
+		" AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint) = " + postgresLockName,
+	Release: "ROLLBACK",
+}
+
+// ErrNoLock says that the server answers, and gives no lock to a connection.
+var ErrNoLock = errors.New("the database gives no lock to a connection")
+
+// TakeLock implements compensator.LockDatabase, on a connection out of the pool.
+func (s *Store) TakeLock(ctx context.Context, name string, silence time.Duration) (held func(context.Context) error, release func(context.Context), err error) {
+	q := s.dialect.sessionLock
+	if q == nil {
+		return nil, nil, fmt.Errorf("%w: %s has no such locks", ErrNoLock, s.dialect.Name)
+	}
+	conn, err := s.DB().Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &lockConn{q, conn, name}
+	taken, err := l.take(ctx, silence)
+	if !taken || err != nil {
+		l.discard()
+		return nil, nil, err
+	}
+	return l.check, func(ctx context.Context) {
+		_, _ = conn.ExecContext(ctx, q.Release)
+		l.discard()
+	}, nil
+}
+
+// lockConn is a connection that has a lock, or asks for it.
+type lockConn struct {
+	q    *lockStatements
+	conn *sql.Conn
+	name string
+}
+
+// take takes the lock. It returns false if another connection has it.
+func (l *lockConn) take(ctx context.Context, silence time.Duration) (bool, error) {
+	for _, statement := range []string{l.q.Begin, fmt.Sprintf(l.q.Silence, int(math.Ceil(silence.Seconds())))} {
+		if _, err := l.conn.ExecContext(ctx, statement); err != nil {
+			return false, err
+		}
+	}
+	taken, err := l.ask(ctx, l.q.Take)
+	if err == nil && taken {
+		err = l.check(ctx)
+	}
+	return taken, err
+}
+
+// check returns an error unless the connection has the lock.
+func (l *lockConn) check(ctx context.Context) error {
+	has, err := l.ask(ctx, l.q.Held)
+	if err == nil && !has {
+		err = fmt.Errorf("%w: this one took %s, and does not have it. Does a proxy share connections, or does the server ignore locks?", ErrNoLock, l.name)
+	}
+	return err
+}
+
+// ask reports whether a statement returns 1.
+func (l *lockConn) ask(ctx context.Context, query string) (bool, error) {
+	var n int
+	err := l.conn.QueryRowContext(ctx, query, l.name).Scan(&n)
+	return n == 1, err
+}
+
+// discard closes the connection. The pool does not get it back, because its session has another timeout.
+func (l *lockConn) discard() {
+	_ = l.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = l.conn.Close()
+}

@@ -1,0 +1,220 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// conn is a connection that takes the statements of the store.
+type conn struct {
+	*stdlib.Conn
+	limit    time.Duration // of each statement; 0: none
+	lockWait string        // in each transaction, in the server's syntax
+	left     *leftCommits  // is shared by all connections of a pool
+	// answered is nil until a COMMIT takes longer than limit. It is closed when that COMMIT has an answer. Until then
+	// nothing else may use the connection.
+	answered chan struct{}
+}
+
+// leftCommits counts the COMMITs of a pool that took longer than the limit and still have no answer.
+type leftCommits struct{ n atomic.Int32 }
+
+// maxLeftCommits bounds the connections of a pool that are open only because a COMMIT has no answer.
+const maxLeftCommits = 8
+
+// err returns an error if there are so many that no connection should be added.
+func (l *leftCommits) err() error {
+	if n := l.n.Load(); n >= maxLeftCommits {
+		return fmt.Errorf("%d transactions wait for the server to confirm them, and no more connections are made meanwhile; does the synchronous standby answer", n)
+	}
+	return nil
+}
+
+func newConn(of driver.Conn, limit time.Duration, lockWait string, left *leftCommits) (*conn, error) {
+	c, ok := of.(*stdlib.Conn)
+	if !ok {
+		_ = of.Close()
+		return nil, fmt.Errorf("the connection %T is not that of pgx", of)
+	}
+	return &conn{Conn: c, limit: limit, lockWait: lockWait, left: left}, nil
+}
+
+// Unlimited is the key of a context whose statements have no deadline.
+type Unlimited struct{}
+
+// limited returns a context that ends with the deadline of a statement. The driver has no read timeout: without a
+// deadline, a statement on a connection that was silently dropped would wait for many minutes. After the deadline
+// the driver asks the server to cancel the statement, and closes the connection. The server gets no
+// statement_timeout: it would end the wait of a COMMIT for a synchronous standby, and the COMMIT would succeed.
+func (c *conn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.limit == 0 || ctx.Value(Unlimited{}) != nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.limit)
+}
+
+// quoted is the first argument of each statement with arguments: pgx then passes them as quoted literals.
+const quoted = pgx.QueryExecModeSimpleProtocol
+
+func withMode(args []driver.NamedValue) []driver.NamedValue {
+	return append([]driver.NamedValue{{Ordinal: 1, Value: quoted}}, args...)
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	return c.Conn.ExecContext(ctx, Translate(query), withMode(args))
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, cancel := c.limited(ctx)
+	rows, err := c.Conn.QueryContext(ctx, Translate(query), withMode(args))
+	of, ok := rows.(*stdlib.Rows)
+	if err != nil || !ok {
+		cancel()
+		return rows, err
+	}
+	return limitedRows{of, cancel}, nil
+}
+
+// limitedRows are rows whose statement's deadline ends with Close.
+type limitedRows struct {
+	*stdlib.Rows
+	cancel context.CancelFunc
+}
+
+// Close implements driver.Rows.
+func (r limitedRows) Close() error {
+	defer r.cancel()
+	return r.Rows.Close()
+}
+
+// Ping implements driver.Pinger.
+func (c *conn) Ping(ctx context.Context) error {
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	return c.Conn.Ping(ctx)
+}
+
+// ResetSession implements driver.SessionResetter. It asks the server if the connection was idle.
+func (c *conn) ResetSession(ctx context.Context) error {
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	return c.Conn.ResetSession(ctx)
+}
+
+// BeginTx implements driver.ConnBeginTx. One round trip begins a transaction and sets its longest wait for a
+// lock: a setting of the session would be that of another client behind a pooler.
+func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	of := c.Conn.Conn()
+	if of.IsClosed() {
+		return nil, driver.ErrBadConn
+	}
+	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
+	switch sql.IsolationLevel(o.Isolation) {
+	case sql.LevelDefault, sql.LevelReadCommitted, sql.LevelReadUncommitted: // PostgreSQL shows no uncommitted rows
+	case sql.LevelRepeatableRead:
+		begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+	default:
+		return nil, fmt.Errorf("a transaction cannot have the isolation %v", sql.IsolationLevel(o.Isolation))
+	}
+	if o.ReadOnly {
+		begin += " READ ONLY"
+	}
+	limited, cancel := c.limited(ctx)
+	defer cancel()
+	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + "; SET LOCAL lock_timeout = '" + c.lockWait + "'"})
+	if err != nil {
+		if pgconn.SafeToRetry(err) {
+			return nil, driver.ErrBadConn
+		}
+		return nil, err
+	}
+	return transaction{context.WithoutCancel(ctx), t, c}, nil
+}
+
+// IsValid implements driver.Validator.
+func (c *conn) IsValid() bool { return c.answered == nil }
+
+// Close implements driver.Conn.
+func (c *conn) Close() error { return c.close(c.Conn.Close) }
+
+// close closes the connection, if need be when its COMMIT has an answer.
+func (c *conn) close(how func() error) error {
+	if c.answered == nil {
+		return how()
+	}
+	go func() { <-c.answered; _ = how() }()
+	return nil
+}
+
+// transaction is a transaction of a conn. Its COMMIT has a limit too.
+type transaction struct {
+	ctx context.Context
+	of  pgx.Tx
+	c   *conn
+}
+
+// Commit waits for the answer for at most limit. After that it returns an error, and the COMMIT goes on: its connection
+// stays open until the server answers. A context with a deadline would not do. The driver would then ask the
+// server to cancel the COMMIT. If the COMMIT waits for a synchronous standby, a cancelled one shows its
+// changes to other sessions, although a failover may lose them.
+func (t transaction) Commit() error {
+	if t.c.limit == 0 || t.ctx.Value(Unlimited{}) != nil {
+		return t.of.Commit(t.ctx)
+	}
+	ended, answered := make(chan error, 1), make(chan struct{})
+	go func() {
+		ended <- t.of.Commit(t.ctx)
+		close(answered)
+	}()
+	limit := time.NewTimer(t.c.limit)
+	defer limit.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-limit.C:
+		t.c.answered = answered
+		t.c.left.n.Add(1)
+		go func() { <-answered; t.c.left.n.Add(-1) }()
+		return fmt.Errorf("COMMIT had no answer within %v: %w", t.c.limit, context.DeadlineExceeded)
+	}
+}
+
+func (t transaction) Rollback() error {
+	ctx, cancel := t.c.limited(t.ctx)
+	defer cancel()
+	if err := t.of.Rollback(ctx); !errors.Is(err, pgx.ErrTxClosed) {
+		return err
+	}
+	return nil
+}
+
+// Tx is a transaction of a program that takes the statements of the store.
+type Tx struct{ *sql.Tx }
+
+// ExecContext is that of sql.Tx.
+func (t Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return t.Tx.ExecContext(ctx, Translate(query), append([]any{quoted}, args...)...)
+}
+
+// QueryContext is that of sql.Tx.
+func (t Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return t.Tx.QueryContext(ctx, Translate(query), append([]any{quoted}, args...)...)
+}
+
+// QueryRowContext is that of sql.Tx.
+func (t Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return t.Tx.QueryRowContext(ctx, Translate(query), append([]any{quoted}, args...)...)
+}

@@ -1,0 +1,239 @@
+package postgres
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose/internal/store/fault"
+)
+
+// After a deadline the driver waits, for some seconds, until the server has closed the connection.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
+}
+
+// serverDSN returns the DSN of the PostgreSQL server that the environment names. Without a server it skips
+// or fails the test.
+func serverDSN(t *testing.T) string {
+	t.Helper()
+	const variable = "ORDERCLOSE_POSTGRES_DSN"
+	dsn := os.Getenv(variable)
+	switch {
+	case dsn != "":
+	case os.Getenv("REQUIRE_REAL") == "1":
+		t.Fatalf("%s names no server, and REQUIRE_REAL=1 wants one", variable)
+	default:
+		t.Skipf("%s names no server", variable)
+	}
+	return dsn
+}
+
+// connect opens a pool on the server, with statements that end after limit.
+func connect(t *testing.T, limit time.Duration) *sql.DB {
+	t.Helper()
+	c, err := ParseDSN(serverDSN(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Limit = limit
+	db := sql.OpenDB(c.Connector())
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// A role may have other defaults.
+func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
+	db := connect(t, answerLimit)
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(t.Context(), "SET default_transaction_isolation = 'serializable'; SET lock_timeout = 0"); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		o    *sql.TxOptions
+		want string
+	}{
+		{nil, "read committed 2s off UTC"},
+		{&sql.TxOptions{Isolation: sql.LevelReadCommitted}, "read committed 2s off UTC"},
+		{&sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, "repeatable read 2s on UTC"},
+	} {
+		tx, err := db.BeginTx(t.Context(), row.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var isolation, wait, readOnly, zone string
+		err = tx.QueryRowContext(t.Context(), "SELECT current_setting('transaction_isolation'), current_setting(?), current_setting('transaction_read_only'), current_setting('TimeZone')", "lock_timeout").
+			Scan(&isolation, &wait, &readOnly, &zone)
+		if got := strings.Join([]string{isolation, wait, readOnly, zone}, " "); err != nil || got != row.want {
+			t.Errorf("a transaction has %s, %v; want %s", got, err, row.want)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+	}
+	var wait string
+	if err := db.QueryRowContext(t.Context(), "SHOW lock_timeout").Scan(&wait); err != nil || wait != "0" {
+		t.Errorf("after the transactions the session has a lock_timeout of %s, %v", wait, err)
+	}
+}
+
+// A COMMIT after a failed statement rolls back, and the server reports that as a success.
+func TestConn_ACommitThatRollsBackIsAnError(t *testing.T) {
+	db := connect(t, answerLimit)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "SELECT 1/0"); Code(err) != "22012" {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err == nil {
+		t.Error("the commit was a success")
+	}
+}
+
+func TestConn_AStatementEndsAfterTheLimit(t *testing.T) {
+	db := connect(t, 300*time.Millisecond)
+	_, err := db.ExecContext(t.Context(), "SELECT pg_sleep(600)")
+	if !IsConnection(err) {
+		t.Errorf("an exec: %v", err)
+	}
+	rows, err := db.QueryContext(t.Context(), "SELECT pg_sleep(600)")
+	if err == nil {
+		_ = rows.Close()
+	}
+	if !IsConnection(err) {
+		t.Errorf("a query: %v", err)
+	}
+	ctx := context.WithValue(t.Context(), Unlimited{}, true)
+	if _, err := db.ExecContext(ctx, "SELECT pg_sleep(0.4)"); err != nil {
+		t.Errorf("a statement without a limit: %v", err)
+	}
+}
+
+// silentConn is a connection whose writes vanish once silent is closed.
+type silentConn struct {
+	net.Conn
+	silent chan struct{}
+}
+
+func (c silentConn) Write(b []byte) (int, error) {
+	select {
+	case <-c.silent:
+		return len(b), nil
+	default:
+		return c.Conn.Write(b)
+	}
+}
+
+func TestConn_ACommitWithoutAnAnswerEnds(t *testing.T) {
+	c, err := ParseDSN(serverDSN(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := make(chan struct{})
+	dial := c.conn.DialFunc
+	var first net.Conn
+	c.conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		select {
+		case <-silent: // the driver asks to cancel the statement, on a connection of its own
+			return conn, err
+		default:
+			first = conn
+			return silentConn{conn, silent}, err
+		}
+	}
+	c.Limit = 300 * time.Millisecond
+	db := sql.OpenDB(c.Connector())
+	defer func() { _ = db.Close() }()
+	defer func() { _ = first.Close() }() // the COMMIT has its answer
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(silent)
+	if err := tx.Commit(); !IsConnection(err) {
+		t.Errorf("the commit: %v", err)
+	}
+}
+
+func TestJudge_RefusesWhatDoesNotFit(t *testing.T) {
+	for _, row := range []struct {
+		row  string
+		want error
+		text string
+	}{
+		{"PostgreSQL 13.0 on x|130000|f|UTC|on|ISO, MDY", nil, ""},
+		{"PostgreSQL 12.22 on x|120022|f|UTC|on|ISO, MDY", ErrServer, "it is PostgreSQL 12.22 on x; use PostgreSQL 13 or newer"},
+		{"PostgreSQL 8.0.2 on x, Redshift 1.0|80002|f|UTC|on|ISO, MDY", ErrServer, "never tested"},
+		{"CockroachDB CCL v25.1|130000|f|UTC|on|ISO, MDY", ErrServer, "it is CockroachDB CCL v25.1, on which orderclose was never tested"},
+		{"PostgreSQL 17|170000|t|UTC|on|ISO, MDY", ErrStandby, "name the primary in the DSN, or all servers"},
+		{"PostgreSQL 17|170000|f|Asia/Shanghai|on|ISO, MDY", fault.ErrZone, "it is Asia/Shanghai; check for a pooler"},
+		{"PostgreSQL 17|170000|f|UTC|off|ISO, MDY", ErrServer, "standard_conforming_strings is off"},
+		{"PostgreSQL 17|170000|f|UTC|on|SQL, DMY", ErrServer, "DateStyle is SQL, DMY"},
+	} {
+		var values [][]byte
+		for v := range strings.SplitSeq(row.row, "|") {
+			values = append(values, []byte(v))
+		}
+		err := judge(values)
+		if !errors.Is(err, row.want) || err != nil && !strings.Contains(err.Error(), row.text) {
+			t.Errorf("%s: %v", row.row, err)
+		}
+	}
+}
+
+func TestExplain_SaysWhatToDo(t *testing.T) {
+	pg := func(code, message string) error {
+		return &pgconn.PgError{Severity: "FATAL", Code: code, Message: message}
+	}
+	for _, row := range []struct {
+		err  error
+		tls  *tls.Config
+		want string
+	}{
+		{errors.New("server refused TLS connection"), &tls.Config{}, "the database server does not use TLS; enable TLS on the server (ssl = on): "},
+		{pg("28000", "no pg_hba.conf entry for host"), nil, "refuses the user from this address without TLS; set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full in the DSN, or let pg_hba.conf"},
+		{pg("28000", "no pg_hba.conf entry for host"), &tls.Config{}, "refuses the user; check user and password, and the certificate"},
+		{pg("28P01", "password authentication failed"), nil, "refuses the user; check user and password"},
+		{pg("08P01", "unsupported startup parameter: search_path"), nil, "the pooler (PgBouncer) refuses a parameter of the DSN; remove it"},
+		{io.EOF, &tls.Config{}, "EOF"},
+		{pg("3D000", "database does not exist"), nil, "FATAL: database does not exist"},
+	} {
+		if err := explain(row.err, row.tls); !strings.Contains(err.Error(), row.want) || !errors.Is(err, row.err) {
+			t.Errorf("%v: %v", row.err, err)
+		}
+	}
+}
+
+func TestFault_NamesTheCause(t *testing.T) {
+	for code, want := range map[string]fault.Fault{
+		"23505": fault.Duplicate,
+		"40001": fault.Retry, "40P01": fault.Retry, "55P03": fault.Retry,
+		"40003": fault.Unavailable, "08006": fault.Unavailable, "25006": fault.Unavailable, "28P01": fault.Unavailable, "3D000": fault.Unavailable,
+		"42501": fault.Unavailable, "42P01": fault.Unavailable, "42703": fault.Unavailable, "42804": fault.Unavailable,
+		"53100": fault.Unavailable, "53300": fault.Unavailable, "57014": fault.Unavailable, "57P01": fault.Unavailable, "58030": fault.Unavailable, "XX001": fault.Unavailable,
+		"22001": fault.Order, "22003": fault.Order, "22P02": fault.Order, "23502": fault.Order, "23514": fault.Order, "25P02": fault.Order, "P0001": fault.Order, "": fault.Order,
+	} {
+		if got := Fault(code); got != want {
+			t.Errorf("%s: %v, want %v", code, got, want)
+		}
+	}
+	for _, err := range []error{driver.ErrBadConn, io.EOF} { // known to the store
+		if Code(err) != "" || IsConnection(err) {
+			t.Errorf("%v counts as an error of pgx", err)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/orderclose/orderclose/internal/store/fault"
+	"github.com/orderclose/orderclose/internal/tlsfault"
+)
+
+// Connector returns a connector whose connections take the statements of the store. Each new connection is
+// checked.
+func (c *Config) Connector() driver.Connector {
+	return connector{stdlib.GetConnector(*c.conn), c, &leftCommits{}}
+}
+
+type connector struct {
+	driver.Connector
+	config *Config
+	left   *leftCommits
+}
+
+// Connect implements driver.Connector.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.left.err(); err != nil {
+		return nil, err
+	}
+	of, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, explain(err, c.config.conn.TLSConfig)
+	}
+	return newConn(of, c.config.Limit, c.config.lockWait, c.left)
+}
+
+var tlsServer = tlsfault.Server{
+	Name: "the database server", Variables: "ORDERCLOSE_DB_TLS",
+	Address: "use a host name of the certificate in ORDERCLOSE_DB_DSN",
+	Plain:   "the database server", Encrypted: "enable TLS on the server (ssl = on)",
+}
+
+// explain adds to an error of connecting what to do.
+func explain(err error, t *tls.Config) error {
+	const set = "set ORDERCLOSE_DB_TLS_CA_FILE, or sslmode=verify-full in the DSN"
+	what, do := tlsServer.Explain(err, t)
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case what != "":
+	case strings.Contains(err.Error(), "server refused TLS connection"): // the driver exports no error
+		what, do = tlsServer.Plain+" does not use TLS", tlsServer.Encrypted
+	case pg == nil && tlsfault.Subject(t) != "" && tlsfault.ClosedByPeer(err):
+		what, do = tlsServer.ExplainClosed(t)
+	case pg == nil:
+		return err
+	case pg.Code == "28000" && t == nil: // also if the server accepts this user from other addresses only
+		what, do = "the database server refuses the user from this address without TLS", set+", or let pg_hba.conf accept the user"
+	case strings.HasPrefix(pg.Code, "28"):
+		what, do = "the database server refuses the user", "check user and password, and the certificate if pg_hba.conf requires one"
+	case pg.Code == "08P01" && strings.Contains(pg.Message, "startup parameter"):
+		what, do = "the pooler (PgBouncer) refuses a parameter of the DSN", "remove it, or add it to ignore_startup_parameters of the pooler and set it for the user: ALTER ROLE … SET …"
+	default:
+		return err
+	}
+	return fmt.Errorf("%s; %s: %w", what, do, err)
+}
+
+// oldest is the oldest version of PostgreSQL that is supported, as server_version_num.
+const oldest = 130000
+
+var (
+	// ErrServer says that the server is of a kind or a version that is not supported, or has a pooler before it
+	// that is not.
+	ErrServer = errors.New("the database server is not supported")
+	// ErrStandby says that the server takes no writes, because it replicates another server.
+	ErrStandby = errors.New("the database server is a standby")
+)
+
+// check reports why a new connection cannot be used: its session has other settings than it was given, or
+// the server is of another kind, too old, or a standby.
+func check(ctx context.Context, c *pgconn.PgConn) error {
+	const query = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), current_setting('standard_conforming_strings'), current_setting('DateStyle')"
+	results, err := c.Exec(ctx, query).ReadAll()
+	if err != nil {
+		return fmt.Errorf("read the settings of a new connection: %w", err)
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return fmt.Errorf("read the settings of a new connection: the server answers %d results", len(results))
+	}
+	return judge(results[0].Rows[0])
+}
+
+// judge is check of the settings of a connection, in the order of the query there.
+func judge(row [][]byte) error {
+	version, number, standby, zone, quoting, dates := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4]), string(row[5])
+	n, err := strconv.Atoi(number)
+	switch {
+	case strings.Contains(version, "CockroachDB"), strings.Contains(version, "-YB-"), strings.Contains(version, "Redshift"):
+		return fmt.Errorf("%w: it is %s, on which orderclose was never tested; use PostgreSQL %d or newer", ErrServer, version, oldest/10000)
+	case err != nil || n < oldest:
+		return fmt.Errorf("%w: it is %s; use PostgreSQL %d or newer", ErrServer, version, oldest/10000)
+	case standby == "t":
+		return fmt.Errorf("%w, which takes no writes: name the primary in the DSN, or all servers (host1,host2), of which the primary is taken", ErrStandby)
+	case zone != "UTC":
+		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", fault.ErrZone, zone)
+	case quoting != "on" || !strings.HasPrefix(dates, "ISO"):
+		return fmt.Errorf("%w: standard_conforming_strings is %s and DateStyle is %s; check for a pooler that drops parameters of a connection (ignore_startup_parameters)", ErrServer, quoting, dates)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// Describe returns the definitions of tables. It leaves out tables that do not exist or that the user may not
+// read.
+func Describe(tx *gorm.DB, names []string) (mapping.Schema, error) {
+	schema := mapping.Schema{}
+	for _, name := range names {
+		t, ok, err := describeTable(tx, name)
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", name, err)
+		}
+		if ok {
+			schema[name] = t
+		}
+	}
+	return schema, nil
+}
+
+// tableQuery reads the id, the schema, the name and the kind of a table.
+const tableQuery = "SELECT c.oid AS oid, n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS home, c.relkind NOT IN ('r', 'p') AS view" +
+	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
+	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ? AND c.relkind IN ('r', 'p', 'v', 'm', 'f')" +
+	" AND has_table_privilege(c.oid, 'SELECT')"
+
+func describeTable(tx *gorm.DB, name string) (t mapping.Table, ok bool, err error) {
+	in, table := mapping.Split(name)
+	var found []struct {
+		OID          uint32 `gorm:"column:oid"`
+		Schema, Name string
+		Home, View   bool
+	}
+	if err := tx.Raw(tableQuery, in, table).Scan(&found).Error; err != nil || len(found) == 0 {
+		return t, false, err
+	}
+	f := found[0]
+	t = mapping.Table{Schema: f.Schema, Name: f.Name, Home: f.Home, View: f.View, Postgres: true}
+	if t.View {
+		return t, true, nil
+	}
+	if t.Columns, err = describeColumns(tx, f.OID); err == nil {
+		t.Indexes, err = describeIndexes(tx, f.OID)
+	}
+	if err == nil { // 16: it fires on UPDATE
+		err = tx.Raw("SELECT tgname FROM pg_trigger WHERE tgrelid = ? AND NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0 ORDER BY tgname", f.OID).Scan(&t.Triggers).Error
+	}
+	return t, err == nil, err
+}
+
+// columnsQuery reads the columns of a table. A domain has the type that it is based on. sources has the columns
+// from which a generated column is computed.
+const columnsQuery = "SELECT a.attname AS name, y.typname AS type, format_type(a.atttypid, a.atttypmod) AS definition, y.typtype = 'e' AS is_enum," +
+	" CASE WHEN y.typname IN ('varchar', 'bpchar') THEN GREATEST(a.atttypmod - 4, 0) ELSE 0 END AS length," +
+	" CASE WHEN y.typname IN ('timestamp', 'timestamptz') THEN CASE WHEN a.atttypmod < 0 THEN 6 ELSE a.atttypmod END ELSE 0 END AS digits," +
+	" CASE WHEN l.collisdeterministic THEN '' ELSE COALESCE(l.collname, '') END AS collation," +
+	" NOT a.attnotnull AS nullable, NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '' AS has_default, a.attgenerated <> '' AS generated," +
+	" a.attidentity <> '' OR COALESCE(pg_get_expr(d.adbin, d.adrelid), '') LIKE 'nextval(%' AS numbered," +
+	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), '') ~* '^[(]*(current_timestamp|localtimestamp|now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)([(]|$)' AS default_now," +
+	" COALESCE((SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = y.oid)::text, '[]') AS labels," +
+	" COALESCE((SELECT MIN(f.confrelid::regclass::text) FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = a.attrelid AND a.attnum = ANY (f.conkey)), '') AS refers_to," +
+	" COALESCE((SELECT string_agg('`' || lower(s.attname) || '`', ' ') FROM pg_depend p JOIN pg_attribute s ON s.attrelid = p.refobjid AND s.attnum = p.refobjsubid" +
+	" WHERE a.attgenerated <> '' AND p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refobjid = a.attrelid AND s.attnum <> a.attnum), '') AS sources" +
+	" FROM pg_attribute a JOIN pg_type own ON own.oid = a.atttypid JOIN pg_type y ON y.oid = CASE WHEN own.typtype = 'd' THEN own.typbasetype ELSE own.oid END" +
+	" LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum LEFT JOIN pg_collation l ON l.oid = a.attcollation" +
+	" WHERE a.attrelid = ? AND a.attnum > 0 AND NOT a.attisdropped"
+
+// types are the names that a mapping knows types by. Other types keep their own names.
+var types = map[string]string{
+	"int2": "smallint", "int4": "int", "int8": "bigint", "text": "varchar", "numeric": "decimal",
+	"float4": "float", "float8": "double", "bool": "boolean", "timestamp": "datetime",
+}
+
+func describeColumns(tx *gorm.DB, table uint32) (map[string]mapping.Column, error) {
+	var all []struct {
+		mapping.Column
+		IsEnum, HasDefault bool
+		Labels, Sources    string
+	}
+	if err := tx.Raw(columnsQuery, table).Scan(&all).Error; err != nil {
+		return nil, err
+	}
+	columns := map[string]mapping.Column{}
+	for _, c := range all {
+		column := c.Column
+		column.Default, column.Expression = c.HasDefault, c.Sources
+		if known, ok := types[c.Type]; ok {
+			column.Type = known
+		}
+		if c.IsEnum {
+			var labels []string
+			if err := json.Unmarshal([]byte(c.Labels), &labels); err != nil {
+				return nil, err
+			}
+			for i, label := range labels {
+				labels[i] = "'" + strings.ReplaceAll(label, "'", "''") + "'"
+			}
+			column.Type, column.Definition = "enum", "enum("+strings.Join(labels, ",")+")"
+		}
+		columns[strings.ToLower(c.Name)] = column
+	}
+	return columns, nil
+}
+
+// primary is a mapping's name of the index of a primary key.
+const primary = "PRIMARY"
+
+// indexesQuery reads the columns of the indexes that the database uses. An index on an expression has the
+// expression in place of a column.
+const indexesQuery = "SELECT CASE WHEN i.indisprimary THEN '" + primary + "' ELSE c.relname END AS name, i.indisunique AS once," +
+	" COALESCE(pg_get_expr(i.indpred, i.indrelid), '') AS condition," +
+	" lower(COALESCE(a.attname, pg_get_indexdef(i.indexrelid, k.n::int, true))) || CASE WHEN i.indoption[k.n - 1] & 1 = 1 THEN ' DESC' ELSE '' END AS col" +
+	" FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid CROSS JOIN LATERAL generate_series(1, i.indnkeyatts) AS k (n)" +
+	" LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.n - 1] AND a.attnum > 0" +
+	" WHERE i.indrelid = ? AND i.indisvalid AND i.indislive ORDER BY c.relname, k.n"
+
+func describeIndexes(tx *gorm.DB, table uint32) (indexes []mapping.Index, err error) {
+	var rows []struct {
+		Name, Col, Condition string
+		Once                 bool
+	}
+	err = tx.Raw(indexesQuery, table).Scan(&rows).Error
+	for _, r := range rows {
+		if n := len(indexes); n == 0 || indexes[n-1].Name != r.Name {
+			indexes = append(indexes, mapping.Index{Name: r.Name, Unique: r.Once, Where: r.Condition})
+		}
+		last := &indexes[len(indexes)-1]
+		last.Columns = append(last.Columns, r.Col)
+	}
+	return indexes, err
+}
+
+// ScannedTable asks the database how it would execute a statement if it could avoid reading whole tables. It
+// returns the name of a table that it would read all the same, because no index fits; empty: there is none.
+func ScannedTable(ctx context.Context, db *gorm.DB, query string) (scanned string, err error) {
+	err = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Exec("SET LOCAL enable_seqscan = off").Error; err != nil {
+			return err
+		}
+		var plan string
+		if err := tx.Statement.ConnPool.QueryRowContext(ctx, "EXPLAIN (FORMAT JSON) "+query).Scan(&plan); err != nil {
+			return err
+		}
+		var parsed []struct{ Plan planStep }
+		if err := json.Unmarshal([]byte(plan), &parsed); err != nil {
+			return err
+		}
+		for _, p := range parsed {
+			scanned = p.Plan.scanned()
+		}
+		return nil
+	})
+	return scanned, err
+}
+
+// planStep is a step of a plan, as EXPLAIN writes it.
+type planStep struct {
+	Type  string `json:"Node Type"`
+	Table string `json:"Relation Name"`
+	Plans []planStep
+}
+
+func (p planStep) scanned() string {
+	if p.Type == "Seq Scan" {
+		return p.Table
+	}
+	for _, of := range p.Plans {
+		if table := of.scanned(); table != "" {
+			return table
+		}
+	}
+	return ""
+}

@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"embed"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// Migrations has the steps of the schema, in files migrations/NUMBER_NAME.sql.
+//
+//go:embed migrations
+var Migrations embed.FS
+
+// Translate returns a statement of the store as PostgreSQL takes it: names in double quotes in place of
+// backquotes, and $1, $2 and so on in place of each ?. Texts, names and comments in the statement stay as
+// they are.
+func Translate(query string) string {
+	if !strings.ContainsAny(query, "`?") {
+		return query
+	}
+	var b strings.Builder
+	b.Grow(len(query) + len(query)/4)
+	arg := 0
+	for i := 0; i < len(query); i++ {
+		switch c := query[i]; c {
+		case '`':
+			b.WriteByte('"')
+		case '?':
+			arg++
+			b.WriteByte('$')
+			b.WriteString(strconv.Itoa(arg))
+		case '\'', '"':
+			end := i + 1
+			for end < len(query) && query[end] != c { // a doubled quote begins the next text
+				end++
+			}
+			b.WriteString(query[i:min(end+1, len(query))])
+			i = end
+		case '-':
+			end := i + 1
+			if strings.HasPrefix(query[i:], "--") {
+				if end = strings.IndexByte(query[i:], '\n') + i; end < i {
+					end = len(query)
+				}
+			}
+			b.WriteString(query[i:end])
+			i = end - 1
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+const (
+	// Now is the server's clock in milliseconds. The server fixes it when it receives the statement,
+	// before lock waits: a wait can only make an order look less due. The time of now() is that of the transaction.
+	Now = "date_trunc('milliseconds', statement_timestamp())"
+	// Millis is Now in unix milliseconds.
+	Millis = "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)"
+	// HasTable counts the tables of one name.
+	HasTable = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?"
+	// Tables reads the names of the tables in a schema, LIKE a pattern.
+	Tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?"
+	// Isolation asks for the isolation of the transaction.
+	Isolation = "SELECT current_setting('transaction_isolation')"
+	// ReadOnly asks whether the server takes no writes.
+	ReadOnly = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
+)
+
+// DeleteByID returns a DELETE of rows whose ids are the argument, in JSON.
+func DeleteByID(table string) string {
+	return "DELETE FROM " + table + " WHERE id = ANY (CAST(translate(?, '[]', '{}') AS bigint[]))"
+}
+
+// ReleaseStock returns an UPDATE of the stock by n pairs of a SKU and a quantity. set and where are its
+// assignments and its condition on the rows s and the pairs v. It locks the rows in the order of the SKUs first: an
+// UPDATE alone locks them in any order.
+func ReleaseStock(s *mapping.Stock, n int, set, where string) string {
+	table, sku := mapping.Quote(s.Table), mapping.Quote(s.SKU.Column)
+	return fmt.Sprintf("WITH v (sku, quantity) AS (VALUES (CAST(? AS %s), CAST(? AS bigint))%s)", keyTypes[s.SKU.Type], strings.Repeat(", (?, ?)", n-1)) +
+		fmt.Sprintf(", locked AS MATERIALIZED (SELECT s.%s FROM %s AS s JOIN v ON s.%[1]s = v.sku ORDER BY s.%[1]s FOR UPDATE OF s)", sku, table) +
+		fmt.Sprintf(" UPDATE %s AS s SET %s FROM v WHERE s.%s = v.sku AND (SELECT COUNT(*) FROM locked) > 0 AND %s", table, set, sku, where)
+}
+
+// Rows writes rows of a width for an INSERT, with an array for each column: a list of thousands of values takes
+// the server three times as long. The values are texts, signed numbers and times; a
+// column has values of one type.
+func Rows(width int, args []any) (list string, of []any) {
+	columns := make([]string, width)
+	for i := range width {
+		texts := make([]string, 0, len(args)/width)
+		for j := i; j < len(args); j += width {
+			switch v := reflect.ValueOf(args[j]); {
+			case v.Kind() == reflect.String:
+				texts = append(texts, v.String())
+			case v.CanInt():
+				texts = append(texts, strconv.FormatInt(v.Int(), 10))
+			default:
+				texts = append(texts, args[j].(time.Time).Format(time.RFC3339Nano))
+			}
+		}
+		columns[i], of = "CAST(? AS "+arrayType(args[i])+")", append(of, texts)
+	}
+	return "SELECT * FROM unnest(" + strings.Join(columns, ", ") + ")", of
+}
+
+// arrayType returns the type of an array of values like v.
+func arrayType(v any) string {
+	switch of := reflect.ValueOf(v); {
+	case of.Kind() == reflect.String:
+		return "text[]"
+	case of.CanInt():
+		return "bigint[]"
+	}
+	return "timestamptz[]"
+}
+
+// keyTypes are the types of keys.
+var keyTypes = map[mapping.KeyType]string{mapping.Text: "text", mapping.Integer: "bigint", mapping.UUID: "uuid"}
+
+// Distinct returns a query for the values of a column that leads an index, which reads an entry of the
+// index for each value: GROUP BY reads all entries.
+func Distinct(column, table string) string {
+	return fmt.Sprintf("WITH RECURSIVE v (%[1]s) AS ((SELECT %[1]s FROM %[2]s ORDER BY %[1]s LIMIT 1) UNION ALL"+
+		" SELECT (SELECT t.%[1]s FROM %[2]s AS t WHERE t.%[1]s > v.%[1]s ORDER BY t.%[1]s LIMIT 1) FROM v WHERE v.%[1]s IS NOT NULL) SELECT %[1]s FROM v WHERE %[1]s IS NOT NULL", column, table)
+}

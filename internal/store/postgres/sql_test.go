@@ -1,0 +1,33 @@
+package postgres
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestTranslate(t *testing.T) {
+	for query, want := range map[string]string{
+		"SELECT `a`.`b` FROM `c` WHERE d IN (?,?) AND e = ?":      `SELECT "a"."b" FROM "c" WHERE d IN ($1,$2) AND e = $3`,
+		"SELECT 'it''s ? `x`', \"a?`\" FROM t WHERE a = ?":        "SELECT 'it''s ? `x`', \"a?`\" FROM t WHERE a = $1",
+		"SELECT 1 -- what? `this`\nFROM `t` WHERE a - ? > b -- ?": "SELECT 1 -- what? `this`\nFROM \"t\" WHERE a - $1 > b -- ?",
+		"SELECT $1": "SELECT $1",
+	} {
+		if got := Translate(query); got != want {
+			t.Errorf("%s\n got %s\nwant %s", query, got, want)
+		}
+	}
+}
+
+func TestRows_HasAnArrayForEachColumn(t *testing.T) {
+	type path string
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
+	list, args := Rows(3, []any{path("a"), int64(1), at, path(`b"{},\'`), int64(-2), at})
+	if want := "SELECT * FROM unnest(CAST(? AS text[]), CAST(? AS bigint[]), CAST(? AS timestamptz[]))"; list != want {
+		t.Error(list)
+	}
+	const time = "2026-01-02T03:04:05.006Z"
+	if want := []any{[]string{"a", `b"{},\'`}, []string{"1", "-2"}, []string{time, time}}; !reflect.DeepEqual(args, want) {
+		t.Errorf("%q", args)
+	}
+}

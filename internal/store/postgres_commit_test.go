@@ -1,0 +1,83 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+)
+
+// A COMMIT waits for a standby that does not answer. The close fails, and nobody sees it: after a failover it may be
+// lost. When the standby answers, or is given up, the close is done.
+func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
+	if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+		t.Skip("it needs a PostgreSQL of its own")
+	}
+	server, err := servers.New("postgresql", filepath.Join(t.TempDir(), "postgresql"))
+	must(t, err)
+	server.Env = append(server.Env, "ORDERCLOSE_SERVERS=native")
+	must(t, server.Start(t.Context()))
+	t.Cleanup(func() { must(t, server.Stop(context.WithoutCancel(t.Context()))) })
+	pool, err := sql.Open("pgx", "postgres://postgres@"+server.Addr()+"/postgres?sslmode=disable")
+	must(t, err)
+	t.Cleanup(func() { pool.Close() })
+	pool.SetMaxOpenConns(40)
+	s := open(t, store.Options{DB: pool}.WithLimit(time.Second))
+	must(t, s.Migrate(t.Context()))
+	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	overdue(t, s, "a")
+	setting := func(standbys string) {
+		exec(t, pool, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
+		exec(t, pool, "SELECT pg_reload_conf()")
+	}
+	counts := func(query string, want int) func() bool {
+		return func() bool {
+			n := -1
+			must(t, pool.QueryRowContext(t.Context(), query).Scan(&n))
+			return n == want
+		}
+	}
+	setting("*")
+	waitFor(t, counts("SELECT COUNT(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = '*'", 1))
+	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("the close returned %v", err)
+	}
+	const waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+	if !counts(waiting, 1)() || !counts("SELECT status FROM orders", 0)() || !counts("SELECT COUNT(*) FROM outbox_events", 0)() {
+		t.Error("others see the close, or its COMMIT does not wait any more")
+	}
+	setting("")
+	waitFor(t, counts("SELECT status FROM orders", 2))
+	waitFor(t, counts(waiting, 0))
+}
+
+// At REPEATABLE READ a transaction locks an order, and reads its late payments as they were before.
+func TestPostgres_APaymentNeedsReadCommitted(t *testing.T) {
+	s := open(t, store.Options{DSN: postgresDatabase(t)})
+	must(t, s.Migrate(t.Context()))
+	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	must(t, err)
+	defer func() { must(t, tx.Rollback()) }()
+	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"}); err == nil || !strings.Contains(err.Error(), "begin it at READ COMMITTED") {
+		t.Errorf("recorded: %v", err)
+	}
+}
+
+// waitFor waits until a condition holds.
+func waitFor(t *testing.T, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); <-time.After(20 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("it did not happen within a minute")
+		}
+	}
+}

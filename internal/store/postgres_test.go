@@ -1,0 +1,121 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
+)
+
+// postgresDatabase creates a database on the PostgreSQL server, drops it when the test ends, and returns its
+// DSN.
+func postgresDatabase(t *testing.T) string {
+	t.Helper()
+	return databaseOn(t, dsnOf(t, "postgres"))
+}
+
+func TestPostgres_Suite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) *store.Store {
+		return open(t, store.Options{DSN: postgresDatabase(t)})
+	})
+}
+
+func TestPostgres_ServersMigrateOnce(t *testing.T) { t.Run("postgres", serversMigrateOnce) }
+
+// In transaction mode PgBouncer gives each transaction another connection to the server: two serve all.
+func TestPostgres_BehindAPooler(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		dsn := ownDatabase(t)
+		for mode, want := range map[string]string{"transaction": "", "session": "", "statement": "transaction blocks not allowed"} {
+			t.Run(mode, func(t *testing.T) {
+				s := open(t, store.Options{DSN: pooled(t, dsn, mode)})
+				if want != "" {
+					if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("error %v, want %q", err, want)
+					}
+					return
+				}
+				behindAPooler(t, s)
+			})
+		}
+	})
+}
+
+// pooled starts a PgBouncer before the server of a DSN, and returns the DSN of the pooler.
+func pooled(t *testing.T, dsn, mode string) string {
+	t.Helper()
+	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+		t.Skip("the pooler is native")
+	}
+	u, err := url.Parse(dsn)
+	must(t, err)
+	size := map[string]string{"session": "40"}[mode]
+	p, err := servers.New("pgbouncer", filepath.Join(t.TempDir(), "pgbouncer"), u.Port(), mode, "default_pool_size="+cmp.Or(size, "2"))
+	must(t, err)
+	p.Env = append(p.Env, "ORDERCLOSE_SERVERS=native")
+	if err := p.Start(t.Context()); err != nil {
+		if os.Getenv("REQUIRE_REAL") != "1" {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { must(t, p.Stop(context.WithoutCancel(t.Context()))) })
+	u.Host = p.Addr()
+	return u.String()
+}
+
+// behindAPooler migrates in several processes at once, and closes orders in several transactions at once.
+func behindAPooler(t *testing.T, s *store.Store) {
+	var all errgroup.Group
+	for range 4 {
+		all.Go(func() error { return s.Migrate(t.Context()) })
+	}
+	must(t, all.Wait())
+	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	const orders = 40
+	for i := range orders {
+		overdue(t, s, t.Name()+strconv.Itoa(i))
+	}
+	var closed atomic.Int64
+	for range 4 {
+		all.Go(func() error {
+			for i := range orders {
+				out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: t.Name() + strconv.Itoa(i)}})
+				if err != nil {
+					return err
+				}
+				if out[0].Verdict == orderclose.Closed {
+					closed.Add(1)
+				}
+			}
+			return nil
+		})
+	}
+	must(t, all.Wait())
+	if closed.Load() != orders {
+		t.Errorf("%d closes of %d orders", closed.Load(), orders)
+	}
+	for range 20 { // whichever connection to the server a transaction gets
+		tx, err := s.DB().BeginTx(t.Context(), nil)
+		must(t, err)
+		var settings string
+		must(t, tx.QueryRowContext(t.Context(), "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')").Scan(&settings))
+		must(t, tx.Rollback())
+		if settings != "UTC 2s" {
+			t.Fatalf("a transaction has %s", settings)
+		}
+	}
+}

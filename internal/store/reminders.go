@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+)
+
+const (
+	// remindBatch is how many orders Remind locks at once. A payment of one of them waits for the transaction.
+	remindBatch = 100
+	// remindersKept is how long after its due time an order's reminders are kept, for people who ask for them.
+	remindersKept = 7 * 24 * time.Hour
+)
+
+// Reminder asks for one reminder of an order.
+type Reminder struct {
+	orderclose.Order               // as DueBetween returned it
+	Deadline         time.Time     // until when the customer is asked to pay
+	Before           time.Duration // the time from the reminder to Deadline
+}
+
+// Remind writes the event and the row of each reminder, in one transaction for up to remindBatch of them. The
+// reminders are in the order of due times; of several for one order, it writes one. It skips an order that
+//
+//   - is not unpaid any more, or has another due time than the reminder says
+//   - had this reminder or a shorter one for this due time
+//   - has reached its deadline by the database's clock
+//   - is excluded by the mapping, or whose closing by sweeps is paused
+//
+// The rows of the orders stay locked until the commit. So no reminder is written after the commit of a
+// payment, and of several processes one writes it. An order whose row another transaction locks is not
+// reminded now: locked is how many.
+//
+// late has, for each reminder that was written, how long after its time that was. After an error
+// some reminders may be written; asking again is safe. The error wraps orderclose.ErrUnavailable if the
+// database failed.
+func (s *Store) Remind(ctx context.Context, reminders []Reminder) (late []time.Duration, locked int, err error) {
+	for part := range slices.Chunk(reminders, remindBatch) {
+		wrote, skipped, err := s.remind(ctx, part)
+		if late, locked = append(late, wrote...), locked+skipped; err != nil {
+			return late, locked, wrap(err, "write %d reminders from order %q on", len(part), part[0].ID)
+		}
+	}
+	return late, locked, nil
+}
+
+func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.Duration, locked int, err error) {
+	// Rounds overlap: orders that were reminded before must not be locked again.
+	reminders, err = s.unsent(s.gorm.WithContext(ctx), reminders)
+	if err != nil || len(reminders) == 0 {
+		return nil, 0, s.failed(ctx, err, "read earlier reminders")
+	}
+	reqs := make([]orderclose.CloseRequest, len(reminders))
+	for i, r := range reminders {
+		reqs[i] = orderclose.CloseRequest{OrderID: r.ID, CreatedAt: r.CreatedAt, Due: r.Due}
+	}
+	where, err := s.candidates(ctx, reqs)
+	if err != nil {
+		return nil, 0, err
+	}
+	ids, attempts := s.distinct(reqs)
+	err = s.transact(ctx, func(tx *gorm.DB) (err error) {
+		c := s.newClosing(tx, attempts, where)
+		c.locks, c.path = skipLocked, orderclose.PathSweep
+		if err := c.readPauses(); err != nil {
+			return err
+		}
+		if err := c.lockOrders(ids); err != nil {
+			return err
+		}
+		locked = len(c.contended)
+		left, err := s.unsent(tx, reminders) // with the rows of other processes
+		if err != nil {
+			return err
+		}
+		late, err = c.writeReminders(left)
+		return err
+	})
+	if errors.Is(err, orderclose.ErrPaused) {
+		return nil, 0, nil
+	}
+	return late, locked, err
+}
+
+// unsent returns the reminders whose order had neither the same one nor a shorter one for the same due time.
+func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
+	ids := make([]string, len(reminders))
+	for i, r := range reminders {
+		ids[i] = r.ID
+	}
+	first, last := orderclose.CeilMilli(reminders[0].Due), orderclose.CeilMilli(reminders[len(reminders)-1].Due)
+	type key struct {
+		id  string
+		due int64 // in unix milliseconds
+	}
+	shortest := map[key]time.Duration{}
+	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ? GROUP BY due_at, order_id",
+		[]any{s.dialect.time(first), s.dialect.time(last), ids}, func(rows *sql.Rows) error {
+			var id string
+			var due time.Time
+			var before int64
+			err := rows.Scan(&id, timeInto(&due), &before)
+			shortest[key{id, due.UnixMilli()}] = time.Duration(before) * time.Millisecond
+			return err
+		})
+	return slices.DeleteFunc(slices.Clone(reminders), func(r Reminder) bool {
+		before, sent := shortest[key{r.ID, orderclose.CeilMilli(r.Due).UnixMilli()}]
+		return sent && before <= r.Before
+	}), err
+}
+
+// writeReminders writes the reminders of orders that lockOrders has locked, if they are still unpaid.
+func (c *closing) writeReminders(reminders []Reminder) (late []time.Duration, err error) {
+	d := c.s.dialect
+	rows := insert{into: "order_reminders (due_at, order_id, before_ms, created_at)", rows: len(reminders)}
+	events := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(reminders)}
+	for _, r := range reminders {
+		row := c.orders[r.ID]
+		if row.verdict != orderclose.NotDue || !row.due.Equal(r.Due) || !c.now.Before(r.Deadline) || c.paused[row.category] {
+			continue
+		}
+		payload, err := orderclose.OrderReminder{
+			OrderID: r.ID, Category: row.category, Due: row.due, Deadline: r.Deadline, BeforeMillis: r.Before.Milliseconds(),
+			RemindedAt: c.now, Version: max(row.version, 0), Columns: row.columns,
+		}.Encode()
+		if err != nil {
+			return nil, err
+		}
+		now := d.time(c.now)
+		rows.row(d.time(orderclose.CeilMilli(r.Due)), r.ID, r.Before.Milliseconds(), now)
+		events.row(r.ID, string(payload), now)
+		late = append(late, c.now.Sub(r.Deadline.Add(-r.Before)))
+		delete(c.orders, r.ID) // two tables of months may have it: one reminder an order
+	}
+	if err := rows.exec(c.tx, d); err != nil {
+		return nil, err
+	}
+	return late, events.exec(c.tx, d)
+}
+
+// ForgetReminders deletes the reminders of orders that were due more than remindersKept before now, in
+// transactions with the orders of one minute. The error wraps orderclose.ErrUnavailable if the database failed.
+func (s *Store) ForgetReminders(ctx context.Context, now time.Time) (err error) {
+	for until := now.Add(-remindersKept); err == nil; {
+		var oldest time.Time
+		err = s.gorm.WithContext(ctx).Raw("SELECT MIN(due_at) FROM order_reminders WHERE due_at < ?", s.dialect.time(until)).Row().Scan(timeInto(&oldest))
+		if err != nil || oldest.IsZero() {
+			break
+		}
+		end := oldest.Add(time.Minute)
+		if end.After(until) {
+			end = until
+		}
+		err = s.transact(ctx, func(tx *gorm.DB) error {
+			return tx.Exec("DELETE FROM order_reminders WHERE due_at < ?", s.dialect.time(end)).Error
+		})
+	}
+	return s.failed(ctx, err, "delete old reminders")
+}

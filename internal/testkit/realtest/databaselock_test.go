@@ -1,0 +1,82 @@
+package realtest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit"
+)
+
+// databaseLock returns a lock in the database that a DSN names.
+func databaseLock(t *testing.T, dsn, key string) compensator.Lock {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Compensator.Lock = config.Lock{Kind: config.LockDatabase, Key: key, Expiry: 3 * time.Second, Extend: 500 * time.Millisecond}
+	// A Redis is named, and nothing connects to it.
+	c, err := clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Pool{}, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if c.Redis != nil {
+		t.Error("it made a client of Redis")
+	}
+	lock, err := c.SweepLock(cfg.Compensator.Lock, "", config.Never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+// The connection of the lock fails in the middle of a sweep. The sweep stops, and another process gets the lock.
+func TestReal_ASweepStopsWithTheConnectionOfItsLock(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(s *sweeping){
+		"stall":                              func(s *sweeping) { s.proxy.Stall() },
+		"half open, and nobody new is taken": func(s *sweeping) { s.proxy.Refuse(); s.proxy.HalfOpen() },
+		"away":                               func(s *sweeping) { s.proxy.Refuse(); s.proxy.Cut() },
+		"cut for a moment":                   func(s *sweeping) { s.proxy.Cut() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, err := mysql.ParseDSN(realServers(t).DSN)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.DBName = "information_schema"
+			key := newPrefix()
+			s := &sweeping{t: t, key: key, over: make(chan struct{}), store: &endless{enough: make(chan struct{}), more: make(chan struct{})}}
+			if s.proxy, err = testkit.NewProxy(o.Addr); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.proxy.Close() })
+			direct := databaseLock(t, o.FormatDSN(), key)
+			o.Addr = s.proxy.Addr()
+			s.sweep(databaseLock(t, o.FormatDSN(), key))
+			s.page()
+			if err := direct.Hold(t.Context(), func(context.Context) error { return nil }); !errors.Is(err, compensator.ErrHeld) {
+				t.Errorf("another process gets the lock: %v", err)
+			}
+			lose(s)
+			if err := s.ended(); !errors.Is(err, compensator.ErrLockLost) || s.report.Lock != "held" || s.report.Closed == 0 {
+				t.Errorf("it ended with %v and %+v; want the lock lost in the middle", err, s.report)
+			}
+			// The server ends the connection that it hears nothing of.
+			for err = compensator.ErrHeld; errors.Is(err, compensator.ErrHeld); {
+				time.Sleep(50 * time.Millisecond)
+				err = direct.Hold(t.Context(), func(context.Context) error { return nil })
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

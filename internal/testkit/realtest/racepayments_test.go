@@ -1,0 +1,445 @@
+package realtest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+)
+
+// raceRecheck are the steps of rechecks in a race. A payment succeeds two seconds after the close at most, so
+// the last step finds it, also on a machine that stands still for a while.
+var raceRecheck = []time.Duration{time.Second, 4 * time.Second, 25 * time.Second}
+
+// Payments succeed within half a second of the close of their orders. Two closers, sweeps and reads
+// close the orders at a provider that is slow, fails, answers late and loses answers. The database and
+// the provider's own ledger say afterwards whether money was lost. make race-payments plays 10,000 orders.
+func TestReal_PaymentsRaceWithTheClose(t *testing.T) { eachDatabase(t, racePayments) }
+
+func racePayments(t *testing.T, servers config.Servers) {
+	orders := 300
+	if n, err := strconv.Atoi(os.Getenv("RACE_PAYMENTS")); err == nil {
+		orders = n
+	}
+	began := time.Now()
+	r := newRig(t, servers)
+	r.disturbed = true // sweeps and reads close orders before the pipeline
+	p := &racedProvider{ledger: map[string]*racedOrder{}, faults: map[string]int{}, answers: map[payment.Answer]int{}}
+	service := r.paymentService(p)
+	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
+	// Another process asks again: in the file, a step has a minute at least.
+	r.configure(fmt.Sprintf("closer: {payment: {url: %q, batch: 50, cancel: true, recheck: []}}\n", service.URL))
+	r.start("relay", "closer-1", "closer-2")
+	stop := r.raceCompensator()
+	shop := &racingShop{rig: r, provider: p, random: rand.New(rand.NewPCG(29, 29))}
+	r.shop.OnOrder = shop.created
+	reading, read := context.WithCancel(t.Context())
+	readers := shop.read(reading, service.URL)
+
+	steps := scenario.Plan(scenario.Spec{Seed: 29, Orders: orders, Over: max(5*time.Second, time.Duration(orders)*15*time.Millisecond), SKUs: skus, Categories: categories})
+	for i := range steps {
+		if steps[i].Fate != scenario.Unpublished { // a sweep finds these
+			steps[i].Fate = scenario.Unpaid
+		}
+	}
+	if err := r.shop.Run(t.Context(), time.Now(), steps); err != nil {
+		t.Error(err)
+	}
+	shop.customers.Wait()
+	r.settle()
+	read()
+	readers.Wait()
+	p.calm.Store(true)
+	r.until("all closed orders were asked about again", func() bool {
+		until, _, err := r.store.Rechecked(t.Context(), r.cfg.Topics.Close, raceRecheck[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.count("SELECT COUNT(*) FROM receipts WHERE closed_at >= ?", until) == 0
+	})
+	stop()
+	shop.judge(orders, time.Since(began))
+	r.check()
+}
+
+// raceCompensator sweeps each five seconds, asks again about closed orders, and reminds of each order half a second before
+// the first payments, in this process.
+func (r *rig) raceCompensator() (stop func()) {
+	r.t.Helper()
+	cfg := *r.cfg
+	cfg.Compensator.Grace = time.Second
+	cfg.Closer.Payment.Recheck, cfg.Closer.Payment.RecheckRate = raceRecheck, 1000
+	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{time.Second}}}
+	app, err := pipeline.New(pipeline.Options{
+		Config: &cfg, Secrets: pipeline.Secrets{Payment: []string{serviceSecret}},
+		Servers: pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
+		Logger:  slog.New(slog.NewTextHandler(r.logs, nil)),
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- app.Run(ctx, pipeline.Compensator) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+		app.Close()
+	})
+	r.t.Cleanup(stop)
+	return stop
+}
+
+// racedProvider is a payment provider that can cancel. Its ledger is what really happened to the money.
+type racedProvider struct {
+	calm  atomic.Bool // no more faults
+	calls atomic.Int64
+
+	mu      sync.Mutex
+	ledger  map[string]*racedOrder
+	faults  map[string]int // by order
+	played  map[string]int // faults, by kind
+	answers map[payment.Answer]int
+}
+
+// racedOrder is what the provider has of an order.
+type racedOrder struct {
+	open   map[string]bool // payments that can succeed, and whether the shop opened them before the due time
+	paid   []string        // payments that have succeeded
+	opened int
+}
+
+// order returns what the provider has of an order. The caller holds p.mu.
+func (p *racedProvider) order(id string) *racedOrder {
+	if p.ledger[id] == nil {
+		p.ledger[id] = &racedOrder{open: map[string]bool{}}
+	}
+	return p.ledger[id]
+}
+
+// begin opens a payment page.
+func (p *racedProvider) begin(order string, inTime bool) (id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.order(order)
+	o.opened++
+	id = fmt.Sprintf("%s-pay-%d", order, o.opened)
+	o.open[id] = inTime
+	return id
+}
+
+// pay reports whether a payment succeeds now.
+func (p *racedProvider) pay(order, id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.order(order)
+	if _, open := o.open[id]; !open {
+		return false
+	}
+	delete(o.open, id)
+	o.paid = append(o.paid, id)
+	return true
+}
+
+// Ask implements payment.Provider.
+func (p *racedProvider) Ask(ctx context.Context, ids []string) ([]payment.Answer, error) {
+	return p.answer(ctx, ids, func(o *racedOrder) payment.Answer {
+		switch {
+		case len(o.paid) > 0:
+			return payment.Paid
+		case len(o.open) > 0:
+			return payment.Unknown
+		}
+		return payment.Unpaid
+	})
+}
+
+// Cancel implements payment.Canceler. An order without a payment is cancelled at once: the shop's own data
+// show that no page was opened.
+func (p *racedProvider) Cancel(ctx context.Context, ids []string) ([]payment.Answer, error) {
+	return p.answer(ctx, ids, func(o *racedOrder) payment.Answer {
+		clear(o.open)
+		if len(o.paid) > 0 {
+			return payment.Paid
+		}
+		return payment.Cancelled
+	})
+}
+
+// answer applies do to each order. Some calls are slow, fail, are answered when nobody waits any more, or lose
+// their answer. The last three strike an order twice at most.
+func (p *racedProvider) answer(_ context.Context, ids []string, do func(o *racedOrder) payment.Answer) ([]payment.Answer, error) {
+	fault := p.fault(ids)
+	switch fault {
+	case "slow":
+		<-time.After(time.Duration(100+len(ids)*5) * time.Millisecond)
+	case "failing":
+		return nil, errors.New("on purpose")
+	}
+	p.mu.Lock()
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		answers[i] = do(p.order(id))
+		p.answers[answers[i]]++
+	}
+	p.mu.Unlock()
+	switch fault {
+	case "late":
+		<-time.After(3500 * time.Millisecond) // longer than any call may take
+	case "lost":
+		panic(http.ErrAbortHandler)
+	}
+	return answers, nil
+}
+
+// fault returns the fault of this call; "" means none.
+func (p *racedProvider) fault(ids []string) (kind string) {
+	n := p.calls.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.calm.Load():
+		return ""
+	case n%9 == 0:
+		kind = "slow"
+	case n%13 == 0:
+		kind = "failing"
+	case n%17 == 0:
+		kind = "lost"
+	case n%29 == 0:
+		kind = "late"
+	default:
+		return ""
+	}
+	if kind != "slow" {
+		for _, id := range ids {
+			if p.faults[id] >= faultsPerOrder {
+				return ""
+			}
+		}
+		for _, id := range ids {
+			p.faults[id]++
+		}
+	}
+	if p.played == nil {
+		p.played = map[string]int{}
+	}
+	p.played[kind]++
+	return kind
+}
+
+// paymentService serves a provider over HTTP.
+func (r *rig) paymentService(p payment.Provider) *httptest.Server {
+	r.t.Helper()
+	h, err := payment.Handler([]string{serviceSecret}, p)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
+	r.t.Cleanup(server.Close)
+	return server
+}
+
+// racingShop is a shop whose customers pay in the last moment.
+type racingShop struct {
+	*rig
+	provider  *racedProvider
+	customers sync.WaitGroup
+
+	mu     sync.Mutex
+	random *rand.Rand
+	due    []orderclose.Order // orders that somebody may read
+	known  map[store.Recorded]int
+}
+
+// created opens the payment page of a new order. Nine of ten customers pay, within half a second of the due
+// time. The shop is wrong now and then: it opens a page after the due time. The provider's
+// callback gets lost for a third of the payments, and comes twice for others.
+func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
+	s.mu.Lock()
+	s.due = append(s.due, o)
+	at := o.Due.Add(time.Duration(s.random.Int64N(int64(time.Second))) - 500*time.Millisecond)
+	pays, late, callbacks := s.random.IntN(10) > 0, s.random.IntN(6) == 0, s.random.IntN(3)
+	slow := time.Duration(s.random.Int64N(int64(time.Second)))
+	s.mu.Unlock()
+	customer := func(at, pay time.Time, inTime bool) {
+		<-time.After(time.Until(at))
+		id := s.provider.begin(o.ID, inTime)
+		<-time.After(time.Until(pay))
+		if !s.provider.pay(o.ID, id) {
+			return
+		}
+		<-time.After(slow)
+		for range callbacks {
+			s.callback(o.ID, id)
+		}
+	}
+	switch {
+	case late:
+		s.customers.Go(func() { customer(o.Due.Add(slow), at.Add(1500*time.Millisecond), false) })
+	case pays:
+		s.customers.Go(func() { customer(time.Time{}, at, true) })
+	}
+}
+
+// callback records a payment, and repeats that until it succeeds, as the callback of a provider does.
+func (s *racingShop) callback(order, id string) {
+	s.eventually(func() error {
+		tx, err := s.store.DB().BeginTx(s.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // does nothing after the commit
+		got, err := s.store.RecordPayment(s.t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
+		if err == nil {
+			err = tx.Commit()
+		}
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.known == nil {
+				s.known = map[store.Recorded]int{}
+			}
+			s.known[got]++
+		}
+		return err
+	})
+}
+
+// read reads orders around their due time, and closes those that are due as a shop does that closes on read.
+func (s *racingShop) read(ctx context.Context, url string) (readers *sync.WaitGroup) {
+	s.t.Helper()
+	service, err := payment.NewHTTP(payment.HTTPOptions{URL: url, Secrets: []string{serviceSecret}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { service.Close() })
+	checked, err := payment.New(payment.Options{Store: s.store, Provider: service.Canceler(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	readers = &sync.WaitGroup{}
+	for range 2 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				<-time.After(20 * time.Millisecond)
+				s.mu.Lock()
+				s.due = slices.DeleteFunc(s.due, func(o orderclose.Order) bool { return time.Since(o.Due) > time.Second })
+				i := slices.IndexFunc(s.due, func(o orderclose.Order) bool { return time.Since(o.Due) > 0 })
+				var o orderclose.Order
+				if i >= 0 {
+					o = s.due[i]
+					s.due = slices.Delete(s.due, i, i+1)
+				}
+				s.mu.Unlock()
+				if i >= 0 {
+					_, _ = checked.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: o.ID, CreatedAt: o.CreatedAt}})
+				}
+			}
+		})
+	}
+	return readers
+}
+
+// judge compares the database with the provider's ledger, and prints both.
+func (s *racingShop) judge(orders int, took time.Duration) {
+	s.t.Helper()
+	late := map[string]int{}
+	rows, err := s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM late_payments")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			s.t.Fatal(err)
+		}
+		late[id]++
+	}
+	statuses, err := s.store.DB().QueryContext(s.t.Context(), "SELECT id, status FROM orders")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer statuses.Close()
+	p := s.provider
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := map[string]int{}
+	for statuses.Next() {
+		var id string
+		var status store.Status
+		if err := statuses.Scan(&id, &status); err != nil {
+			s.t.Fatal(err)
+		}
+		o := p.order(id)
+		wrong := func(what string) {
+			n["WRONG: "+what]++
+			s.t.Errorf("%s: %s; the ledger has %+v, and there are %d late payments", id, what, *o, late[id])
+		}
+		n["orders that are "+status.String()]++
+		switch closed := status == store.Closed; {
+		case closed && len(o.paid) > 0 && late[id] == 0:
+			wrong("paid and closed without a late payment")
+		case closed && late[id] > len(o.paid):
+			wrong("more late payments than payments")
+		case closed && slices.Contains(slices.Collect(maps.Values(o.open)), true):
+			wrong("a payment that was opened in time can still succeed after the close")
+		case status == store.Paid && len(o.paid) == 0:
+			wrong("paid in the database alone")
+		case status == store.Unpaid:
+			wrong("still unpaid")
+		}
+		if status == store.Closed && len(o.paid) > 0 {
+			n["closed, paid afterwards, with a late payment"]++
+		}
+		if status == store.Closed && len(o.open) > 0 {
+			n["closed, and the shop opened a page after the due time that can still be paid"]++
+		}
+	}
+	if err := errors.Join(rows.Err(), statuses.Err()); err != nil {
+		s.t.Fatal(err)
+	}
+	n["late payments found by a callback"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'callback'")
+	n["late payments found by a recheck"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'recheck'")
+	n["reminders"] = s.count("SELECT COUNT(*) FROM order_reminders")
+	if twice := s.count("SELECT COUNT(*) - COUNT(DISTINCT order_id) FROM order_reminders"); n["reminders"] == 0 || twice > 0 {
+		s.t.Errorf("%d reminders, %d of them for an order that had one", n["reminders"], twice)
+	}
+	for _, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep, orderclose.PathTouch} {
+		n["closed by "+string(path)] = s.count("SELECT COUNT(*) FROM receipts WHERE path = ?", path)
+	}
+	if found := n["late payments found by a recheck"]; found == 0 || p.answers[payment.Paid] == 0 {
+		s.t.Errorf("nothing was at stake: %d late payments found, answers %v", found, p.answers)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d orders on %s in %v\n", orders, s.t.Name(), took.Round(time.Second))
+	for _, what := range slices.Sorted(maps.Keys(n)) {
+		fmt.Fprintf(&out, "%8d  %s\n", n[what], what)
+	}
+	fmt.Fprintf(&out, "%8d  calls of the provider, with the faults %v and the answers %v\n", p.calls.Load(), p.played, p.answers)
+	fmt.Fprintf(&out, "callbacks: %v\n", s.known)
+	s.t.Log(out.String())
+}

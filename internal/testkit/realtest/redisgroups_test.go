@@ -1,0 +1,260 @@
+package realtest
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+)
+
+// redisGroup is several servers that accept only TLS and a password, with certificates for localhost.
+type redisGroup struct {
+	t        *testing.T
+	ca       *authority
+	crt, key string
+}
+
+const (
+	redisPassword    = "of the servers & shop"
+	redisEscaped     = "of%20the%20servers%20%26%20shop"
+	sentinelPassword = "ofthesentinels"
+)
+
+func newRedisGroup(t *testing.T) *redisGroup {
+	t.Helper()
+	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+		t.Skip("the servers with TLS are native")
+	}
+	g := &redisGroup{t: t, ca: newAuthority(t, "authority of the shop")}
+	g.crt, g.key = g.ca.issue(t, "server", "localhost")
+	return g
+}
+
+// newServer returns a server of the group. Its arguments follow those for TLS.
+func (g *redisGroup) newServer(kind string, args ...string) *ownServer {
+	g.t.Helper()
+	s := newServer(g.t, kind)
+	s.Args = append([]string{"--port", "0", "--tls-port", s.Port, "--tls-cert-file", g.crt, "--tls-key-file", g.key, "--tls-ca-cert-file", g.ca.file, "--tls-auth-clients", "no", "--tls-replication", "yes"}, args...)
+	return s
+}
+
+// direct returns a client of one server.
+func (g *redisGroup) direct(s *ownServer) *redis.Client {
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM([]byte(readFile(g.t, g.ca.file)))
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: redisPassword, TLSConfig: &tls.Config{RootCAs: trusted, ServerName: "localhost"}})
+	g.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// grant creates the user of docs/security.md on a server, for the keys of a rig.
+func (g *redisGroup) grant(s *ownServer, r *rig, also ...string) {
+	g.t.Helper()
+	var acl []any
+	for _, word := range append(strings.Fields(aclLine.FindString(readFile(g.t, "../../../docs/security.md"))), also...) {
+		acl = append(acl, strings.NewReplacer(">password", ">"+redisPassword, "~", "~"+r.prefix).Replace(word))
+	}
+	if err := g.direct(s).Do(g.t.Context(), acl...).Err(); err != nil {
+		g.t.Fatalf("%v: %v", acl, err)
+	}
+}
+
+// until waits until a server answers a command with what is wanted.
+func (g *redisGroup) until(s *ownServer, want string, command ...any) {
+	g.t.Helper()
+	c, last := g.direct(s), ""
+	for ends := time.Now().Add(waitLimit); time.Now().Before(ends); time.Sleep(50 * time.Millisecond) {
+		answer, err := c.Do(g.t.Context(), command...).Text()
+		if last = fmt.Sprint(answer, err); strings.Contains(last, want) {
+			return
+		}
+	}
+	g.t.Fatalf("%v on %s is %s, want %s", command, s.Dir, last, want)
+}
+
+// sweepsUnder makes the rig use the group.
+func (g *redisGroup) sweepsUnder(r *rig, url string) {
+	r.servers.RedisURL = url
+	r.env = append(r.env, config.EnvRedisTLSCA+"="+g.ca.file)
+}
+
+// sweepOnce sweeps by the command, and returns how it got the lock; "": another process has it.
+func (r *rig) sweepOnce() string {
+	r.t.Helper()
+	out, code := r.cli("compensate", "--once", "-o", "json")
+	var report compensator.Report
+	switch {
+	case code == 5:
+		return ""
+	case code != 0:
+		r.t.Fatalf("compensate exits with %d", code)
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		r.t.Fatal(err)
+	}
+	return report.Lock
+}
+
+// doctorSays reports whether doctor's check of Redis has the text.
+func (r *rig) doctorSays(text string) bool {
+	r.t.Helper()
+	out, _ := r.cli("doctor")
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, " redis ") {
+			return strings.Contains(line, text)
+		}
+	}
+	return false
+}
+
+// clusterACL finds what a user needs in a cluster besides.
+var clusterACL = regexp.MustCompile("In a Redis cluster the user also needs `([^`]+)`")
+
+// The server that has the lock is killed in the middle of a sweep, and its replica takes over, with or without the
+// lock. Every order is closed once, and later sweeps have the lock on the new server.
+func TestReal_RedisFailsOverInTheMiddleOfASweep(t *testing.T) {
+	t.Parallel()
+	all, g := realServers(t), newRedisGroup(t)
+	master := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword)
+	master.startNative()
+	replica := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword, "--replica-announce-ip", "localhost", "--replicaof", "localhost "+master.Port)
+	replica.startNative()
+	var hosts []string
+	for range 3 {
+		s := g.newServer("sentinel")
+		conf := fmt.Sprintf(`sentinel resolve-hostnames yes
+sentinel announce-hostnames yes
+sentinel monitor shop localhost %s 2
+sentinel auth-pass shop "%s"
+sentinel down-after-milliseconds shop 500
+sentinel failover-timeout shop 3000
+sentinel announce-ip localhost
+sentinel sentinel-pass %s
+requirepass %[3]s
+`, master.Port, redisPassword, sentinelPassword)
+		if err := os.WriteFile(filepath.Join(s.Dir, "sentinel.conf"), []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.startNative()
+		hosts = append(hosts, "localhost:"+s.Port)
+	}
+	r := newRig(t, all)
+	r.disturbed = true
+	g.sweepsUnder(r, "rediss+sentinel://orderclose:"+redisEscaped+"@"+strings.Join(hosts, ",")+"/0?master_name=shop&sentinel_password="+sentinelPassword)
+	g.grant(master, r)
+	g.grant(replica, r)
+	g.until(replica, "master_link_status:up", "info", "replication")
+	if lock := r.sweepOnce(); lock != "held" || !r.doctorSays("it takes writes") {
+		t.Fatalf("before the failover the lock is %q", lock)
+	}
+	r.slowly()
+	r.missed(400)
+	r.start("compensator-1")
+	r.untilClosed(30)
+	r.start("compensator-2")
+	if err := master.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.untilClosed(400)
+	if v := r.check(); v.ByPath["sweep"] != 400 {
+		t.Errorf("closed %v", v.ByPath)
+	}
+	g.until(replica, "role:master", "info", "replication")
+	r.killAll()
+	r.until("a sweep has the lock on the new server", func() bool { return r.sweepOnce() == "held" })
+	r.until("doctor finds no fault", func() bool { return r.doctorSays("it takes writes") })
+}
+
+// Three masters share the keys. The lock is on one of them; without this one sweeps go on without it.
+func TestReal_TheLockIsInARedisCluster(t *testing.T) {
+	t.Parallel()
+	all, g := realServers(t), newRedisGroup(t)
+	var nodes []*ownServer
+	var hosts []string
+	for i := range 3 {
+		bus, err := servers.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := g.newServer("redis", "--requirepass", redisPassword, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", bus,
+			"--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname")
+		node.startNative()
+		nodes, hosts = append(nodes, node), append(hosts, "localhost:"+node.Port)
+		c, slots := g.direct(node), 16384/3
+		last := (i+1)*slots - 1
+		if i == 2 {
+			last = 16383
+		}
+		if err := c.ClusterAddSlotsRange(t.Context(), i*slots, last).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.direct(nodes[0]).Do(t.Context(), "cluster", "meet", "127.0.0.1", node.Port, bus).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, node := range nodes {
+		g.until(node, "cluster_state:ok", "cluster", "info")
+		g.until(node, "cluster_known_nodes:3", "cluster", "info")
+	}
+	r := newRig(t, all)
+	r.disturbed = true
+	g.sweepsUnder(r, "rediss+cluster://orderclose:"+redisEscaped+"@"+strings.Join(hosts, ","))
+	for _, node := range nodes {
+		g.grant(node, r, strings.Fields(clusterACL.FindStringSubmatch(readFile(t, "../../../docs/security.md"))[1])...)
+	}
+	r.missed(1)
+	s, err := config.FromEnviron(func(name string) (string, bool) {
+		return map[string]string{config.EnvRedis: r.servers.RedisURL, config.EnvRedisTLSCA: g.ca.file}[name], true
+	}, config.EnvRedis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := clients.Connect(s, clients.Pool{}, r.cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	lock, err := c.SweepLock(r.cfg.Compensator.Lock, "", config.Never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Hold(t.Context(), func(context.Context) error {
+		if lock := r.sweepOnce(); lock != "" {
+			t.Errorf("while another process has the lock, it is %q", lock)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if lock := r.sweepOnce(); lock != "held" || !r.doctorSays("it takes writes") {
+		t.Errorf("the lock is %q", lock)
+	}
+	slot, err := g.direct(nodes[0]).ClusterKeySlot(t.Context(), r.cfg.Compensator.Lock.Key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes[min(int(slot)/(16384/3), 2)].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a sweep goes on without the lock", func() bool { return r.sweepOnce() == "unavailable" })
+	r.until("doctor reports it", func() bool { return !r.doctorSays("it takes writes") })
+	r.check()
+	if log := r.logs.Tail(1 << 20); strings.Contains(log, "NOPERM") {
+		t.Error("the user lacks a right")
+	}
+}

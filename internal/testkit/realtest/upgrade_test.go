@@ -1,0 +1,96 @@
+package realtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+)
+
+// TestUpgrade_UnderLoadAndBackLosesNothing does what docs/upgrade.md says, from the program of another commit
+// to this one and back, while a shop creates orders. Each role has two processes, so while they are replaced,
+// two versions share the partitions of each group.
+//
+// make test-upgrade runs it, and sets UPGRADE_FROM to the commit.
+func TestUpgrade_UnderLoadAndBackLosesNothing(t *testing.T) {
+	from := os.Getenv("UPGRADE_FROM")
+	if from == "" {
+		t.Skip("make test-upgrade plays upgrades")
+	}
+	old := buildCommit(t, from)
+	eachDatabase(t, func(t *testing.T, s config.Servers) { upgradeAndBack(t, s, old) })
+}
+
+func upgradeAndBack(t *testing.T, s config.Servers, old string) {
+	current, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRigBy(t, s, old)
+	r.disturbed = true // each restart hands partitions over
+	r.useOutbox()
+	parts := []string{"relay-1", "relay-2", "closer-1", "closer-2", "compensator-1", "outbox-1", "outbox-2"}
+	r.start(parts...)
+	replace := func(program string) {
+		r.program = program
+		for _, part := range parts {
+			if n := r.process(part).Exits(); n > 0 {
+				t.Errorf("%s ended %d times by itself", part, n)
+			}
+			if err := r.process(part).End(syscall.SIGTERM, waitLimit); err != nil {
+				t.Error(err)
+			}
+			r.start(part)
+			<-time.After(time.Second) // orders pass between two replacements
+		}
+	}
+	r.loadWith(scenario.Spec{Seed: 30, Orders: 600, Over: 25 * time.Second, Categories: categories}, func() {
+		<-time.After(3 * time.Second)
+		r.program = current
+		r.must("migrate")
+		r.must("topics", "apply")
+		replace(current)
+		r.must("doctor")
+		replace(old)
+	})
+	r.settle()
+	r.drain()
+	if v := r.check(); v.ByPath["pipeline"] == 0 || v.Paid == 0 {
+		t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
+	}
+}
+
+// buildCommit builds the program of a commit of this repository, and returns its path. A clone without the
+// commit skips the test.
+func buildCommit(t *testing.T, commit string) string {
+	t.Helper()
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", args...).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	if out, err := git("cat-file", "-e", commit+"^{commit}"); err != nil {
+		t.Skipf("this clone has no commit %s, such as a shallow one: git fetch --unshallow (%s)", commit, out)
+	}
+	tree := filepath.Join(t.TempDir(), "tree")
+	if out, err := git("worktree", "add", "--detach", tree, commit); err != nil {
+		t.Fatalf("git worktree add: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := git("worktree", "remove", "--force", tree); err != nil {
+			t.Errorf("git worktree remove: %v\n%s", err, out)
+		}
+	})
+	path := filepath.Join(t.TempDir(), "orderclose")
+	build := exec.Command("go", "build", "-o", path, "./cmd/orderclose")
+	build.Dir = tree
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build of %s: %v\n%s", commit, err, out)
+	}
+	return path
+}

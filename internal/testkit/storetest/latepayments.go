@@ -1,0 +1,333 @@
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+var latePaymentPromises = []promise{
+	{"APaymentIsRecordedOnce", recordPayments},
+	{"LateMoneyWithoutAnIDIsTheSameMoney", lateWithoutID},
+	{"APaymentWhoseIDComesAfterItsResolutionIsNoSecondOne", resolvedBeforeTheID},
+	{"TheStatusDecidesAndNoPaymentThatTheShopWroteBefore", paymentWrittenBefore},
+	{"AStatusThatIsNotNamedIsAnError", unnamedStatus},
+	{"APaymentThatCannotBeRecordedChangesNothing", badPayments},
+	{"PaymentsThatRaceWithClosesAreNeverSilent", paymentsRaceWithCloses},
+	{"ALatePaymentIsResolvedOnce", resolveLate},
+}
+
+// record records a payment of 1250 cents in a transaction of its own.
+func (s *shop) record(order, payment string) store.Recorded {
+	s.Helper()
+	r, err := s.tryRecord(store.LatePayment{OrderID: order, PaymentID: payment, Amount: 1250, Currency: "EUR"})
+	s.must(err)
+	return r
+}
+
+// tryRecord calls RecordPayment in a transaction of its own, and commits after a success.
+func (s *shop) tryRecord(p store.LatePayment) (r store.Recorded, err error) {
+	tx, err := s.DB().BeginTx(s.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return "", err
+	}
+	defer tx.Rollback() // does nothing after the commit
+	if r, err = s.RecordPayment(s.Context(), tx, p); err == nil {
+		err = tx.Commit()
+	}
+	return r, err
+}
+
+// late returns the late payments: order, payment, amount, currency, source, and whether somebody resolved it.
+func (s *shop) late() []string {
+	s.Helper()
+	return s.texts("SELECT CONCAT_WS(' ', order_id, payment_id, CASE WHEN amount IS NULL THEN '-' ELSE CONCAT(amount) END, currency, source, resolution) FROM late_payments ORDER BY order_id, id")
+}
+
+// lateEvents returns the data of the events order.paid_late in the outbox, without the time.
+func (s *shop) lateEvents() (all []string) {
+	s.Helper()
+	_, err := s.Dispatch(s.Context(), wire.EventOutbox, 0, 1000, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+		for _, r := range rows {
+			var e struct {
+				ID, Type, Subject string
+				Data              map[string]any
+			}
+			s.must(json.Unmarshal(r.Payload, &e))
+			if e.Type != "order.paid_late" {
+				continue
+			}
+			at, err := time.Parse(time.RFC3339, fmt.Sprint(e.Data["found_at"]))
+			if age := s.now().Sub(at); err != nil || age < 0 || age > time.Minute || e.Subject != r.OrderID {
+				s.Errorf("event %s", r.Payload)
+			}
+			delete(e.Data, "found_at")
+			data, err := json.Marshal(e.Data)
+			s.must(err)
+			all = append(all, e.ID+" "+string(data))
+		}
+		return nil
+	})
+	s.must(err)
+	return all
+}
+
+func recordPayments(t *testing.T, s *shop) {
+	s.migrated()
+	for _, id := range []string{"open", "due", "asked", "closed", "cancelled"} {
+		s.order(id, -time.Minute)
+	}
+	s.order("early", time.Hour)
+	s.close("closed")
+	_, err := s.Cancel(t.Context(), "cancelled")
+	s.must(err)
+	_, err = s.PayOrders(t.Context(), requests("asked"))
+	s.must(err)
+	for _, row := range []struct {
+		order, payment string
+		want           store.Recorded
+	}{
+		{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready}, {"open", "p2", store.RecordedLate}, {"open", "p2", store.RecordedLate},
+		{"early", "p1", store.RecordedPaid},
+		{"asked", "p1", store.RecordedAlready}, {"asked", "p1", store.RecordedAlready}, {"asked", "p2", store.RecordedLate},
+		{"closed", "p1", store.RecordedLate}, {"closed", "p1", store.RecordedLate}, {"closed", "p2", store.RecordedLate},
+		{"cancelled", "p1", store.RecordedLate},
+	} {
+		want(t, "payment "+row.payment+" of "+row.order, s.record(row.order, row.payment), row.want)
+	}
+	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, status, version, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
+		[]string{"asked 1 2 p1", "cancelled 3 2 -", "closed 2 2 -", "due 0 1 -", "early 1 2 p1", "open 1 2 p1"})
+	want(t, "without the time of the payment", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NULL"), 0)
+	want(t, "late payments", s.late(), []string{"asked p2 1250 EUR callback ", "cancelled p1 1250 EUR callback ",
+		"closed p1 1250 EUR callback ", "closed p2 1250 EUR callback ", "open p2 1250 EUR callback "})
+	pending := 0
+	s.must(s.PendingEvents(t.Context(), func(id string) {
+		if pending++; id != "closed" {
+			t.Errorf("an event of the close of %s", id)
+		}
+	}))
+	want(t, "events of closes", pending, 1)
+	event := func(order, payment string) string {
+		return fmt.Sprintf(`order.paid_late/%d:%s/%s {"amount":1250,"currency":"EUR","order_id":"%[2]s","payment_id":"%[3]s","source":"callback"}`, len(order), order, payment)
+	}
+	want(t, "events", s.lateEvents(), []string{event("open", "p2"), event("asked", "p2"), event("closed", "p1"), event("closed", "p2"), event("cancelled", "p1")})
+}
+
+func lateWithoutID(t *testing.T, s *shop) {
+	s.migrated()
+	for _, id := range []string{"a", "b", "open", "paid"} {
+		s.order(id, -time.Minute)
+	}
+	s.close("a", "b")
+	want(t, "payment", s.record("paid", "p"), store.RecordedPaid)
+	recheck := func(order, payment string) store.LatePayment {
+		return store.LatePayment{OrderID: order, PaymentID: payment, Source: store.SourceRecheck}
+	}
+	for _, round := range []struct {
+		name string
+		new  int
+	}{{"once", 1}, {"again", 0}} {
+		n, err := s.RecordLate(t.Context(), []store.LatePayment{recheck("a", ""), recheck("open", ""), recheck("paid", ""), recheck("nobody's", "")})
+		s.must(err)
+		want(t, "recorded "+round.name, n, round.new)
+	}
+	want(t, "late payments", s.late(), []string{"a  -  recheck "})
+	want(t, "callback", s.record("a", "p1"), store.RecordedLate)
+	want(t, "with the id", s.late(), []string{"a p1 1250 EUR recheck "})
+	want(t, "callback", s.record("b", "p1"), store.RecordedLate)
+	n, err := s.RecordLate(t.Context(), []store.LatePayment{recheck("a", ""), recheck("b", ""), recheck("b", "p1"), recheck("b", "p2")})
+	s.must(err)
+	want(t, "recorded", n, 1)
+	want(t, "at last", s.late(), []string{"a p1 1250 EUR recheck ", "b p1 1250 EUR callback ", "b p2 -  recheck "})
+	want(t, "events", len(s.lateEvents()), 4) // of a: one without the payment's id, and one with it
+}
+
+func resolvedBeforeTheID(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	s.close("a")
+	_, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "a", Source: store.SourceRecheck}})
+	s.must(err)
+	all, err := s.LatePayments(t.Context(), true, 10)
+	s.must(err)
+	_, err = s.ResolveLate(t.Context(), all[0].ID, store.Refunded, "ann")
+	s.must(err)
+	for range 2 {
+		want(t, "callback", s.record("a", "p1"), store.RecordedLate)
+		want(t, "late payments", s.late(), []string{"a p1 1250 EUR recheck refunded"})
+		want(t, "events", len(s.lateEvents()), 1)
+	}
+	want(t, "another payment", s.record("a", "p2"), store.RecordedLate)
+	want(t, "events", len(s.lateEvents()), 2)
+}
+
+func paymentWrittenBefore(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("open", -time.Minute)
+	s.order("closed", -time.Minute)
+	s.exec("UPDATE orders SET payment_id = 'p1'")
+	s.close("closed")
+	want(t, "open", s.record("open", "p1"), store.RecordedPaid)
+	want(t, "again", s.record("open", "p1"), store.RecordedAlready)
+	want(t, "closed", s.record("closed", "p1"), store.RecordedLate)
+	want(t, "late payments", len(s.late()), 1)
+}
+
+func unnamedStatus(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	s.close("a")
+	s.exec("UPDATE orders SET status = 77")
+	if _, err := s.tryRecord(store.LatePayment{OrderID: "a", PaymentID: "p1"}); !errors.Is(err, store.ErrUnnamedStatus) || !strings.Contains(err.Error(), `"77"`) {
+		t.Error(err)
+	}
+	n, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "a", Source: store.SourceRecheck}})
+	s.must(err)
+	want(t, "found by asking", n, 1)
+}
+
+func badPayments(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	before := s.state()
+	for _, row := range []struct {
+		p    store.LatePayment
+		want error
+		hint string
+	}{
+		{store.LatePayment{OrderID: "nobody's", PaymentID: "p"}, store.ErrNoOrder, "let the provider call again"},
+		{store.LatePayment{OrderID: "A", PaymentID: "p"}, store.ErrNoOrder, "no such order"},
+		{store.LatePayment{OrderID: "", PaymentID: "p"}, store.ErrNoOrder, "no such order"},
+		{store.LatePayment{OrderID: "a"}, store.ErrBadPayment, "it has no id"},
+		{store.LatePayment{OrderID: "a", PaymentID: strings.Repeat("p", 65)}, store.ErrBadPayment, "at most 64 bytes"},
+		{store.LatePayment{OrderID: "a", PaymentID: strings.Repeat("p", 256)}, store.ErrBadPayment, "at most 255 bytes"},
+		{store.LatePayment{OrderID: "a", PaymentID: "p\n"}, store.ErrBadPayment, "control characters"},
+		{store.LatePayment{OrderID: "a", PaymentID: "p", Amount: 5}, store.ErrBadPayment, "no currency"},
+		{store.LatePayment{OrderID: "a", PaymentID: "p", Amount: -5, Currency: "EUR"}, store.ErrBadPayment, "minor units"},
+		{store.LatePayment{OrderID: "a", PaymentID: "p", Amount: 5, Currency: "euros and cents"}, store.ErrBadPayment, "ISO 4217"},
+	} {
+		if r, err := s.tryRecord(row.p); r != "" || !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.hint) {
+			t.Errorf("%+v: %q, %v; want an error with %q", row.p, r, err, row.hint)
+		}
+	}
+	want(t, "state afterwards", s.state(), before)
+}
+
+// paymentsRaceWithCloses: however a payment and a close meet, the order is paid, or the payment is late.
+func paymentsRaceWithCloses(t *testing.T, s *shop) {
+	s.migrated()
+	ids := names("o-%d", 40)
+	for _, id := range ids {
+		s.order(id, -time.Minute)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for _, id := range ids {
+			if _, err := s.CloseOrders(t.Context(), "pipeline", requests(id)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 2 { // a provider calls twice
+		wg.Go(func() {
+			for i := range ids {
+				id := ids[(i+20)%len(ids)]
+				if _, err := s.tryRecord(store.LatePayment{OrderID: id, PaymentID: "p-" + id}); err != nil {
+					t.Error(err) // also after a deadlock: both lock the order first
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.close(ids...)
+	want(t, "closed orders without a late payment", s.texts("SELECT id FROM orders WHERE status = 2 AND id NOT IN (SELECT order_id FROM late_payments)"), nil)
+	want(t, "paid orders with a late payment", s.texts("SELECT id FROM orders WHERE status = 1 AND id IN (SELECT order_id FROM late_payments)"), nil)
+	want(t, "orders that are neither", s.count("SELECT COUNT(*) FROM orders WHERE status NOT IN (1, 2)"), 0)
+	want(t, "events", len(s.lateEvents()), s.count("SELECT COUNT(*) FROM late_payments"))
+}
+
+// recordPaymentsMapped tests the same in a shop's own tables, which have no column for the payment's id.
+func recordPaymentsMapped(t *testing.T, s *mapped) {
+	s.begin()
+	overdue, gone, paid, closed := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute), s.an(4, -time.Minute)
+	s.put(s.Mapping.Status.From, overdue, closed)
+	s.put(s.Paid, paid)
+	s.closing(closed)
+	want(t, "of a closed order", s.record(closed.ID, "p1"), store.RecordedLate)
+	want(t, "again", s.record(closed.ID, "p1"), store.RecordedLate)
+	if slices.Contains(s.Mapping.Status.Paid, s.Paid) {
+		want(t, "of a paid order", s.record(paid.ID, "p2"), store.RecordedAlready)
+	} else if _, err := s.tryRecord(store.LatePayment{OrderID: paid.ID, PaymentID: "p2"}); !errors.Is(err, store.ErrUnnamedStatus) {
+		t.Errorf("an order whose status the mapping does not name: %v", err)
+	}
+	want(t, "late payments", s.late(), []string{closed.ID + " p1 1250 EUR callback "})
+	want(t, "events", len(s.lateEvents()), 1)
+	if _, err := s.tryRecord(store.LatePayment{OrderID: gone.ID, PaymentID: "p"}); !errors.Is(err, store.ErrNoOrder) {
+		t.Errorf("an order that does not exist: %v", err)
+	}
+	if len(s.Mapping.Status.Paid) == 0 {
+		if r, err := s.tryRecord(store.LatePayment{OrderID: overdue.ID, PaymentID: "p"}); err == nil {
+			t.Errorf("the mapping has no paid status, and the order was paid: %v", r)
+		}
+		return
+	}
+	want(t, "of an open order", s.record(overdue.ID, "p1"), store.RecordedPaid)
+	want(t, "again", s.record(overdue.ID, "p1"), store.RecordedAlready)
+	s.checkSet(s.Mapping.SetPaid)
+	want(t, "close of the paid order", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
+}
+
+func resolveLate(t *testing.T, s *shop) {
+	s.migrated()
+	sum, err := s.CountLate(t.Context())
+	s.must(err)
+	want(t, "without late payments", sum, store.LateSummary{})
+	s.order("a", -time.Minute)
+	s.close("a")
+	for _, payment := range []string{"p1", "p2", "p3"} {
+		want(t, "payment", s.record("a", payment), store.RecordedLate)
+	}
+	all, err := s.LatePayments(t.Context(), false, 2)
+	s.must(err)
+	if len(all) != 2 || all[0].PaymentID != "p1" || all[0].Money() != "1250 EUR" || all[0].FoundAt.IsZero() || !all[0].ResolvedAt.IsZero() {
+		t.Fatalf("late payments %+v", all)
+	}
+	sum, err = s.CountLate(t.Context())
+	s.must(err)
+	want(t, "unresolved", sum, store.LateSummary{Unresolved: 3, Oldest: all[0].FoundAt})
+
+	begin := s.now()
+	p, err := s.ResolveLate(t.Context(), all[0].ID, store.Refunded, "ann")
+	s.must(err)
+	s.within("resolved", p.ResolvedAt, begin)
+	want(t, "resolved", []string{p.PaymentID, string(p.Resolution), p.ResolvedBy}, []string{"p1", "refunded", "ann"})
+	again, err := s.ResolveLate(t.Context(), all[0].ID, store.Reopened, "eve")
+	if want(t, "again", again, p); !errors.Is(err, store.ErrResolvedBefore) || !strings.Contains(err.Error(), "refunded by ann") {
+		t.Errorf("resolved twice: %v", err)
+	}
+	if _, err := s.ResolveLate(t.Context(), 999, store.Refunded, "ann"); !errors.Is(err, store.ErrNoLatePayment) {
+		t.Errorf("an unknown id: %v", err)
+	}
+	if one, err := s.LatePayment(t.Context(), p.ID); err != nil || one != p {
+		t.Errorf("%+v, %v", one, err)
+	}
+	left, err := s.LatePayments(t.Context(), false, 9)
+	s.must(err)
+	want(t, "unresolved", len(left), 2)
+	newest, err := s.LatePayments(t.Context(), true, 9)
+	s.must(err)
+	want(t, "all", []string{newest[0].PaymentID, newest[2].PaymentID}, []string{"p3", "p1"})
+	want(t, "a repeated callback", s.record("a", "p1"), store.RecordedLate)
+	want(t, "late payments", len(s.late()), 3)
+}

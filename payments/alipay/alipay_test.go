@@ -1,0 +1,608 @@
+package alipay_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/md5"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/alipay"
+)
+
+type object = map[string]any
+
+const (
+	appID  = "2021000000000000"
+	number = "ORDER17A"
+)
+
+var (
+	shopKey   = newKey()
+	alipayKey = newKey()
+	otherKey  = newKey()
+
+	open    = fmt.Sprintf("alipay:%s:%d", number, time.Now().Add(time.Hour).Unix())  // the page may be opened
+	expired = fmt.Sprintf("alipay:%s:%d", number, time.Now().Add(-time.Hour).Unix()) // it may not
+)
+
+func newKey() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+func privateText(key *rsa.PrivateKey) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+}
+
+func publicText(key *rsa.PrivateKey) string {
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		panic(err)
+	}
+	return base64.StdEncoding.EncodeToString(der) // as Alipay shows it
+}
+
+// standIn behaves as Alipay's public API does: the gateway with signatures, and the methods query and close.
+type standIn struct {
+	server *httptest.Server
+	key    *rsa.PrivateKey // signs responses
+	// before is called before each request is answered; if it returns true, it has answered.
+	before func(w http.ResponseWriter, method string) bool
+
+	mu     sync.Mutex
+	hosts  []string
+	calls  []string          // methods
+	status map[string]string // of trades by out_trade_no
+	extra  object            // more fields of a trade
+
+	appSerial, rootSerial string // of an app in certificate mode
+}
+
+func start(t *testing.T) *standIn {
+	s := &standIn{key: alipayKey, status: map[string]string{}}
+	s.server = httptest.NewServer(s)
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+// RoundTrip sends every call to the stand-in.
+func (s *standIn) RoundTrip(r *http.Request) (*http.Response, error) {
+	u, err := url.Parse(s.server.URL)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.hosts = append(s.hosts, r.URL.Host)
+	s.mu.Unlock()
+	r = r.Clone(r.Context())
+	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
+	return s.server.Client().Transport.RoundTrip(r)
+}
+
+// answer writes a node with its signature, and business fields after code and msg.
+func (s *standIn) answer(w http.ResponseWriter, node, code string, fields object) {
+	content := object{"code": code, "msg": map[string]string{"10000": "Success", "40004": "Business Failed", "40005": "Call Limited"}[code]}
+	for key, value := range fields {
+		content[key] = value
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	s.write(w, node, string(text), sign(s.key, string(text)))
+}
+
+func (s *standIn) write(w http.ResponseWriter, node, content, signature string) {
+	w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	fmt.Fprintf(w, `{"%s":%s,"sign":"%s"}`, node, content, signature)
+}
+
+func sign(key *rsa.PrivateKey, message string) string {
+	sum := sha256.Sum256([]byte(message))
+	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, sum[:])
+	if err != nil {
+		panic(err)
+	}
+	return base64.StdEncoding.EncodeToString(signature)
+}
+
+// check returns Alipay's sub code for a request that its gateway refuses.
+func (s *standIn) check(form url.Values) string {
+	at, err := time.ParseInLocation(time.DateTime, form.Get("timestamp"), time.FixedZone("", 8*60*60))
+	var keys []string
+	for key := range form {
+		if key != "sign" && form.Get(key) != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for i, key := range keys {
+		keys[i] = key + "=" + form.Get(key)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(keys, "&")))
+	signature, _ := base64.StdEncoding.DecodeString(form.Get("sign"))
+	switch {
+	case form.Get("app_id") != appID:
+		return "isv.invalid-app-id"
+	case form.Get("sign_type") != "RSA2" || form.Get("version") != "1.0" || form.Get("charset") != "utf-8" || form.Get("format") != "JSON":
+		return "isv.invalid-parameter"
+	case form.Get("app_cert_sn") != s.appSerial || form.Get("alipay_root_cert_sn") != s.rootSerial:
+		return "isv.invalid-cert-sn"
+	case err != nil || time.Since(at).Abs() > 15*time.Minute:
+		return "isv.invalid-timestamp"
+	case rsa.VerifyPKCS1v15(&shopKey.PublicKey, crypto.SHA256, sum[:], signature) != nil:
+		return "isv.invalid-signature"
+	}
+	return ""
+}
+
+func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := r.ParseForm(); err != nil || r.Method != http.MethodPost || r.URL.Path != "/gateway.do" {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	method := r.PostForm.Get("method")
+	s.calls = append(s.calls, method)
+	node := strings.ReplaceAll(method, ".", "_") + "_response"
+	if s.before != nil && s.before(w, method) {
+		return
+	}
+	if refusal := s.check(r.PostForm); refusal != "" {
+		fmt.Fprintf(w, `{"%s":{"code":"40002","msg":"Invalid Arguments","sub_code":"%s"}}`, node, refusal) // not signed
+		return
+	}
+	var content struct {
+		OutTradeNo string `json:"out_trade_no"`
+	}
+	if err := json.Unmarshal([]byte(r.PostForm.Get("biz_content")), &content); err != nil {
+		s.answer(w, node, "40004", object{"sub_code": "ACQ.INVALID_PARAMETER"})
+		return
+	}
+	trade := object{"out_trade_no": content.OutTradeNo}
+	status, ok := s.status[content.OutTradeNo]
+	switch {
+	case !ok:
+		trade["sub_code"] = "ACQ.TRADE_NOT_EXIST"
+	case method == "alipay.trade.close" && status != "WAIT_BUYER_PAY":
+		trade["sub_code"] = "ACQ.TRADE_STATUS_ERROR"
+	case method == "alipay.trade.close":
+		s.status[content.OutTradeNo] = "TRADE_CLOSED"
+		trade["trade_no"] = "2013112111001004500000675971"
+	default:
+		trade["trade_no"], trade["trade_status"], trade["store_name"] = "2013112111001004500000675971", status, "证大五道口店 a/b"
+		for key, value := range s.extra {
+			trade[key] = value
+		}
+	}
+	if trade["sub_code"] != nil {
+		s.answer(w, node, "40004", trade)
+		return
+	}
+	s.answer(w, node, "10000", trade)
+}
+
+func (s *standIn) api(t *testing.T, o alipay.Options) *alipay.API {
+	t.Helper()
+	if o.AppID == "" {
+		o.AppID = appID
+	}
+	if o.PrivateKey == "" {
+		o.PrivateKey = privateText(shopKey)
+	}
+	if o.AlipayPublicKey == "" {
+		o.AlipayPublicKey = publicText(alipayKey)
+	}
+	o.Transport = s
+	api, err := alipay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
+	for _, row := range []struct {
+		status, reference  string // status "": the trade does not exist
+		extra              object
+		cancel, ask, after string
+	}{
+		{"WAIT_BUYER_PAY", open, nil, "cancelled", "unpaid", "TRADE_CLOSED"},
+		{"WAIT_BUYER_PAY", expired, nil, "cancelled", "unpaid", "TRADE_CLOSED"},
+		{"WAIT_BUYER_PAY", "alipay:" + number, nil, "cancelled", "unpaid", "TRADE_CLOSED"},
+		{"TRADE_CLOSED", open, nil, "cancelled", "unpaid", "TRADE_CLOSED"},
+		{"TRADE_CLOSED", open, object{"send_pay_date": "2026-03-01 12:00:00"}, "cancelled", "unpaid", "TRADE_CLOSED"}, // paid, and refunded in full
+		{"TRADE_SUCCESS", open, nil, "paid", "paid", "TRADE_SUCCESS"},
+		{"TRADE_SUCCESS", expired, nil, "paid", "paid", "TRADE_SUCCESS"},
+		{"TRADE_SUCCESS", open, object{"refund_fee": "1.00"}, "paid", "paid", "TRADE_SUCCESS"}, // a part was refunded
+		{"TRADE_FINISHED", open, nil, "paid", "paid", "TRADE_FINISHED"},
+		{"", open, nil, "unknown", "unknown", ""},
+		{"", expired, nil, "cancelled", "unpaid", ""},
+	} {
+		t.Run(row.status+" "+row.reference, func(t *testing.T) {
+			s := start(t)
+			s.extra = row.extra
+			if row.status != "" {
+				s.status[number] = row.status
+			}
+			api := s.api(t, alipay.Options{})
+			if got, err := api.Ask(t.Context(), row.reference); string(got) != row.ask || err != nil || slices.Contains(s.calls, "alipay.trade.close") {
+				t.Errorf("Ask: %q, %v, want %q; calls %v", got, err, row.ask, s.calls)
+			}
+			for range 2 { // a repeated cancel has the same answer
+				if got, err := api.Cancel(t.Context(), row.reference); string(got) != row.cancel || err != nil {
+					t.Errorf("Cancel: %q, %v, want %q", got, err, row.cancel)
+				}
+			}
+			if s.status[number] != row.after {
+				t.Errorf("its status is %q after the cancel", s.status[number])
+			}
+		})
+	}
+}
+
+// The answer is Unknown, and the log says why.
+func TestAPI_SaysWhyItDoesNotKnow(t *testing.T) {
+	s := start(t)
+	api := s.api(t, alipay.Options{})
+	for status, says := range map[string]string{"": "add the time at which the page expires", "TRADE_NEW": `"TRADE_NEW", which this program does not know`} {
+		delete(s.status, number)
+		if status != "" {
+			s.status[number] = status
+		}
+		for name, call := range map[string]func() (payment.Answer, error){
+			"Ask":    func() (payment.Answer, error) { return api.Ask(t.Context(), "alipay:"+number) },
+			"Cancel": func() (payment.Answer, error) { return api.Cancel(t.Context(), "alipay:"+number) },
+		} {
+			if got, err := call(); got != payment.Unknown || err == nil || !strings.Contains(err.Error(), says) || errors.Is(err, orderclose.ErrUnavailable) {
+				t.Errorf("%s %q: %q, %v", name, status, got, err)
+			}
+		}
+	}
+	for _, reference := range []string{"alipay:", "alipay:a b", "alipay:7:soon"} {
+		for _, call := range []func() (payment.Answer, error){
+			func() (payment.Answer, error) { return api.Ask(t.Context(), reference) },
+			func() (payment.Answer, error) { return api.Cancel(t.Context(), reference) },
+		} {
+			if got, err := call(); got != payment.Unknown || err == nil || !strings.Contains(err.Error(), "alipay:NUMBER:EXPIRES") {
+				t.Errorf("%q: %q, %v", reference, got, err)
+			}
+		}
+	}
+}
+
+// The customer pays between the order being due and the close, or just after Alipay said that there is no such trade.
+func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
+	for _, before := range []string{"WAIT_BUYER_PAY", ""} {
+		s := start(t)
+		if before != "" {
+			s.status[number] = before
+		}
+		s.before = func(w http.ResponseWriter, method string) bool {
+			if method != "alipay.trade.close" {
+				return false
+			}
+			s.status[number] = "TRADE_SUCCESS"
+			if before == "" {
+				s.answer(w, "alipay_trade_close_response", "40004", object{"sub_code": "ACQ.TRADE_NOT_EXIST"})
+			}
+			return before == ""
+		}
+		if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired); got != payment.Paid || err != nil {
+			t.Errorf("%q: %q, %v", before, got, err)
+		}
+	}
+}
+
+func TestAPI_AnOpenTradeIsOneCall(t *testing.T) {
+	s := start(t)
+	s.status[number] = "WAIT_BUYER_PAY"
+	if _, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"alipay.trade.close"}, s.calls); diff != "" || s.hosts[0] != "openapi.alipay.com" {
+		t.Errorf("calls at %s (-want +got):\n%s", s.hosts[0], diff)
+	}
+	if _, err := s.api(t, alipay.Options{Sandbox: true}).Ask(t.Context(), open); err != nil || s.hosts[1] != "openapi-sandbox.dl.alipaydev.com" {
+		t.Errorf("the sandbox is at %s, %v", s.hosts[1], err)
+	}
+}
+
+// Alipay refuses to close a trade that is still open: so it can be paid.
+func TestAPI_ATradeThatIsNotClosedStaysUnknown(t *testing.T) {
+	for _, code := range []string{"ACQ.REASON_TRADE_STATUS_INVALID", "ACQ.REASON_ILLEGAL_STATUS", "ACQ.INVALID_PARAMETER"} {
+		s := start(t)
+		s.status[number] = "WAIT_BUYER_PAY"
+		s.before = func(w http.ResponseWriter, method string) bool {
+			if method == "alipay.trade.close" {
+				s.answer(w, "alipay_trade_close_response", "40004", object{"sub_code": code, "sub_msg": "the message"})
+			}
+			return method == "alipay.trade.close"
+		}
+		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open)
+		if got != payment.Unknown || err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), code+" the message") {
+			t.Errorf("%s: %q, %v", code, got, err)
+		}
+	}
+}
+
+// A response is believed only with Alipay's signature over its bytes, and if it is about the trade. All of these would
+// say that the trade has ended.
+func TestAPI_BelievesOnlyResponsesOfAlipay(t *testing.T) {
+	for name, forge := range map[string]func(s *standIn, w http.ResponseWriter, node, content string){
+		"another key": func(s *standIn, w http.ResponseWriter, node, content string) {
+			s.write(w, node, content, sign(otherKey, content))
+		},
+		"the shop's own key": func(s *standIn, w http.ResponseWriter, node, content string) {
+			s.write(w, node, content, sign(shopKey, content))
+		},
+		"empty signature": func(s *standIn, w http.ResponseWriter, node, content string) { s.write(w, node, content, "") },
+		"no signature": func(_ *standIn, w http.ResponseWriter, node, content string) {
+			fmt.Fprintf(w, `{"%s":%s}`, node, content)
+		},
+		"signature of other bytes": func(s *standIn, w http.ResponseWriter, node, content string) {
+			s.write(w, node, content, sign(alipayKey, strings.Replace(content, "TRADE_CLOSED", "WAIT_BUYER_PAY", 1)+" "))
+		},
+		"changed after signing": func(s *standIn, w http.ResponseWriter, node, content string) {
+			s.write(w, node, strings.Replace(content, `"code"`, ` "code"`, 1), sign(alipayKey, content))
+		},
+		"signature is a number": func(_ *standIn, w http.ResponseWriter, node, content string) {
+			fmt.Fprintf(w, `{"%s":%s,"sign":17}`, node, content)
+		},
+		"another trade": func(s *standIn, w http.ResponseWriter, node, content string) {
+			content = strings.Replace(content, number, "ORDER18", 1)
+			s.write(w, node, content, sign(alipayKey, content))
+		},
+		"another method": func(s *standIn, w http.ResponseWriter, _, content string) {
+			s.write(w, "alipay_trade_refund_response", content, sign(alipayKey, content))
+		},
+		"no JSON": func(_ *standIn, w http.ResponseWriter, _, _ string) { fmt.Fprint(w, "<html>") },
+	} {
+		for _, content := range []string{
+			`{"code":"10000","msg":"Success","out_trade_no":"` + number + `","trade_status":"TRADE_CLOSED"}`,
+			`{"code":"40004","msg":"Business Failed","out_trade_no":"` + number + `","sub_code":"ACQ.TRADE_NOT_EXIST"}`,
+		} {
+			s := start(t)
+			s.before = func(w http.ResponseWriter, method string) bool {
+				forge(s, w, strings.ReplaceAll(method, ".", "_")+"_response", content)
+				return true
+			}
+			api := s.api(t, alipay.Options{})
+			var u *payments.Unavailable
+			if got, err := api.Cancel(t.Context(), expired); got != payment.Unknown || !errors.As(err, &u) {
+				t.Errorf("%s: Cancel: %q, %v", name, got, err)
+			}
+			if got, err := api.Ask(t.Context(), expired); got != payment.Unknown || !errors.As(err, &u) {
+				t.Errorf("%s: Ask: %q, %v", name, got, err)
+			}
+		}
+	}
+}
+
+// Some responses have \/ in their bytes and / in the bytes that Alipay has signed.
+func TestAPI_ASlashMayBeEscaped(t *testing.T) {
+	for _, signedText := range []string{`a/b`, `a\/b`} {
+		s := start(t)
+		s.before = func(w http.ResponseWriter, _ string) bool {
+			content := `{"code":"10000","out_trade_no":"` + number + `","trade_status":"TRADE_SUCCESS","store_name":"a\/b"}`
+			s.write(w, "alipay_trade_query_response", content, sign(alipayKey, strings.Replace(content, `a\/b`, signedText, 1)))
+			return true
+		}
+		if got, err := s.api(t, alipay.Options{}).Ask(t.Context(), open); got != payment.Paid || err != nil {
+			t.Errorf("%s: %q, %v", signedText, got, err)
+		}
+	}
+}
+
+func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
+	answer := func(code, subCode string) func(*standIn, http.ResponseWriter, string) bool {
+		return func(s *standIn, w http.ResponseWriter, node string) bool {
+			s.answer(w, node, code, object{"sub_code": subCode})
+			return true
+		}
+	}
+	status := func(code int, retryAfter string) func(*standIn, http.ResponseWriter, string) bool {
+		return func(_ *standIn, w http.ResponseWriter, _ string) bool {
+			if retryAfter != "" {
+				w.Header().Set("Retry-After", retryAfter)
+			}
+			w.WriteHeader(code)
+			return true
+		}
+	}
+	for name, row := range map[string]struct {
+		before      func(s *standIn, w http.ResponseWriter, node string) bool
+		options     alipay.Options
+		unavailable bool
+		after       time.Duration
+		says        string
+	}{
+		"rate limit":               {before: answer("40005", "isv.app-call-limited"), unavailable: true, says: "Call Limited"},
+		"rate limit of a proxy":    {before: status(429, "7"), unavailable: true, after: 7 * time.Second, says: "HTTP 429"},
+		"429 without a time":       {before: status(429, ""), unavailable: true, says: "HTTP 429"},
+		"gateway away":             {before: status(502, ""), unavailable: true, says: "HTTP 502"},
+		"system error":             {before: answer("40004", "ACQ.SYSTEM_ERROR"), unavailable: true, says: "ACQ.SYSTEM_ERROR"},
+		"service unavailable":      {before: answer("20000", "isp.unknow-error"), unavailable: true, says: "isp.unknow-error"},
+		"permission":               {before: answer("40006", "isv.insufficient-isv-permissions"), unavailable: true, says: "may the app query and close"},
+		"no access":                {before: answer("40004", "ACQ.ACCESS_FORBIDDEN"), unavailable: true, says: "may the app query and close"},
+		"no public key at Alipay":  {before: answer("40003", "isv.missing-signature-config"), unavailable: true, says: "private key right"},
+		"a code of tomorrow":       {before: answer("49999", "x"), unavailable: true, says: "49999"},
+		"parameter":                {before: answer("40004", "ACQ.INVALID_PARAMETER"), says: "ACQ.INVALID_PARAMETER"},
+		"parameter of the gateway": {before: answer("40002", "isv.invalid-parameter"), says: "isv.invalid-parameter"},
+		"error node": {before: func(s *standIn, w http.ResponseWriter, _ string) bool {
+			s.answer(w, "error_response", "20000", object{"sub_code": "aop.unknow-error"})
+			return true
+		}, unavailable: true, says: "aop.unknow-error"},
+		"app id":      {options: alipay.Options{AppID: "2021000000000001"}, unavailable: true, says: "isv.invalid-app-id"},
+		"private key": {options: alipay.Options{PrivateKey: privateText(otherKey)}, unavailable: true, says: "isv.invalid-signature"},
+		"public key":  {options: alipay.Options{AlipayPublicKey: publicText(otherKey)}, unavailable: true, says: "is Alipay's public key that of this app"},
+		"no response": {before: func(*standIn, http.ResponseWriter, string) bool { panic(http.ErrAbortHandler) }, unavailable: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			s.status[number] = "WAIT_BUYER_PAY"
+			if row.before != nil {
+				s.before = func(w http.ResponseWriter, method string) bool {
+					return row.before(s, w, strings.ReplaceAll(method, ".", "_")+"_response")
+				}
+			}
+			api := s.api(t, row.options)
+			for _, call := range []func() (payment.Answer, error){
+				func() (payment.Answer, error) { return api.Cancel(t.Context(), open) },
+				func() (payment.Answer, error) { return api.Ask(t.Context(), open) },
+			} {
+				got, err := call()
+				var u *payments.Unavailable
+				if got != payment.Unknown || err == nil || errors.As(err, &u) != row.unavailable || !strings.Contains(err.Error(), row.says) {
+					t.Fatalf("%q, %v", got, err)
+				}
+				if u != nil && u.After != row.after {
+					t.Errorf("wants no calls for %v, not %v", u.After, row.after)
+				}
+			}
+		})
+	}
+}
+
+// The answer to a close is lost: the trade is closed, and the next cancel finds that.
+func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
+	s := start(t)
+	s.status[number] = "WAIT_BUYER_PAY"
+	lost := true
+	s.before = func(http.ResponseWriter, string) bool {
+		if lost {
+			lost, s.status[number] = false, "TRADE_CLOSED"
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	}
+	api := s.api(t, alipay.Options{})
+	if got, err := api.Cancel(t.Context(), open); got != payment.Unknown || !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("the answer is lost: %q, %v", got, err)
+	}
+	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
+		t.Errorf("the next cancel: %q, %v", got, err)
+	}
+}
+
+func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
+	s := start(t)
+	arrived, leave := make(chan bool), make(chan bool)
+	s.before = func(http.ResponseWriter, string) bool { close(arrived); <-leave; return true }
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-arrived; cancel() }()
+	if got, err := s.api(t, alipay.Options{}).Cancel(ctx, open); got != payment.Unknown || !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("%q, %v", got, err)
+	}
+	close(leave)
+}
+
+// certificate returns a certificate of key in PEM, of the issuer that signs those of apps, and its name at Alipay.
+func certificate(t *testing.T, key *rsa.PrivateKey, algorithm x509.SignatureAlgorithm, serial int64) (text, name string) {
+	t.Helper()
+	issuer := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{
+		Country: []string{"CN"}, Organization: []string{"Ant Financial"}, OrganizationalUnit: []string{"Certification Authority"},
+		CommonName: "Ant Financial Certification Authority Class 2 R1",
+	}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "the shop"}, SignatureAlgorithm: algorithm}
+	var signer crypto.Signer = alipayKey
+	if algorithm == x509.ECDSAWithSHA256 {
+		ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer = ec
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := md5.Sum(fmt.Appendf(nil, "CN=Ant Financial Certification Authority Class 2 R1,OU=Certification Authority,O=Ant Financial,C=CN%d", serial))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), hex.EncodeToString(sum[:])
+}
+
+// An app in certificate mode names its certificate and Alipay's root certificates, and has Alipay's certificate in place of its key.
+func TestAPI_AnAppInCertificateMode(t *testing.T) {
+	s := start(t)
+	s.status[number] = "WAIT_BUYER_PAY"
+	app, appName := certificate(t, shopKey, x509.SHA256WithRSA, 1<<62)
+	root1, name1 := certificate(t, alipayKey, x509.SHA256WithRSA, 17)
+	root2, name2 := certificate(t, alipayKey, x509.SHA512WithRSA, 18)
+	notRSA, _ := certificate(t, alipayKey, x509.ECDSAWithSHA256, 19)
+	unreadable := "-----BEGIN CERTIFICATE-----\naHVudGVyMg==\n-----END CERTIFICATE-----\n"
+	s.appSerial, s.rootSerial = appName, name1+"_"+name2
+	own, _ := certificate(t, alipayKey, x509.SHA256WithRSA, 20)
+	api := s.api(t, alipay.Options{AlipayPublicKey: own, AppCertificate: app, RootCertificates: root1 + notRSA + unreadable + root2})
+	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); got != payment.Unknown || err == nil || !strings.Contains(err.Error(), "isv.invalid-cert-sn") {
+		t.Errorf("without certificates: %q, %v", got, err)
+	}
+	for says, o := range map[string]alipay.Options{
+		"app certificate: it is not a certificate":          {RootCertificates: root1},
+		"root certificates: it has no certificate in PEM":   {AppCertificate: app},
+		"root certificates: it has no certificate in PEM t": {AppCertificate: app, RootCertificates: notRSA},
+		"app certificate: it does not belong to the":        {AppCertificate: own, RootCertificates: root1},
+	} {
+		o.AppID, o.PrivateKey, o.AlipayPublicKey = appID, privateText(shopKey), own
+		if _, err := alipay.New(o); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}
+
+func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
+	api := start(t).api(t, alipay.Options{})
+	for reference, want := range map[string]bool{"alipay:7": true, "alipay:7:1767225600": true, "wechatpay:7": false, "ALIPAY7ALIPAY7": false, "cs_1": false, "": false} {
+		if api.Owns(reference) != want {
+			t.Errorf("Owns(%q) is %t", reference, !want)
+		}
+	}
+}
+
+func TestNew_SaysWhatIsWrong(t *testing.T) {
+	good := alipay.Options{AppID: appID, PrivateKey: privateText(shopKey), AlipayPublicKey: publicText(alipayKey)}
+	for says, change := range map[string]func(o *alipay.Options){
+		"need an AppID": func(o *alipay.Options) { o.AppID = "" },
+		"alipay: private key: it is a public key":                func(o *alipay.Options) { o.PrivateKey = publicText(shopKey) },
+		"alipay: Alipay's public key: it is your own public key": func(o *alipay.Options) { o.AlipayPublicKey = publicText(shopKey) },
+	} {
+		o := good
+		change(&o)
+		if _, err := alipay.New(o); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v", err)
+		}
+	}
+}

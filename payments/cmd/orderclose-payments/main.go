@@ -1,0 +1,208 @@
+// Command orderclose-payments cancels payments for a closer: it serves the requests of closer.payment
+// (docs/http.md) for shops in any language. docs/payments.md says how to configure it.
+//
+//	orderclose-payments -config payments.yaml
+//	orderclose-payments -config payments.yaml -ask ORDER-ID    prints the provider's answer, changes nothing
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+
+	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/alipay"
+	"github.com/orderclose/orderclose/payments/paypal"
+	"github.com/orderclose/orderclose/payments/stripe"
+	"github.com/orderclose/orderclose/payments/wechatpay"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "orderclose-payments:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the command. It returns when ctx ends, or, with -ask, after the answer.
+func run(ctx context.Context, args []string, lookup func(string) (string, bool), stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("orderclose-payments", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	name := flags.String("config", "payments.yaml", "the configuration `file`")
+	ask := flags.String("ask", "", "print what the provider says about this `order`, and exit; nothing is changed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0))
+	}
+	c, err := readConfig(*name)
+	if err != nil {
+		return err
+	}
+	needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}
+	servers, err := ordercloseconfig.FromEnviron(lookup, needs...)
+	if err == nil {
+		err = servers.Require(needs...)
+	}
+	if err != nil {
+		return err
+	}
+	db, err := openDatabase(servers)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	logger := retry.LimitLogs(slog.New(slog.NewTextHandler(stderr, nil)))
+	s, err := newService(c, servers.Secrets.Payment, db, httpcall.Transport(), logger)
+	if err != nil {
+		return err
+	}
+	if *ask != "" {
+		return s.printAnswer(ctx, *ask, stdout)
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("%w: set listen to another host:port", err)
+	}
+	return s.serve(ctx, listener)
+}
+
+// Limits of the connections to the shop's database.
+const (
+	dialLimit      = 2 * time.Second
+	maxConnections = 8
+	connectionAge  = 30 * time.Second // after a failover, the old server is left within this time
+)
+
+// openDatabase returns the shop's database. It connects with the first query.
+func openDatabase(servers ordercloseconfig.Servers) (*sql.DB, error) {
+	m, err := mysql.ParseDSN(servers.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not user:password@tcp(host:port)/database", ordercloseconfig.EnvDSN) // the error quotes the password
+	}
+	m.InterpolateParams = true // one round trip for each query instead of three
+	m.Timeout = dialLimit
+	if servers.DatabaseTLS != nil {
+		m.TLS = servers.DatabaseTLS
+	}
+	connector, err := mysql.NewConnector(m)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(maxConnections)
+	db.SetMaxIdleConns(maxConnections)
+	db.SetConnMaxLifetime(connectionAge)
+	return db, nil
+}
+
+// newService connects the parts. transport sends the calls to payment providers.
+func newService(c config, secrets []string, db *sql.DB, transport http.RoundTripper, logger *slog.Logger) (*service, error) {
+	references, err := payments.SQL(db, c.Query)
+	if err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	m := newMetrics(prometheus.NewRegistry())
+	var apis []payments.API
+	if p := c.Stripe; p != nil {
+		if p.URL != "" {
+			logger.Warn("stripe.url is set: a test server answers in place of Stripe", "url", p.URL)
+		}
+		api, err := stripe.New(stripe.Options{
+			Key: p.key, Account: p.Account, URL: p.URL, AuthorizedIsPaid: p.Authorized == authorizedPaid, Transport: m.calls("stripe", transport),
+		})
+		if err != nil {
+			return nil, err
+		}
+		apis = append(apis, api)
+	}
+	if p := c.PayPal; p != nil {
+		api, err := paypal.New(paypal.Options{
+			ClientID: p.ClientID, Secret: p.secret, Sandbox: p.Sandbox, ShopCapturesBeforeDue: p.ShopCapturesBeforeDue, Transport: m.calls("paypal", transport),
+		})
+		if err != nil {
+			return nil, err
+		}
+		apis = append(apis, api)
+	}
+	if p := c.Alipay; p != nil {
+		api, err := alipay.New(alipay.Options{
+			AppID: p.AppID, PrivateKey: p.privateKey, AlipayPublicKey: p.publicKey, Sandbox: p.Sandbox,
+			AppCertificate: p.appCertificate, RootCertificates: p.rootCertificates, Transport: m.calls("alipay", transport),
+		})
+		if err != nil {
+			return nil, err
+		}
+		apis = append(apis, api)
+	}
+	if p := c.WeChatPay; p != nil {
+		api, err := wechatpay.New(wechatpay.Options{
+			MerchantID: p.MerchantID, CertificateSerial: p.CertificateSerial, PrivateKey: p.privateKey,
+			PublicKeyID: p.PublicKeyID, PublicKey: p.publicKey, Transport: m.calls("wechatpay", transport),
+		})
+		if err != nil {
+			return nil, err
+		}
+		apis = append(apis, api)
+	}
+	provider, err := payments.New(payments.Options{References: references, APIs: apis, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	return &service{provider: provider, references: references, secrets: secrets, metrics: m, logger: logger}, nil
+}
+
+// printAnswer prints what the payment provider says about an order. It changes nothing.
+func (s *service) printAnswer(ctx context.Context, order string, w io.Writer) error {
+	references, err := s.references(ctx, []string{order})
+	if err != nil {
+		return fmt.Errorf("query: %w", err)
+	}
+	answers, err := s.provider.Ask(ctx, []string{order})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "order %s: %s: %s\n", order, describe(references[order]), answers[0])
+	return err
+}
+
+// describe names the payments of an order. An empty reference is a payment without one.
+func describe(references []string) string {
+	count := func(n int) string {
+		if n == 1 {
+			return "1 payment"
+		}
+		return fmt.Sprintf("%d payments", n)
+	}
+	named := slices.DeleteFunc(slices.Clone(references), func(r string) bool { return r == "" })
+	var parts []string
+	if len(named) > 0 {
+		parts = append(parts, fmt.Sprintf("%s %q", count(len(named)), named))
+	}
+	if unnamed := len(references) - len(named); unnamed > 0 {
+		parts = append(parts, count(unnamed)+" without a reference (being opened, or the shop crashed)")
+	}
+	return cmp.Or(strings.Join(parts, " and "), "no payment")
+}

@@ -1,0 +1,453 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"database/sql"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	_ "modernc.org/sqlite"
+
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/payments/internal/signed"
+)
+
+var secrets = []string{strings.Repeat("s", 32)}
+
+// write writes a file and returns its name.
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// to sends every call to the stand-in of a payment provider.
+type to struct{ server *httptest.Server }
+
+func (s to) RoundTrip(r *http.Request) (*http.Response, error) {
+	u, err := url.Parse(s.server.URL)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
+	return s.server.Client().Transport.RoundTrip(r)
+}
+
+// start returns a service on the configuration of docs/payments.md, of a shop with the orders "open", which has
+// the open session cs_open, "at paypal", which the customer has approved at PayPal, "at alipay" and "at wechat pay", whose
+// payment pages are open, "paid", whose session cs_paid is paid, "starting", whose session has no id yet,
+// and "idle", which has no payment.
+func start(t *testing.T, hold func()) *service {
+	t.Helper()
+	var mu sync.Mutex
+	status := map[string]string{"cs_open": "open", "cs_paid": "complete"}
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hold()
+		mu.Lock()
+		defer mu.Unlock()
+		switch r.URL.Path {
+		case "/v1/oauth2/token":
+			fmt.Fprint(w, `{"access_token":"t","expires_in":32400}`)
+			return
+		case "/v2/checkout/orders/5O190127TN364715T":
+			fmt.Fprint(w, `{"intent":"CAPTURE","status":"APPROVED"}`)
+			return
+		case "/gateway.do":
+			node := strings.ReplaceAll(r.PostFormValue("method"), ".", "_") + "_response"
+			content := `{"code":"10000","out_trade_no":"ORDER17A","trade_status":"WAIT_BUYER_PAY"}`
+			if status["alipay"] == "closed" && strings.Contains(node, "close") {
+				content = `{"code":"40004","out_trade_no":"ORDER17A","sub_code":"ACQ.TRADE_STATUS_ERROR"}`
+			} else if status["alipay"] == "closed" {
+				content = `{"code":"10000","out_trade_no":"ORDER17A","trade_status":"TRADE_CLOSED"}`
+			} else if strings.Contains(node, "close") {
+				status["alipay"] = "closed"
+			}
+			fmt.Fprintf(w, `{"%s":%s,"sign":"%s"}`, node, content, keySignature(content))
+			return
+		case "/v3/pay/transactions/out-trade-no/ORDER17A", "/v3/pay/transactions/out-trade-no/ORDER17A/close":
+			content := `{"mchid":"1900000109","out_trade_no":"ORDER17A","trade_state":"NOTPAY"}`
+			if r.Method == http.MethodPost {
+				content = "" // also of an order that is closed
+			}
+			at := fmt.Sprint(time.Now().Unix())
+			w.Header().Set("Wechatpay-Timestamp", at)
+			w.Header().Set("Wechatpay-Nonce", "nonce")
+			w.Header().Set("Wechatpay-Serial", "PUB_KEY_ID_0119000001092024110100000000000001")
+			w.Header().Set("Wechatpay-Signature", keySignature(at+"\nnonce\n"+content+"\n"))
+			if content == "" {
+				w.WriteHeader(http.StatusNoContent)
+			}
+			fmt.Fprint(w, content)
+			return
+		}
+		id := strings.Split(r.URL.Path, "/")[4]
+		if expire := strings.HasSuffix(r.URL.Path, "/expire"); expire && status[id] == "open" {
+			status[id] = "expired"
+		} else if expire {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"error":{"type":"invalid_request_error","message":"Only Checkout Sessions with a status in [\"open\"] can be expired."}}`)
+			return
+		}
+		fmt.Fprintf(w, `{"id":%q,"status":%q,"mode":"payment","payment_status":%q}`, id, status[id], map[string]string{"cs_paid": "paid", "cs_open": "unpaid"}[id])
+	}))
+	t.Cleanup(provider.Close)
+	db, err := sql.Open("sqlite", "file:"+strings.ReplaceAll(t.Name(), "/", "")+"?mode=memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec(`CREATE TABLE order_payments (order_id TEXT, reference TEXT, started_at TIMESTAMP);
+		INSERT INTO order_payments VALUES ('open', 'cs_open', 0), ('paid', 'cs_paid', 0), ('starting', NULL, 0), ('at paypal', '5O190127TN364715T', 0),
+			('at alipay', 'alipay:ORDER17A:1767225600', 0), ('at wechat pay', 'wechatpay:ORDER17A:1767225600', 0)`); err != nil {
+		t.Fatal(err)
+	}
+	c, err := readConfig(write(t, "payments.yaml", documented(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newService(c, secrets, db, to{provider}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// documented returns the configuration of docs/payments.md, with secrets in files that exist.
+func documented(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/payments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n# payments.yaml\n")
+	text, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("docs/payments.md has no payments.yaml")
+	}
+	shop, provider := privateText(shopKey), publicText(providerKey)
+	return regexp.MustCompile(`/run/secrets/\S+`).ReplaceAllStringFunc(text, func(name string) string {
+		switch {
+		case strings.HasSuffix(name, "private-key"):
+			return write(t, "private", shop)
+		case strings.HasSuffix(name, "public-key"):
+			return write(t, "public", provider)
+		}
+		return write(t, "key", "rk_test_x\n")
+	})
+}
+
+// shopKey signs requests, and providerKey the responses of Alipay and WeChat Pay.
+var shopKey, providerKey = newKey(), newKey()
+
+func newKey() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+func keySignature(message string) string {
+	signature, err := signed.Sign(providerKey, message)
+	if err != nil {
+		panic(err)
+	}
+	return signature
+}
+
+func privateText(key *rsa.PrivateKey) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+}
+
+func publicText(key *rsa.PrivateKey) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&key.PublicKey)}))
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
+	s := start(t, func() {})
+	handler, err := s.handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL + "/orderclose/payments", Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer.Close()
+	ids := []string{"open", "paid", "starting", "idle", "at paypal", "at alipay", "at wechat pay"}
+	got, err := closer.Ask(t.Context(), ids)
+	if diff := cmp.Diff([]payment.Answer{payment.Unpaid, payment.Paid, payment.Unknown, payment.Unpaid, payment.Unpaid, payment.Unpaid, payment.Unpaid}, got); diff != "" || err != nil {
+		t.Errorf("Ask: %v (-want +got):\n%s", err, diff)
+	}
+	for range 2 {
+		got, err = closer.Canceler().Cancel(t.Context(), ids)
+		if diff := cmp.Diff([]payment.Answer{payment.Cancelled, payment.Paid, payment.Unknown, payment.Cancelled, payment.Cancelled, payment.Cancelled, payment.Cancelled}, got); diff != "" || err != nil {
+			t.Errorf("Cancel: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	stranger, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{strings.Repeat("x", 32)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	if _, err := stranger.Canceler().Cancel(t.Context(), ids); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("with another secret: %v", err)
+	}
+	_, text := get(t, server.URL+"/metrics")
+	for _, want := range []string{
+		`orderclose_payments_answers_total{action="cancel",answer="cancelled"} 10`,
+		`orderclose_payments_answers_total{action="ask",answer="paid"} 1`,
+		`orderclose_payments_question_duration_seconds_count{action="cancel",result="ok"} 2`,
+		`orderclose_payments_call_duration_seconds_count{code="400",method="post",provider="stripe"} 3`,
+		`orderclose_payments_call_duration_seconds_count{code="200",method="get",provider="paypal"} 3`,
+		`orderclose_payments_call_duration_seconds_count{code="200",method="post",provider="alipay"} 4`,
+		`orderclose_payments_call_duration_seconds_count{code="204",method="post",provider="wechatpay"} 2`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("the metrics do not have %s", want)
+		}
+	}
+}
+
+func TestService_SaysWhetherItIsReady(t *testing.T) {
+	s := start(t, func() {})
+	handler, err := s.handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	want := func(when, path string, status int) {
+		t.Helper()
+		if got, body := get(t, server.URL+path); got != status {
+			t.Errorf("%s: %s is %d: %s", when, path, got, body)
+		}
+	}
+	want("at first", "/-/ready", 200)
+	s.stopping.Store(true)
+	want("while it stops", "/-/ready", 503)
+	want("while it stops", "/-/healthy", 200)
+	s.stopping.Store(false)
+	s.references = func(context.Context, []string) (map[string][]string, error) { return nil, sql.ErrConnDone }
+	want("without the database", "/-/ready", 503)
+	want("without the database", "/-/healthy", 200)
+}
+
+func TestService_AnswersTheLastQuestionsBeforeItStops(t *testing.T) {
+	asked, answer := make(chan bool), make(chan bool)
+	s := start(t, func() { asked <- true; <-answer })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served, got := make(chan error), make(chan error)
+	go func() { served <- s.serve(ctx, listener) }()
+	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: "http://" + listener.Addr().String(), Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer.Close()
+	go func() {
+		answers, err := closer.Canceler().Cancel(t.Context(), []string{"open"})
+		if err == nil && answers[0] != payment.Cancelled {
+			err = fmt.Errorf("the answer is %s", answers[0])
+		}
+		got <- err
+	}()
+	<-asked
+	stop()
+	select {
+	case err := <-served:
+		t.Fatalf("it stopped with a question open: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	answer <- true
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAsk_PrintsTheAnswer(t *testing.T) {
+	s := start(t, func() {})
+	for order, want := range map[string]string{
+		"open":     "order open: 1 payment [\"cs_open\"]: unpaid\n",
+		"paid":     "order paid: 1 payment [\"cs_paid\"]: paid\n",
+		"idle":     "order idle: no payment: unpaid\n",
+		"starting": "order starting: 1 payment without a reference (being opened, or the shop crashed): unknown\n",
+	} {
+		var out bytes.Buffer
+		if err := s.printAnswer(t.Context(), order, &out); err != nil || out.String() != want {
+			t.Errorf("%v, %q, want %q", err, out.String(), want)
+		}
+	}
+	if got, want := describe([]string{"cs_1", "", "cs_2", ""}), `2 payments ["cs_1" "cs_2"] and 2 payments without a reference (being opened, or the shop crashed)`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestReadConfig_SaysWhatIsWrong(t *testing.T) {
+	key, empty := write(t, "key", "sk_test_x"), write(t, "empty", " \n")
+	private, public := write(t, "private", privateText(shopKey)), write(t, "public", publicText(providerKey))
+	good := "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: " + key + "}\n"
+	c, err := readConfig(write(t, "payments.yaml", good))
+	if err != nil || c.Listen != defaultListen || c.Stripe.key != "sk_test_x" || c.Stripe.Authorized != authorizedRelease {
+		t.Errorf("%+v, %v", c, err)
+	}
+	live, restricted := write(t, "live", "sk_live_x"), write(t, "restricted", "rk_live_x")
+	at := func(key, url string) string {
+		return "query: x\nstripe: {authorized: release, key_file: " + key + ", url: \"" + url + "\"}\n"
+	}
+	for _, text := range []string{at(key, "http://127.0.0.1:12111"), at(key, "https://mock.example.com/"), at(live, ""), at(live, stripeURL), at(restricted, stripeURL+"/")} {
+		if _, err := readConfig(write(t, "payments.yaml", text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for name, row := range map[string]struct{ text, says string }{
+		"live key elsewhere":  {at(live, "http://127.0.0.1:12111"), "stripe.url: it is a test server, and the key is not of Stripe's test mode"},
+		"restricted live key": {at(restricted, "https://api.stripe.com.example.com"), "stripe.url: it is a test server"},
+		"live key, like ours": {at(live, "http://api.stripe.com"), "stripe.url: it is a test server"},
+		"not a URL":           {at(key, "127.0.0.1:12111"), "stripe.url: \"127.0.0.1:12111\" is not the URL of a test server"},
+		"URL with a password": {at(key, "https://a:b@mock.example.com"), "is not the URL of a test server"},
+		"unknown key":         {good + "timeout: 3s\n", "payments.yaml: yaml: unmarshal errors:\n  line 3: field timeout not found"},
+		"unknown key below":   {"query: x\nstripe:\n  key_file: x\n  secret: x\n", "line 4: field secret not found"},
+		"twice":               {good + "query: x\n", "line 3: mapping key \"query\" already defined at line 1"},
+		"wrong type":          {"stripe: [x]\n", "line 1: cannot unmarshal !!seq"},
+		"empty file":          {"", "query: it is missing"},
+		"no provider":         {"query: x\n", "stripe: there is no payment provider"},
+		"listen":              {good + "listen: 9470\n", "listen: \"9470\" is not host:port"},
+		"authorized":          {"query: x\nstripe: {key_file: " + key + ", authorized: yes}\n", "stripe.authorized: it is \"yes\"; write release if"},
+		"no authorized":       {"query: x\nstripe: {key_file: " + key + "}\n", "stripe.authorized: it is \"\"; write release if"},
+		"no key file":         {"query: x\nstripe: {}\n", "stripe.key_file: it is missing"},
+		"no client id":        {"query: x\npaypal: {secret_file: " + key + "}\n", "paypal.client_id: it is missing"},
+		"no secret file":      {"query: x\npaypal: {client_id: x}\n", "paypal.secret_file: it is missing"},
+		"no app id":           {"query: x\nalipay: {private_key_file: " + private + ", alipay_public_key_file: " + public + "}\n", "alipay.app_id: it is missing"},
+		"no key of the app":   {"query: x\nalipay: {app_id: x, alipay_public_key_file: " + public + "}\n", "alipay.private_key_file: it is missing; name the file"},
+		"not a key":           {"query: x\nalipay: {app_id: x, private_key_file: " + key + ", alipay_public_key_file: " + public + "}\n", "alipay.private_key_file: the file " + key + ": it is neither PEM"},
+		"public for private":  {"query: x\nalipay: {app_id: x, private_key_file: " + public + ", alipay_public_key_file: " + public + "}\n", "alipay.private_key_file: the file " + public + ": it is a public key; write the private key"},
+		"private for public":  {"query: x\nalipay: {app_id: x, private_key_file: " + private + ", alipay_public_key_file: " + private + "}\n", "alipay.alipay_public_key_file: the file " + private + ": it is a private key"},
+		"no app certificate":  {"query: x\nalipay: {root_certificate_file: " + public + "}\n", "alipay.app_certificate_file: it is missing"},
+		"no root certificate": {"query: x\nalipay: {app_certificate_file: " + public + "}\n", "alipay.root_certificate_file: it is missing"},
+		"no merchant":         {"query: x\nwechatpay: {certificate_serial: x}\n", "wechatpay.merchant_id: it is missing"},
+		"no serial":           {"query: x\nwechatpay: {merchant_id: 1900000109}\n", "wechatpay.certificate_serial: it is missing; write what this prints"},
+		"no public key id":    {"query: x\nwechatpay: {merchant_id: 1900000109}\n", "wechatpay.public_key_id: it is missing"},
+		"no public key":       {"query: x\nwechatpay: {private_key_file: " + private + "}\n", "wechatpay.public_key_file: it is missing"},
+		"no private key":      {"query: x\nwechatpay: {public_key_file: " + public + "}\n", "wechatpay.private_key_file: it is missing"},
+		"certificate is none": {"query: x\nwechatpay: {public_key_file: " + key + "}\n", "wechatpay.public_key_file: the file " + key + ": it is neither PEM"},
+		"key file not there":  {"query: x\nstripe: {key_file: /nowhere/key}\n", "/nowhere/key"},
+		"key file without it": {"query: x\nstripe: {key_file: " + empty + "}\n", "is empty; write the secret into it"},
+	} {
+		_, err := readConfig(write(t, "payments.yaml", row.text))
+		if err == nil || !strings.Contains(err.Error(), row.says) || strings.Contains(err.Error(), "main.") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A test server is asked in place of Stripe.
+func TestNewService_AsksTheServerOfTheURL(t *testing.T) {
+	asked := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Path
+		fmt.Fprint(w, `{"id":"cs_1","status":"open","mode":"payment","payment_status":"unpaid"}`)
+	}))
+	defer server.Close()
+	c, err := readConfig(write(t, "payments.yaml", "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+", url: "+server.URL+"/}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", "file:url?mode=memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("CREATE TABLE c (a TEXT, b TEXT); INSERT INTO c VALUES ('open', 'cs_1')"); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	s, err := newService(c, secrets, db, http.DefaultTransport, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := s.provider.Ask(t.Context(), []string{"open"})
+	if err != nil || answers[0] != payment.Unpaid || asked != "/v1/checkout/sessions/cs_1" || !strings.Contains(log.String(), server.URL) {
+		t.Errorf("%s, %v, asked %s; the log is %s", answers, err, asked, log.String())
+	}
+}
+
+func TestRun_SaysWhatIsMissing(t *testing.T) {
+	file := write(t, "payments.yaml", "query: SELECT 1\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+"}\n")
+	variables := map[string]string{"ORDERCLOSE_DB_DSN": "user:password@tcp(127.0.0.1:1)/shop", "ORDERCLOSE_PAYMENT_SECRET": secrets[0]}
+	for name, row := range map[string]struct {
+		args   []string
+		unset  string
+		dsn    string
+		says   string
+		hidden string
+	}{
+		"no file":     {args: []string{"-config", "/nowhere.yaml"}, says: "/nowhere.yaml"},
+		"argument":    {args: []string{"-config", file, "ask"}, says: `unexpected argument "ask"`},
+		"no database": {args: []string{"-config", file}, unset: "ORDERCLOSE_DB_DSN", says: "ORDERCLOSE_DB_DSN is not set"},
+		"no secret":   {args: []string{"-config", file}, unset: "ORDERCLOSE_PAYMENT_SECRET", says: "ORDERCLOSE_PAYMENT_SECRET is not set"},
+		"not a DSN":   {args: []string{"-config", file}, dsn: "user:hunter2@", says: "ORDERCLOSE_DB_DSN is not", hidden: "hunter2"},
+		"not a query": {args: []string{"-config", file}, says: "query: the query must have one (?)"},
+	} {
+		lookup := func(variable string) (string, bool) {
+			if variable == row.unset {
+				return "", false
+			}
+			if variable == "ORDERCLOSE_DB_DSN" && row.dsn != "" {
+				return row.dsn, true
+			}
+			value, ok := variables[variable]
+			return value, ok
+		}
+		err := run(t.Context(), row.args, lookup, io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), row.says) || row.hidden != "" && strings.Contains(err.Error(), row.hidden) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package signed_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/signed"
+)
+
+func text(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+// forms are a key and its public key in the forms in which providers and tools write them.
+type forms struct {
+	pkcs1, pkcs8, base64PKCS1, base64PKCS8             string
+	public, publicPKCS1, certificate, base64PublicText string
+}
+
+func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
+	t.Helper()
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(17), Subject: pkix.Name{CommonName: "Tenpay.com Root CA"}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs1 := x509.MarshalPKCS1PrivateKey(key)
+	return forms{
+		text("RSA PRIVATE KEY", pkcs1), text("PRIVATE KEY", pkcs8), base64.StdEncoding.EncodeToString(pkcs1), base64.StdEncoding.EncodeToString(pkcs8),
+		text("PUBLIC KEY", public), text("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&key.PublicKey)), text("CERTIFICATE", certificate), base64.StdEncoding.EncodeToString(public),
+	}
+}
+
+func newKey(t *testing.T, bits int) *rsa.PrivateKey {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestKeys_SignAndVerify(t *testing.T) {
+	shop, provider := newKey(t, 2048), newKey(t, 2048)
+	s, p := keyForms(t, shop), keyForms(t, provider)
+	for i, private := range []string{s.pkcs1, s.pkcs8, s.base64PKCS1, s.base64PKCS8, s.base64PKCS8[:64] + "\r\n" + s.base64PKCS8[64:]} {
+		for j, public := range []string{p.public, p.publicPKCS1, p.certificate, p.base64PublicText} {
+			ours, err := signed.NewKeys("a", private, "b", public)
+			if err != nil {
+				t.Fatalf("%d, %d: %v", i, j, err)
+			}
+			theirs, err := signed.NewKeys("a", p.pkcs8, "b", s.public)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request, err := ours.Sign("question")
+			if err != nil || !theirs.Verify("question", request) || theirs.Verify("question.", request) || theirs.Verify("question", "?") {
+				t.Errorf("%d, %d: the signature of a request, %v", i, j, err)
+			}
+			response, err := signed.Sign(provider, "answer")
+			if err != nil || !ours.Verify("answer", response) || ours.Verify("answer", request) || ours.Verify("answer", "") {
+				t.Errorf("%d, %d: the signature of a response, %v", i, j, err)
+			}
+		}
+	}
+}
+
+func TestKeys_SayWhatIsWrong(t *testing.T) {
+	rsaKey, short := newKey(t, 2048), newKey(t, 1024)
+	good, other, weak := keyForms(t, rsaKey), keyForms(t, newKey(t, 2048)), keyForms(t, short)
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecPrivate, err := x509.MarshalPKCS8PrivateKey(ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecPublic, err := x509.MarshalPKIXPublicKey(&ec.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct{ private, public, says string }{
+		"no private key":           {"", other.public, "private: it is no private RSA key"},
+		"not PEM":                  {"hunter2, not a key", other.public, "private: it is neither PEM"},
+		"cut off":                  {good.pkcs8[:800], other.public, "private: it is neither PEM"},
+		"base64 of something":      {"aHVudGVyMg==", other.public, "private: it is no private RSA key"},
+		"public for private":       {good.public, other.public, "private: it is a public key; write the private key"},
+		"base64 of the public key": {good.base64PublicText, other.public, "private: it is a public key; write the private key"},
+		"certificate for private":  {good.certificate, other.public, "private: it is a certificate; write the private key"},
+		"with a password":          {text("ENCRYPTED PRIVATE KEY", []byte("x")), other.public, "private: it is encrypted"},
+		"another kind":             {text("PRIVATE KEY", ecPrivate), other.public, "private: it is a private key of another kind"},
+		"short":                    {weak.pkcs8, other.public, "private: it has 1024 bits"},
+		"no public key":            {good.pkcs8, "", "public: it is neither a public RSA key"},
+		"private for public":       {good.pkcs8, other.pkcs8, "public: it is a private key; write the public key"},
+		"public key not PEM":       {good.pkcs8, "hunter2!", "public: it is neither PEM"},
+		"public of another kind":   {good.pkcs8, text("PUBLIC KEY", ecPublic), "public: it is neither a public RSA key"},
+		"short public key":         {good.pkcs8, weak.public, "public: it has 1024 bits"},
+		"own public key":           {good.pkcs8, good.public, "public: it is your own public key"},
+	} {
+		_, err := signed.NewKeys("private", row.private, "public", row.public)
+		if err == nil || !strings.HasPrefix(err.Error(), row.says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestParseTrade(t *testing.T) { synctest.Test(t, testParseTrade) }
+
+func testParseTrade(t *testing.T) {
+	now := time.Now()
+	for reference, want := range map[string]struct {
+		number string // "": an error
+		open   bool
+		answer payment.Answer
+	}{
+		"pay:ORDER_17a-*|@": {"ORDER_17a-*|@", true, payment.Unknown},
+		fmt.Sprintf("pay:7:%d", now.Add(-time.Minute).Unix()):    {"7", false, payment.Cancelled},
+		fmt.Sprintf("pay:7:%d", now.Add(-15*time.Second).Unix()): {"7", true, payment.Unknown}, // the clocks differ
+		fmt.Sprintf("pay:7:%d", now.Add(time.Hour).Unix()):       {"7", true, payment.Unknown},
+		"pay:":                           {},
+		"pay::1767225600":                {},
+		"pay:7:":                         {},
+		"pay:7:0":                        {},
+		"pay:7:-5":                       {},
+		"pay:7:tomorrow":                 {},
+		"pay:7:1767225600:1":             {},
+		"pay:7/close":                    {},
+		"pay:../7":                       {},
+		"pay:7?x=1":                      {},
+		"pay:7 ":                         {},
+		"other:7":                        {},
+		"7":                              {},
+		"":                               {},
+		"pay:" + strings.Repeat("7", 65): {},
+	} {
+		trade, err := signed.ParseTrade("pay", reference)
+		if trade.Number != want.number || (err == nil) != (want.number != "") {
+			t.Errorf("%q: %q, %v", reference, trade.Number, err)
+		}
+		if err != nil {
+			continue
+		}
+		answer, err := trade.Missing()
+		if trade.MayBeOpened() != want.open || answer != want.answer || (err != nil) != (strings.Count(reference, ":") == 1) {
+			t.Errorf("%q: may be opened: %t; does not exist: %q, %v", reference, trade.MayBeOpened(), answer, err)
+		}
+	}
+}
+
+func TestDo_FailsAsUnavailable(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/long":
+			_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20))
+		case "/cut":
+			w.Header().Set("Content-Length", "10")
+			_, _ = io.WriteString(w, "x")
+		case "/moved":
+			http.Redirect(w, r, "/good", http.StatusFound)
+		default:
+			_, _ = io.WriteString(w, "good")
+		}
+	}))
+	defer server.Close()
+	get := func(path string) (*http.Response, []byte, error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed.Do(signed.Client(nil), request)
+	}
+	for _, path := range []string{"/long", "/cut"} {
+		var u *payments.Unavailable
+		if _, _, err := get(path); !errors.As(err, &u) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if resp, _, err := get("/moved"); err != nil || resp.StatusCode != http.StatusFound {
+		t.Errorf("a redirect is followed: %v, %v", resp, err)
+	}
+	if resp, body, err := get("/"); err != nil || resp.StatusCode != http.StatusOK || string(body) != "good" {
+		t.Errorf("%v, %q, %v", resp, body, err)
+	}
+}
+
+// silent is a provider that never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var u *payments.Unavailable
+		if _, _, err := signed.Do(signed.Client(silent{}), request); !errors.As(err, &u) || time.Since(began) != payments.CallLimit {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}

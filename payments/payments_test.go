@@ -1,0 +1,249 @@
+package payments_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/payments"
+)
+
+// fake is an API whose references begin with its name. Its answers are written in the references:
+// "a:paid", "a:cancelled". The error of "a:error" is errs.
+type fake struct {
+	name  string
+	errs  error
+	calls atomic.Int64
+	began func(ctx context.Context)
+
+	mu   sync.Mutex
+	seen []string
+}
+
+func (f *fake) Name() string               { return f.name }
+func (f *fake) Owns(reference string) bool { return strings.HasPrefix(reference, f.name+":") }
+
+func (f *fake) answer(ctx context.Context, reference string) (payment.Answer, error) {
+	f.calls.Add(1)
+	if f.began != nil {
+		f.began(ctx)
+	}
+	f.mu.Lock()
+	f.seen = append(f.seen, reference)
+	f.mu.Unlock()
+	_, answer, _ := strings.Cut(reference, ":")
+	switch answer {
+	case "panic":
+		panic("a mistake")
+	case "error":
+		return "", f.errs
+	}
+	return payment.Answer(answer), ctx.Err()
+}
+
+func (f *fake) Cancel(ctx context.Context, reference string) (payment.Answer, error) {
+	return f.answer(ctx, reference)
+}
+
+func (f *fake) Ask(ctx context.Context, reference string) (payment.Answer, error) {
+	return f.answer(ctx, reference)
+}
+
+// provider returns a Provider of which each order id is its list of references, separated by spaces.
+func provider(t *testing.T, logs *bytes.Buffer, apis ...payments.API) *payments.Provider {
+	t.Helper()
+	p, err := payments.New(payments.Options{APIs: apis, Logger: slog.New(slog.NewTextHandler(logs, nil)), References: func(_ context.Context, ids []string) (map[string][]string, error) {
+		references := map[string][]string{}
+		for _, id := range ids {
+			if id != "none" {
+				references[id] = strings.Split(strings.TrimSuffix(id, "null"), " ")
+			}
+		}
+		return references, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
+	rows := []struct{ order, cancel, ask string }{
+		{"none", "cancelled", "unpaid"},
+		{"a:cancelled", "cancelled", "unknown"},
+		{"a:unpaid", "unknown", "unpaid"},
+		{"a:paid", "paid", "paid"},
+		{"a:unknown", "unknown", "unknown"},
+		{"a:cancelled b:cancelled", "cancelled", "unknown"},
+		{"a:cancelled b:paid", "paid", "paid"},
+		{"a:paid b:unknown", "paid", "paid"},
+		{"a:paid b:error", "paid", "paid"},
+		{"a:cancelled b:unknown", "unknown", "unknown"},
+		{"a:cancelled b:error", "unknown", "unknown"},
+		{"a:cancelled b:panic", "unknown", "unknown"},
+		{"a:cancelled c:cancelled", "unknown", "unknown"}, // nobody owns c
+		{"null", "unknown", "unknown"},                    // started, and its id is not known yet
+		{"a:cancelled null", "unknown", "unknown"},
+		{"a:paid null", "paid", "paid"},
+	}
+	logs := &bytes.Buffer{}
+	a, b := &fake{name: "a"}, &fake{name: "b", errs: errors.New("refused")}
+	p := provider(t, logs, a, b)
+	var ids []string
+	var cancel, ask []payment.Answer
+	for _, row := range rows {
+		ids, cancel, ask = append(ids, row.order), append(cancel, payment.Answer(row.cancel)), append(ask, payment.Answer(row.ask))
+	}
+	got, err := p.Cancel(t.Context(), ids)
+	if diff := cmp.Diff(cancel, got); diff != "" || err != nil {
+		t.Errorf("Cancel: %v, (-want +got):\n%s", err, diff)
+	}
+	got, err = p.Ask(t.Context(), ids)
+	if diff := cmp.Diff(ask, got); diff != "" || err != nil {
+		t.Errorf("Ask: %v, (-want +got):\n%s", err, diff)
+	}
+	for _, want := range []string{"refused", "belongs to no payment provider", "a mistake"} {
+		if !strings.Contains(logs.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, logs)
+		}
+	}
+}
+
+// After a payment is paid, the others of the order are cancelled too.
+func TestProvider_CancelsAlsoTheOtherPaymentsOfAPaidOrder(t *testing.T) {
+	a := &fake{name: "a"}
+	if _, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), []string{"a:paid a:cancelled"}); err != nil || len(a.seen) != 2 {
+		t.Errorf("cancelled %v, %v", a.seen, err)
+	}
+}
+
+func TestProvider_WithoutReferencesThereIsNoAnswer(t *testing.T) {
+	a := &fake{name: "a"}
+	p, err := payments.New(payments.Options{APIs: []payments.API{a}, References: func(context.Context, []string) (map[string][]string, error) {
+		return nil, fmt.Errorf("%w: the database is away", orderclose.ErrUnavailable)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := p.Cancel(t.Context(), []string{"x"})
+	if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "the database is away") || got != nil || a.calls.Load() > 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestProvider_WorksOnEightOrdersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		a := &fake{name: "a", began: func(context.Context) {
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(100 * time.Millisecond)
+			now.Add(-1)
+		}}
+		ids := strings.Split(strings.Repeat("a:cancelled,", 80), ",")[:80]
+		got, err := provider(t, &bytes.Buffer{}, a).Cancel(t.Context(), ids)
+		if err != nil || len(got) != 80 || most.Load() != payments.Concurrency {
+			t.Errorf("%d answers, %v, %d at the same time", len(got), err, most.Load())
+		}
+	})
+}
+
+// An API that is unavailable is not called again for the rest of the question, nor until the time that it says.
+func TestProvider_LeavesAnUnavailableAPIAlone(t *testing.T) {
+	for _, row := range []struct{ after, want time.Duration }{{0, time.Second}, {5 * time.Second, 5 * time.Second}, {time.Hour, time.Minute}} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := &fake{name: "a", errs: &payments.Unavailable{After: row.after, Err: errors.New("too many calls")}}, &fake{name: "b"}
+			p := provider(t, &bytes.Buffer{}, a, b)
+			ids := strings.Split(strings.Repeat("a:error,", 100), ",")[:100]
+			_, err := p.Cancel(t.Context(), ids)
+			var u *payments.Unavailable
+			if !errors.As(err, &u) || !errors.Is(err, orderclose.ErrUnavailable) || u.RetryAfter() != row.want || a.calls.Load() > payments.Concurrency {
+				t.Errorf("%v after %d calls", err, a.calls.Load())
+			}
+			before := a.calls.Load()
+			time.Sleep(row.want - time.Millisecond)
+			got, err := p.Cancel(t.Context(), []string{"a:cancelled", "b:cancelled"})
+			if diff := cmp.Diff([]payment.Answer{payment.Unknown, payment.Cancelled}, got); diff != "" || err != nil || a.calls.Load() != before {
+				t.Errorf("%v, %d calls more; the other API answers (-want +got):\n%s", err, a.calls.Load()-before, diff)
+			}
+			time.Sleep(time.Millisecond)
+			if got, err := p.Cancel(t.Context(), []string{"a:cancelled"}); err != nil || got[0] != payment.Cancelled {
+				t.Errorf("after the pause: %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// The answers that came in time are not lost.
+func TestProvider_AnswersInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fake{name: "a", began: func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}}
+		p, began := provider(t, &bytes.Buffer{}, a), time.Now()
+		ids := strings.Split(strings.Repeat("a:cancelled,", 24), ",")[:24]
+		got, err := p.Cancel(t.Context(), ids)
+		cancelled := 0
+		for _, answer := range got {
+			if answer == payment.Cancelled {
+				cancelled++
+			} else if answer != payment.Unknown {
+				t.Errorf("answer %q", answer)
+			}
+		}
+		if took := time.Since(began); err != nil || cancelled != 2*payments.Concurrency || took != payments.QuestionLimit {
+			t.Errorf("%d cancelled in %v, %v", cancelled, took, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if _, err := p.Cancel(ctx, ids); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller has gone: %v", err)
+		}
+	})
+}
+
+func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
+	a := &fake{name: "a", errs: &payments.Unavailable{After: 4500 * time.Millisecond, Err: errors.New("too many calls")}}
+	secrets := []string{strings.Repeat("s", 32)}
+	handler, err := payment.Handler(secrets, provider(t, &bytes.Buffer{}, a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := httptest.NewServer(handler)
+	defer service.Close()
+	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: service.URL, Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer.Close()
+	_, err = closer.Canceler().Cancel(t.Context(), []string{"a:error"})
+	var later interface{ RetryAfter() time.Duration }
+	if !errors.As(err, &later) || later.RetryAfter() != 5*time.Second || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNew_NeedsReferencesAndAPIs(t *testing.T) {
+	none := func(context.Context, []string) (map[string][]string, error) { return nil, nil }
+	for _, o := range []payments.Options{{}, {References: none}, {APIs: []payments.API{&fake{}}}} {
+		if _, err := payments.New(o); err == nil {
+			t.Errorf("New(%+v) returned no error", o)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+// clockWarnOffset is the offset between the clocks above which the log has a warning. The
+// relay works correctly with any offset.
+const clockWarnOffset = time.Second
+
+// keepClock keeps the clocks for relays and closers until ctx ends.
+func (a *App) keepClock(ctx context.Context, roles []Role) {
+	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) {
+		return
+	}
+	if a.conns.Store != nil {
+		a.clock.Database = a.conns.Store.Now
+	}
+	var limits sync.WaitGroup
+	defer limits.Wait()
+	limits.Go(func() { a.warnOfLimits(ctx) })
+	a.clock.Keep(ctx, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset)
+}
+
+// warnOfLimits logs once what the brokers cannot do, as soon as they answer.
+func (a *App) warnOfLimits(ctx context.Context) {
+	for pauses := retry.NewBackOff(); ; {
+		limits, err := a.conns.Kafka.Limits(ctx, a.o.Config.Topics.Control)
+		if err == nil {
+			for _, limit := range limits {
+				a.o.Logger.Warn("the brokers lack an ability of Apache Kafka", "limit", limit)
+			}
+			return
+		}
+		if !kafka.Passes(err) || !retry.Sleep(ctx, pauses.NextBackOff()) {
+			return
+		}
+	}
+}
+
+func (a *App) onClockOffset(offset time.Duration) {
+	a.metrics.clockOffset.WithLabelValues("kafka").Set(offset.Seconds())
+	if offset.Abs() > clockWarnOffset {
+		a.o.Logger.Warn("the brokers' clock and the clock of this machine differ: fix the time synchronisation", "ahead", offset)
+	}
+	if ahead := a.clock.DatabaseAhead(); ahead != 0 {
+		a.o.Logger.Warn("the database's clock and the brokers' clock differ: records are released by the database's", "ahead", ahead)
+	}
+}

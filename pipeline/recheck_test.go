@@ -1,0 +1,105 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// lateOrders is a Store with closed orders. The order known has a late payment.
+type lateOrders struct {
+	clientlessStore
+	late []string
+}
+
+// clientlessStore has the methods of a Store that a recheck does not call.
+type clientlessStore struct{ *store.Store }
+
+func (s *lateOrders) RecordLate(_ context.Context, payments []store.LatePayment) (n int, _ error) {
+	for _, p := range payments {
+		if p.PaymentID != "" || p.Source != store.SourceRecheck {
+			return n, fmt.Errorf("recorded %+v", p)
+		}
+		if p.OrderID != "known" {
+			s.late = append(s.late, p.OrderID)
+			n++
+		}
+	}
+	return n, nil
+}
+
+// lateAnswers answers questions, and is told to cancel nothing.
+type lateAnswers map[string]payment.Answer
+
+func (a lateAnswers) Ask(_ context.Context, ids []string) (answers []payment.Answer, _ error) {
+	for _, id := range ids {
+		answers = append(answers, a[id])
+	}
+	return answers, nil
+}
+
+func (a lateAnswers) Cancel(context.Context, []string) ([]payment.Answer, error) {
+	panic("payments of closed orders were cancelled")
+}
+
+func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testing.T) {
+	orders := &lateOrders{}
+	a := recheckApp(t, orders, func(*config.Config) {})
+	k, err := a.recheck(orders)
+	if err != nil || k == nil || !slices.Equal(k.Steps, []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}) || k.Batch != 100 || k.Rate != 20 {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	var requests []orderclose.CloseRequest
+	for _, id := range []string{"paid", "known", "unpaid", "cancelled", "unknown", "nothing"} {
+		requests = append(requests, orderclose.CloseRequest{OrderID: id})
+	}
+	outcomes, err := k.Asker.CloseOrders(t.Context(), orderclose.PathSweep, requests)
+	var got []string
+	for _, o := range outcomes {
+		got = append(got, o.OrderID+" "+string(o.Verdict))
+	}
+	want := []string{"paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed", "unknown payment_pending", "nothing payment_pending"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if !slices.Equal(orders.late, []string{"paid"}) {
+		t.Errorf("late payments of %v, want that of order paid", orders.late)
+	}
+}
+
+func TestRecheck_IsOffWithoutStepsAndWithoutAProvider(t *testing.T) {
+	orders := &lateOrders{}
+	a := recheckApp(t, orders, func(c *config.Config) { c.Closer.Payment.Recheck = nil })
+	if k, err := a.recheck(orders); k != nil || err != nil {
+		t.Errorf("without steps: %+v, %v", k, err)
+	}
+	a = recheckApp(t, orders, func(*config.Config) {})
+	a.o.Payment = nil
+	if k, err := a.recheck(orders); k != nil || err != nil {
+		t.Errorf("without a provider: %+v, %v", k, err)
+	}
+}
+
+func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *App {
+	t.Helper()
+	cfg := config.Default()
+	change(cfg)
+	a, err := New(Options{
+		Config: cfg, Store: orders, Connections: clients.Clients{}, Logger: slog.New(slog.DiscardHandler),
+		Payment: lateAnswers{"paid": payment.Paid, "known": payment.Paid, "unpaid": payment.Unpaid, "cancelled": payment.Cancelled, "unknown": payment.Unknown},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a
+}

@@ -1,0 +1,144 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+const (
+	// remindEvery is the longest time between two rounds of reminders, and remindOften the shortest.
+	remindEvery, remindOften = 10 * time.Second, 500 * time.Millisecond
+	// remindPage is how many orders one query of a round reads.
+	remindPage = 500
+)
+
+// remind writes the reminders of delays.rules, beside a compensator, until ctx ends. Each compensator
+// does: the store lets one of them write a reminder.
+func (a *App) remind(ctx context.Context, roles []Role) {
+	delays := func() orderclose.Delays { return a.config().Delays }
+	_, own := a.o.Store.(sweepSource)
+	switch offsets, _ := remindOffsets(delays().Rules); {
+	case !slices.Contains(roles, Compensator):
+	case !own && a.conns.Store != nil:
+		(&reminders{store: a.conns.Store, delays: delays, report: a.metrics.Reminders, logger: retry.LimitLogs(a.o.Logger)}).run(ctx)
+	case len(offsets) > 0:
+		a.o.Logger.Warn("no reminders are written: the rules of delays.rules with remind need the orders in the database")
+	}
+}
+
+// reminders writes the reminders of unpaid orders, round by round.
+type reminders struct {
+	store interface {
+		Now(ctx context.Context) (time.Time, error)
+		DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
+		Remind(ctx context.Context, reminders []store.Reminder) (late []time.Duration, locked int, err error)
+		ForgetReminders(ctx context.Context, now time.Time) error
+	}
+	delays func() orderclose.Delays
+	report func(late []time.Duration, complete time.Time) // called after each round
+	logger *slog.Logger
+
+	done    time.Time       // each reminder up to this time of the database's clock is written; zero: not known
+	began   time.Time       // when the first round began; zero: no rule asks for reminders
+	offsets []time.Duration // those of the last round, for which done holds
+}
+
+// run writes reminders until ctx ends. Without a rule that asks for some, it does not use the database.
+func (r *reminders) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		delays := r.delays()
+		offsets, wait := remindOffsets(delays.Rules)
+		var late []time.Duration
+		if len(offsets) == 0 {
+			r.done, r.began = time.Time{}, time.Time{}
+		} else {
+			if !slices.Equal(offsets, r.offsets) { // a round of other rules says nothing of these
+				r.done = time.Time{}
+			}
+			r.began, r.offsets = cmp.Or(r.began, time.Now()), offsets
+			if err := r.round(ctx, delays, offsets, &late); err != nil && ctx.Err() == nil {
+				r.logger.Warn("writing reminders failed, will retry", "err", err)
+			}
+		}
+		r.report(late, cmp.Or(r.done, r.began))
+		retry.Sleep(ctx, wait)
+	}
+}
+
+// round writes the reminders whose time has come since the last complete round. For each offset it reads the orders
+// that were further from their due time then, and are not now. The first round reads all orders that are no further.
+func (r *reminders) round(ctx context.Context, delays orderclose.Delays, offsets []time.Duration, late *[]time.Duration) error {
+	now, err := r.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	locked := 0
+	for _, offset := range offsets {
+		from, to := now, now.Add(offset)
+		if since := r.done.Add(offset); since.After(from) {
+			from = since
+		}
+		for after, more := (orderclose.Order{}), true; more; {
+			page, err := r.store.DueBetween(ctx, from, to, after, remindPage)
+			if err != nil {
+				return err
+			}
+			if more = len(page) == remindPage; more {
+				after = page[len(page)-1]
+			}
+			var due []store.Reminder
+			for _, o := range page {
+				if reminder, ok := reminderOf(delays, o, now); ok && o.Due.Sub(reminder.Deadline)+reminder.Before == offset {
+					due = append(due, reminder)
+				}
+			}
+			wrote, skipped, err := r.store.Remind(ctx, due)
+			*late, locked = append(*late, wrote...), locked+skipped
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if locked == 0 { // else the next round tries those orders again
+		r.done = now
+	}
+	return r.store.ForgetReminders(ctx, now)
+}
+
+// remindOffsets returns how long before their due times orders are reminded, and the time between two
+// rounds: short enough for the shortest reminder. Pure.
+func remindOffsets(rules []orderclose.Rule) (offsets []time.Duration, wait time.Duration) {
+	wait = remindEvery
+	for _, rule := range rules {
+		for _, before := range rule.Remind {
+			offsets, wait = append(offsets, rule.Grace+before), min(wait, max(before/2, remindOften))
+		}
+	}
+	slices.Sort(offsets)
+	return slices.Compact(offsets), wait
+}
+
+// reminderOf returns the reminder of an order whose time was last up to now, by the rules now in effect. After a time
+// without compensators, the earlier reminders of the order are not written any more. An order that
+// was created after the reminder's time, or whose deadline has passed, has none. Pure.
+func reminderOf(delays orderclose.Delays, o orderclose.Order, now time.Time) (r store.Reminder, ok bool) {
+	i := delays.RuleOf(o.Category, o.Attributes)
+	if i == orderclose.NoRule {
+		return r, false
+	}
+	rule := delays.Rules[i]
+	r = store.Reminder{Order: o, Deadline: o.Due.Add(-rule.Grace)}
+	for _, before := range rule.Remind { // the longest first
+		if at := r.Deadline.Add(-before); !at.After(now) && !at.Before(o.CreatedAt) {
+			r.Before, ok = before, true
+		}
+	}
+	return r, ok && now.Before(r.Deadline)
+}
