@@ -41,10 +41,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 		return released, nil
 	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, unreadable, err := readLines(tx, t.lockLines, s.q.args(part))
-		if err == nil && s.dialect.staleLocks { // another transaction may have replaced the lines while the first SELECT waited
-			lines, unreadable, err = readLines(tx, t.lockLines, s.q.args(part))
-		}
+		lines, unreadable, err := s.holdLines(tx, t, part)
 		for _, bad := range unreadable {
 			err = cmp.Or(err, bad)
 		}
@@ -71,6 +68,20 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 		}
 	}
 	return released, nil
+}
+
+// holdLines locks the orders' lines and reads them. Another transaction may have replaced them while the SELECT that
+// locks waited: with staleLocks a second SELECT looks, and new lines are locked too.
+func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (lines []line, unreadable map[string]error, err error) {
+	lines, unreadable, err = readLines(tx, t.lockLines, s.q.args(orders))
+	if err != nil || !s.dialect.staleLocks {
+		return lines, unreadable, err
+	}
+	now, _, err := readLines(tx, t.lines, s.q.args(orders))
+	if err != nil || slices.Equal(lines, now) {
+		return lines, unreadable, err
+	}
+	return readLines(tx, t.lockLines, s.q.args(orders))
 }
 
 // sumLines sums the lines of one order and SKU, in place, and sorts by order and SKU.

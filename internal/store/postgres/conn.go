@@ -114,8 +114,12 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return c.Conn.ResetSession(ctx)
 }
 
-// BeginTx implements driver.ConnBeginTx. One round trip begins a transaction and sets its longest wait for a
-// lock: a setting of the session would be that of another client behind a pooler.
+// inTx are the settings of every transaction. A setting of the session would be that of another client behind a pooler.
+// Statements find their rows by an index: without statistics, or with those of a table that was empty an hour ago,
+// the planner may choose to read the whole table. So it does for 500 keys of 40,000 rows, which takes twice as long.
+const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL lock_timeout = "
+
+// BeginTx implements driver.ConnBeginTx. One round trip begins a transaction and sets its longest wait for a lock.
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	of := c.Conn.Conn()
 	if of.IsClosed() {
@@ -134,7 +138,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	}
 	limited, cancel := c.limited(ctx)
 	defer cancel()
-	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + "; SET LOCAL lock_timeout = '" + c.lockWait + "'"})
+	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + inTx + "'" + c.lockWait + "'"})
 	if err != nil {
 		if pgconn.SafeToRetry(err) {
 			return nil, driver.ErrBadConn
