@@ -129,3 +129,20 @@ func TestPostgres_APageReadsOnlyTheRowsItReturns(t *testing.T) {
 		t.Error(plan)
 	}
 }
+
+// A shop may replace the lines of an order while a close waits for the old ones. The SELECT that waited returns
+// neither the old line nor the new one, and an order without lines would hold nothing.
+func TestPostgres_LinesThatAreReplacedDuringACloseComeBack(t *testing.T) {
+	s := openPostgres(t, store.Options{})
+	overdue(t, s, "a")
+	shop := begin(t, s.DB(), "UPDATE stock SET available = available - 2, reserved = reserved + 2", "DELETE FROM order_items WHERE order_id = 'a'",
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('a', 7, 'ink', 3)")
+	s.SetRetryFor(time.Minute)
+	done := closeA(t, s)
+	blocked(t, s.DB(), "FOR SHARE")
+	must(t, shop.Commit())
+	must(t, <-done)
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock"); got != "ink 1000 0" {
+		t.Errorf("the stock is %s", got)
+	}
+}
