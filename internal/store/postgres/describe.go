@@ -139,13 +139,10 @@ func describeIndexes(tx *gorm.DB, table uint32) (indexes []mapping.Index, err er
 	return indexes, err
 }
 
-// ScannedTable asks the database how it would execute a statement if it could avoid reading whole tables. It
-// returns the name of a table that it would read all the same, because no index fits; empty: there is none.
+// ScannedTable asks the database how it would execute a statement in a transaction; see inTx. It
+// returns the name of a table that it would read as a whole, because no index fits; empty: there is none.
 func ScannedTable(ctx context.Context, db *gorm.DB, query string) (scanned string, err error) {
 	err = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Exec("SET LOCAL enable_seqscan = off").Error; err != nil {
-			return err
-		}
 		var plan string
 		if err := tx.Statement.ConnPool.QueryRowContext(ctx, "EXPLAIN (FORMAT JSON) "+query).Scan(&plan); err != nil {
 			return err
