@@ -25,9 +25,10 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"status":     status(&m.Status),
 		"due":        moment(&m.Due, fields{"index": text(&m.DueIndex)}),
 		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
-		"closed_at":  optional(func() parser { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
+		"closed_at":  closedAt(m),
 		"category":   text(&m.Category),
 		"version":    text(&m.Version),
+		"lock":       locks(&m.Version, &m.Lock),
 		"set":        constants(&m.Set, false),
 		"set_paid":   constants(&m.SetPaid, false),
 		"payment_id": text(&m.PaymentID),
@@ -72,6 +73,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 			})(r, path, n)
 		},
 	})(r, path, n)
+	likeDue(m)
 	s.Orders, s.OrdersAt = m, &Source{r.file, r.at}
 }
 

@@ -24,6 +24,8 @@ type statements struct {
 	single *table  // nil: the mapping has shards
 
 	due, created, paidAt, closedAt mapping.Codec
+	alsoClosedAt                   []mapping.Codec // of Mapping.AlsoClosedAt
+	lock                           mapping.Codec   // of Mapping.Lock
 
 	where, excluded condition // of orders that Mapping.Where includes; of those that the mapping excludes
 }
@@ -39,11 +41,14 @@ type table struct {
 	lockFree string // the same, without the rows that other transactions lock
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
-	pay      string // paid, [constants], [paid at], ids, open; empty: the mapping names no paid status
+	pay      string // paid, [constants], [paid at], [lock], ids, open; empty: the mapping names no paid status
 	payable  string // open, closed or paid, now, id; locks the order's row
-	payment  string // payment, id; empty: the mapping names no column for it
-	mark     string // to, [constants], [closed at], ids, from, now
-	lines    string // ids
+	// payment has the arguments payment, [lock], id; empty: the mapping names no column for it. Without the lock, a
+	// database that sets the column by itself could set it back to what it was. repay also changes the version,
+	// of an order that this transaction does not change otherwise.
+	payment, repay string
+	mark           string // to, [constants], [closed at], [lock], ids, from, now
+	lines          string // ids
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
@@ -65,11 +70,16 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
-	var errs [4]error
+	var errs [5]error
 	q.due, errs[0] = q.m.Due.Codec()
 	q.created, errs[1] = q.m.Created.Codec()
 	q.paidAt, errs[2] = q.m.PaidAt.Codec()
 	q.closedAt, errs[3] = q.m.ClosedAt.Codec()
+	q.lock, errs[4] = q.m.Lock.Codec()
+	for i := range q.m.AlsoClosedAt {
+		codec, err := q.m.AlsoClosedAt[i].Codec()
+		errs[3], q.alsoClosedAt = errors.Join(errs[3], err), append(q.alsoClosedAt, codec)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -120,7 +130,9 @@ func (q *statements) table(month mapping.Month) *table {
 	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[1]s IN (?)%[7]s",
 		id, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock)
 	if q.m.PaymentID != "" {
-		t.payment = fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID), id)
+		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID))
+		where := fmt.Sprintf(" WHERE %s = ?", id)
+		t.payment, t.repay = set+changeLock("", "", q.m.Lock)+where, set+changeLock("", q.m.Version, q.m.Lock)+where
 	}
 	t.page, t.every = q.page(t.name, q.where.sql, q.attributes(), ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
 	excluded := "NULL"
@@ -320,7 +332,7 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt),
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt.Name()),
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
 }
 
@@ -334,50 +346,55 @@ func orElse(column, otherwise string) string {
 
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, q.m.ClosedAt),
+	times := []string{q.m.ClosedAt.Name()}
+	for _, t := range q.m.AlsoClosedAt {
+		times = append(times, t.Column)
+	}
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, times...),
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
-// nextVersion writes the assignment of the version behind the others; empty: none is mapped.
-func (q *statements) nextVersion() string {
-	if q.m.Version == "" {
-		return ""
-	}
-	v := mapping.Quote(q.m.Version)
-	return ", " + v + " = COALESCE(" + v + ", 0) + 1"
-}
-
 // assignments writes the assignments of an UPDATE that changes the status: the status, constants, the
-// time of the change, which may be nil, and the next version.
-func (q *statements) assignments(constants []mapping.ColumnValue, at *mapping.TimeColumn) string {
+// columns with the time of the change, without empty names, and the locks.
+func (q *statements) assignments(constants []mapping.ColumnValue, at ...string) string {
 	set := mapping.Quote(q.m.Status.Column) + " = ?"
 	for _, a := range constants {
 		set += ", " + mapping.Quote(a.Column) + " = ?"
 	}
-	if at != nil {
-		set += ", " + mapping.Quote(at.Column) + " = ?"
+	for _, column := range at {
+		if column != "" {
+			set += ", " + mapping.Quote(column) + " = ?"
+		}
 	}
-	return set + q.nextVersion()
+	return set + changeLock("", q.m.Version, q.m.Lock)
 }
 
 // payArgs returns the arguments of table.pay.
 func (q *statements) payArgs(paid mapping.Value, ids []any, now time.Time) []any {
-	return append(assigned(paid, q.m.SetPaid, q.m.PaidAt, q.paidAt.Arg(now)), ids, q.m.Status.From.Arg())
+	args := assigned(paid, q.m.SetPaid)
+	if q.m.PaidAt != nil {
+		args = append(args, q.paidAt.Arg(now))
+	}
+	return append(append(args, q.lockArgs(now)...), ids, q.m.Status.From.Arg())
 }
 
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
-	return append(assigned(q.m.Status.To, q.m.Set, q.m.ClosedAt, q.closedAt.Arg(now)), ids, q.m.Status.From.Arg(), q.due.Arg(now))
+	args := assigned(q.m.Status.To, q.m.Set)
+	if q.m.ClosedAt != nil {
+		args = append(args, q.closedAt.Arg(now))
+	}
+	for _, also := range q.alsoClosedAt {
+		args = append(args, also.Arg(now))
+	}
+	return append(append(args, q.lockArgs(now)...), ids, q.m.Status.From.Arg(), q.due.Arg(now))
 }
 
-// assigned returns the arguments of assignments.
-func assigned(status mapping.Value, constants []mapping.ColumnValue, at *mapping.TimeColumn, now any) []any {
+// assigned returns the first arguments of assignments.
+func assigned(status mapping.Value, constants []mapping.ColumnValue) []any {
 	args := []any{status.Arg()}
 	for _, a := range constants {
 		args = append(args, a.Value.Arg())
-	}
-	if at != nil {
-		args = append(args, now)
 	}
 	return args
 }

@@ -114,7 +114,10 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	m := s.q.m
 	var statements []string
 	for _, t := range in {
-		columns := []string{m.Status.Column, m.Version, m.ClosedAt.Name()}
+		columns := []string{m.Status.Column, m.Version, m.Lock.Name(), m.ClosedAt.Name()}
+		for _, also := range m.AlsoClosedAt {
+			columns = append(columns, also.Column)
+		}
 		for _, a := range slices.Concat(m.Set, m.SetPaid) {
 			columns = append(columns, a.Column)
 		}

@@ -151,7 +151,7 @@ func (d *databaseChecker) eventColumn(path, name string) {
 func (d *databaseChecker) counter(name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
-		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
+		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, a time with its type as lock: {column, type, zone, precision}, or remove it")
 	case c.Type == "tinyint":
 		d.reportHarm("version", fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
 	case d.indexLedBy(name) != "":
@@ -192,13 +192,14 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 	for _, t := range m.TimeColumns() {
 		c, ok := d.table.column(t.Column)
 		where := d.where(t.Column)
+		further := t.Path == "lock" || strings.HasPrefix(t.Path, "closed_at[") // the shop may write it too
 		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
 		if d.table.Postgres {
 			alter = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(t.Column) + " DROP DEFAULT, ALTER COLUMN " + Quote(t.Column) + " DROP NOT NULL"
 		}
 		switch {
 		case !ok:
-		case c.OnUpdate:
+		case c.OnUpdate && !further:
 			d.reportHarm(t.Path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
 				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed", "paid_at": "when it was paid"}[t.Path],
 				"map the right column, or: "+alter)
@@ -211,8 +212,10 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
 			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
 				"map the column of the moment of the close, remove closed_at, or, if it is that column: "+alter)
-		case t.Path == "closed_at":
-			d.writable("closed_at.column", t.Column, m.ID.Column, "closed_at")
+		case further && c.DefaultNow && !c.OnUpdate && !lockNames.MatchString(strings.ToLower(t.Column)):
+			d.reportAcceptable(LockLikeCreated, t.Path+".column", where+" has the present moment as its default, as a creation time has", "a close would overwrite it", "map the column of the last change, or remove "+t.Path)
+		case t.Path == "closed_at" || further:
+			d.writable(t.Path+".column", t.Column, m.ID.Column, t.Path)
 		}
 	}
 }

@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,12 +33,18 @@ type Mapping struct {
 	DueIndex string
 	Created  *TimeColumn // nil: there is no such column
 	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
-	PaidAt   *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
+	// AlsoClosedAt lists further columns that a close sets to its time. They are never read.
+	AlsoClosedAt []TimeColumn
+	PaidAt       *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
 	// PaymentID is a text column for the provider's id of the payment that paid the order, which RecordPayment
 	// writes; NULL or empty: none. Without it a second payment of an order is not known from a repeated one.
 	PaymentID string
 	Category  string // a column; empty: orders have no category
 	Version   string // a column that grows by one with each change; empty: there is no such column
+	// Lock is a time that each change of an order sets to the present, or to one step after the time that it
+	// has: it never stays the same. The shop's code sees by Version or Lock that a row was changed (an
+	// optimistic lock). nil: there is no such column
+	Lock *TimeColumn
 	// Set lists further columns of the order that a close sets. SetPaid lists those that are set with
 	// the paid status of an order that was paid according to the payment provider.
 	Set, SetPaid []ColumnValue
@@ -205,6 +212,9 @@ type KeyedTime struct {
 
 // TimeColumns returns the time columns of orders that the mapping names.
 func (m *Mapping) TimeColumns() []KeyedTime {
-	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}}
+	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}, {"lock", m.Lock}}
+	for i := range m.AlsoClosedAt {
+		all = append(all, KeyedTime{fmt.Sprintf("closed_at[%d]", i+1), &m.AlsoClosedAt[i]})
+	}
 	return slices.DeleteFunc(all, func(t KeyedTime) bool { return t.TimeColumn == nil })
 }

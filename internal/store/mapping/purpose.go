@@ -29,6 +29,12 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
 	}
+	if m.Lock != nil {
+		all = append(all, purpose{path: "lock.column", table: orders, column: m.Lock.Column, is: "the time of the order's last change", effect: "each close and payment writes its own time to it", optional: true})
+	}
+	for i, t := range m.AlsoClosedAt {
+		all = append(all, purpose{path: fmt.Sprintf("closed_at[%d].column", i+1), table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
+	}
 	for _, a := range m.Set {
 		all = append(all, purpose{path: "set." + a.Column, table: orders, column: a.Column, is: "a constant of a closed order", effect: "a close writes a constant to it", optional: true})
 	}
