@@ -68,7 +68,23 @@ func locks(version *string, at **mapping.TimeColumn) parser {
 			*at = &t
 		default:
 			*version = t.Column
-			r.at["orders.version"] = n
+			r.at[strings.TrimSuffix(strings.SplitN(path, "lock", 2)[0], ".")+".version"] = n
+		}
+	})
+}
+
+// stocks reads the tables of stock: one, or a list of them.
+func stocks(m *mapping.Mapping) parser {
+	return listOrOne("[{table: sku_stock, sku: id, available: stock}, {table: product, sku: id, line: product_id, available: stock}]", func(r *reader, path string, n *yaml.Node) {
+		var s mapping.Stock
+		section(fields{
+			"table": text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": text(&s.Line),
+			"available": text(&s.Available), "reserved": text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),
+		})(r, path, n)
+		if m.Stock == nil {
+			m.Stock = &s
+		} else {
+			m.MoreStock = append(m.MoreStock, s)
 		}
 	})
 }

@@ -38,8 +38,8 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 		return nil, err
 	}
 	orders := len(names)
-	if s.q.m.Stock != nil {
-		names = append(names, s.q.m.Stock.Table)
+	for _, stock := range s.q.m.Stocks() {
+		names = append(names, stock.Table)
 	}
 	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
 	var unread, locks []string

@@ -26,8 +26,10 @@ type statements struct {
 	due, created, paidAt, closedAt mapping.Codec
 	alsoClosedAt                   []mapping.Codec // of Mapping.AlsoClosedAt
 	lock                           mapping.Codec   // of Mapping.Lock
+	stockLocks                     []mapping.Codec // of Mapping.Stocks
 
 	where, excluded condition // of orders that Mapping.Where includes; of those that the mapping excludes
+	lineWhere       condition // of lines that Items.Where includes
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -48,7 +50,7 @@ type table struct {
 	// of an order that this transaction does not change otherwise.
 	payment, repay string
 	mark           string // to, [constants], [closed at], [lock], ids, from, now
-	lines          string // ids
+	lines          string // statements.lineArgs
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
@@ -80,10 +82,17 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 		codec, err := q.m.AlsoClosedAt[i].Codec()
 		errs[3], q.alsoClosedAt = errors.Join(errs[3], err), append(q.alsoClosedAt, codec)
 	}
+	for _, s := range q.m.Stocks() {
+		codec, err := s.Lock.Codec()
+		errs[4], q.stockLocks = errors.Join(errs[4], err), append(q.stockLocks, codec)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	q.where = whereOf(q.m)
+	q.where = whereOf(q.m.Where)
+	if q.m.Items != nil {
+		q.lineWhere = whereOf(q.m.Items.Where)
+	}
 	q.excluded = q.excludedOf()
 	if q.m.Shards == nil {
 		q.single = q.table(0)
@@ -124,11 +133,12 @@ func (q *statements) table(month mapping.Month) *table {
 	t.read = q.readOrders(t.name)
 	t.lock, t.lockFree = t.read+q.d.lock, t.read+q.d.skipLocked
 	id := mapping.Quote(q.m.ID.Column)
-	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
+	read := q.m.ID.Read(q.m.ID.Column)
+	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.name), q.d.hint(q.m.ID.Index), id)
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
 	status := mapping.Quote(q.m.Status.Column)
-	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[1]s IN (?)%[7]s",
-		id, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock)
+	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)%[7]s",
+		read, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock, id)
 	if q.m.PaymentID != "" {
 		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID))
 		where := fmt.Sprintf(" WHERE %s = ?", id)
@@ -144,9 +154,7 @@ func (q *statements) table(month mapping.Month) *table {
 		t.excluded = q.page(t.name, q.excluded.sql, "NULL", "")
 	}
 	if t.items != "" {
-		i := q.m.Items
-		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s%s WHERE %[1]s IN ?",
-			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.d.hint(i.Index))
+		t.lines = q.lines(t.items)
 		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
@@ -256,7 +264,7 @@ func (q *statements) readOrders(orders string) string {
 		further += ", " + mapping.Quote(c)
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		id, orElse(q.m.Category, "''"), q.readState(), mapping.Quote(q.m.Due.Column), version, further,
+		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), q.readState(), mapping.Quote(q.m.Due.Column), version, further,
 		mapping.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
@@ -296,15 +304,19 @@ type condition struct {
 	args []any
 }
 
-// whereOf writes the condition of Mapping.Where.
-func whereOf(m *mapping.Mapping) (c condition) {
+// whereOf writes the condition that columns have values, as Mapping.Where. A number with a fraction is written as such:
+// databases compare a text with a DECIMAL as floating point.
+func whereOf(columns []mapping.ColumnValue) (c condition) {
 	var all []string
-	for _, w := range m.Where {
-		if w.Value == (mapping.Value{}) {
+	for _, w := range columns {
+		switch arg := w.Value.Arg(); {
+		case w.Value == (mapping.Value{}):
 			all = append(all, mapping.Quote(w.Column)+" IS NULL")
-			continue
+		case w.Value.Number && arg == any(w.Value.Text):
+			all = append(all, mapping.Quote(w.Column)+" = "+w.Value.Text)
+		default:
+			all, c.args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.args, arg)
 		}
-		all, c.args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.args, w.Value.Arg())
 	}
 	c.sql = strings.Join(all, " AND ")
 	return c
@@ -408,10 +420,10 @@ func (q *statements) page(orders, condition, last, order string) string {
 	if condition != "" {
 		condition = " AND " + condition
 	}
-	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_last FROM %[5]s%[6]s"+
+	return fmt.Sprintf("SELECT %[11]s AS oc_id, %[2]s AS oc_category, %[3]s AS oc_created, %[4]s AS oc_due, %[9]s AS oc_last FROM %[5]s%[6]s"+
 		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s%[10]s, %[1]s%[10]s LIMIT ?",
 		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.d.hint(q.m.DueIndex),
-		mapping.Quote(q.m.Status.Column), condition, last, order)
+		mapping.Quote(q.m.Status.Column), condition, last, order, q.m.ID.Read(q.m.ID.Column))
 }
 
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
@@ -441,12 +453,4 @@ func (q *statements) args(ids []string) []any {
 		args[i], _ = q.m.ID.Arg(id)
 	}
 	return args
-}
-
-// skuArg returns a SKU as an argument of the type of the stock's key.
-func (q *statements) skuArg(sku string) any {
-	if arg, ok := q.m.Stock.SKU.Arg(sku); ok {
-		return arg
-	}
-	return sku // no row has this SKU, so the order fails
 }

@@ -126,8 +126,8 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.items)+" WHERE 1 = 0"+s.dialect.shareLock)
 		}
 	}
-	if m.Stock != nil {
-		statements = append(statements, updateNone(m.Stock.Table, m.Stock.Available, m.Stock.Reserved))
+	for _, stock := range m.Stocks() {
+		statements = append(statements, updateNone(stock.Table, stock.Available, stock.Reserved, stock.Version, stock.Lock.Name()))
 	}
 	return statements, nil
 }

@@ -17,7 +17,7 @@ var (
 
 func (d *databaseChecker) key(path, name string, t KeyType) {
 	c, ok := d.column(path, name)
-	if !ok || !d.readable(path, name, c) {
+	if !ok || t.binary() && c.Definition == "binary(16)" || !d.readable(path, name, c) {
 		return
 	}
 	is := Text
@@ -41,7 +41,7 @@ func (d *databaseChecker) readable(path, name string, c Column) bool {
 	}
 	do := "map a column of that kind; one can be added as a generated column with an index like this one's"
 	if slices.Contains(binaryTypes, c.Type) {
-		do = "map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
+		do = "for UUIDs in a BINARY(16) of MySQL write type: uuid_binary, or for those of UUID_TO_BIN(…, 1) uuid_binary_swapped; else map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
 	}
 	d.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", d.where(name), c.Definition),
 		"a value of another kind changes when it is written as text, and may match the row of another order or SKU", do)
@@ -120,15 +120,20 @@ func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 func (d *databaseChecker) condition(path string, w ColumnValue) {
 	c, ok := d.column(path, w.Column)
 	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type) || c.Type == "boolean" && w.Value.Number
+	never := "every order would be excluded, and none is ever closed"
+	if strings.HasPrefix(path, "items.") {
+		never = "no line would count, and no stock would come back"
+	}
 	switch {
 	case !ok:
 	case null && !c.Nullable:
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), never, "correct the value, or remove "+path)
 	case null:
-	case number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers write one without quotes, for a column of text one in quotes; a column of another kind, such as a DECIMAL, can only be compared with null: add a generated column of whole numbers or text for it")
-	case !c.holds(w.Value):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
+	case c.Type == "decimal" && c.holdsDecimal(w.Value):
+	case c.Type != "decimal" && (number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type)):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers or a DECIMAL write a number without quotes, for a column of text one in quotes; a column of another kind, such as a FLOAT, can only be compared with null: add a generated column of whole numbers or text for it")
+	case c.Type == "decimal" || !c.holds(w.Value):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), never, "correct the value, or remove "+path)
 	}
 }
 
@@ -148,16 +153,16 @@ func (d *databaseChecker) eventColumn(path, name string) {
 }
 
 // counter checks that a column counts changes.
-func (d *databaseChecker) counter(name string, c Column) {
+func (d *databaseChecker) counter(path, name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
-		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, a time with its type as lock: {column, type, zone, precision}, or remove it")
+		d.reportHarm(path, fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, a time with its type as lock: {column, type, zone, precision}, or remove it")
 	case c.Type == "tinyint":
-		d.reportHarm("version", fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
 	case d.indexLedBy(name) != "":
-		d.reportHarm("version", d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
+		d.reportHarm(path, d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
 	case strings.HasSuffix(strings.ToLower(name), "id"):
-		d.reportAcceptable(VersionLikeID, "version", d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another", "map the column that counts changes, or remove version")
+		d.reportAcceptable(VersionLikeID, path, d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another", "map the column that counts changes, or remove version")
 	}
 }
 

@@ -57,9 +57,11 @@ type Mapping struct {
 	// WHERE …, DELETE FROM t WHERE … or INSERT INTO t …, where t is one table that is not mapped, without
 	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
 	OnClose []string
-	Items   *Items  // nil: orders have no lines
-	Stock   *Stock  // nil: a close releases no stock
-	Shards  *Shards // nil: one table has all orders
+	Items   *Items // nil: orders have no lines
+	Stock   *Stock // nil: a close releases no stock
+	// MoreStock lists further tables to which a close returns quantities, such as the totals of products.
+	MoreStock []Stock
+	Shards    *Shards // nil: one table has all orders
 	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
 	Event string
 	// EventColumns lists columns of the order that its event contains, as they were before the close.
@@ -96,6 +98,10 @@ const (
 	Text    KeyType = "text"
 	Integer KeyType = "integer" // 64 bits, signed or unsigned
 	UUID    KeyType = "uuid"    // of PostgreSQL, in its notation: lower case with hyphens
+	// UUIDBinary is a BINARY(16) of MySQL with a UUID, which records and events have in the notation of UUID. In
+	// UUIDSwapped the parts of the time are in the order of UUID_TO_BIN(…, 1).
+	UUIDBinary  KeyType = "uuid_binary"
+	UUIDSwapped KeyType = "uuid_binary_swapped"
 )
 
 // Status is the column that a close changes, and its values.
@@ -124,6 +130,11 @@ type Items struct {
 	Order    string // the column with the order's id, of the type of Mapping.ID
 	SKU      string
 	Quantity string
+	// Location is the column with the warehouse, if the stock of a SKU is in several; empty: it is in one. Ledger
+	// and event then have SKUs in the form of LocatedSKU.
+	Location string
+	// Where lists columns and the values that a line must have to count, as Mapping.Where does for orders.
+	Where []ColumnValue
 	// Index is the index on Order through which a close locks lines; empty: the database chooses. In a
 	// small table it may then read, and wait for, lines of other orders too.
 	Index string
@@ -136,6 +147,13 @@ type Stock struct {
 	SKU       Key
 	Available string // empty: a close changes only Reserved, and the shop's figures include what is reserved
 	Reserved  string // empty: a close changes only Available
+	// Location is a second part of the key of a row: the warehouse. Without a column, SKU alone is the key.
+	Location Key
+	// Line is the column of lines that holds the key of this table; empty: Items.SKU.
+	Line string
+	// Version and Lock are those of Mapping, of the rows of this table.
+	Version string
+	Lock    *TimeColumn
 }
 
 // Shards are tables of orders, one for each month.
@@ -186,9 +204,12 @@ func (m *Mapping) WithDefaults() *Mapping {
 	c.ID = m.ID.withDefaults()
 	c.Event = cmp.Or(c.Event, orderclose.EventOrderClosed)
 	if m.Stock != nil {
-		stock := *m.Stock
-		stock.SKU = stock.SKU.withDefaults()
+		stock := m.Stock.withDefaults()
 		c.Stock = &stock
+	}
+	c.MoreStock = nil
+	for _, s := range m.MoreStock {
+		c.MoreStock = append(c.MoreStock, s.withDefaults())
 	}
 	if m.Shards != nil {
 		shards := *m.Shards

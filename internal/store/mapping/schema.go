@@ -97,9 +97,12 @@ var lockNames = regexp.MustCompile(`^(version|rev|revision|opt_?lock|(row|lock)_
 // update_time, and that do not change for certain with each close. A time that the database sets with each
 // UPDATE in whole seconds stays the same if the row was changed in the same second.
 func (m *Mapping) UnchangedLocks(t Table) (columns []string) {
+	const orders = "orders"
 	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
 		c := t.Columns[name]
-		written := slices.ContainsFunc(m.purposes("", "", ""), func(p purpose) bool { return p.effect != "" && strings.EqualFold(p.column, name) })
+		written := slices.ContainsFunc(m.purposes(orders, "", ""), func(p purpose) bool {
+			return p.table == orders && p.effect != "" && strings.EqualFold(p.column, name)
+		})
 		switch {
 		case !lockNames.MatchString(name) || c.Generated || written || c.OnUpdate && c.Digits > 0:
 		case c.OnUpdate:
