@@ -25,9 +25,10 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"status":     status(&m.Status),
 		"due":        moment(&m.Due, fields{"index": text(&m.DueIndex)}),
 		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
-		"closed_at":  optional(func() parser { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
+		"closed_at":  closedAt(m),
 		"category":   text(&m.Category),
 		"version":    text(&m.Version),
+		"lock":       locks(&m.Version, &m.Lock),
 		"set":        constants(&m.Set, false),
 		"set_paid":   constants(&m.SetPaid, false),
 		"payment_id": text(&m.PaymentID),
@@ -45,15 +46,10 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 			return section(fields{
 				"table": text(&m.Items.Table), "order": text(&m.Items.Order),
 				"sku": text(&m.Items.SKU), "quantity": text(&m.Items.Quantity),
+				"location": text(&m.Items.Location), "where": constants(&m.Items.Where, true),
 			})
 		}),
-		"stock": orNone(func() parser {
-			m.Stock = new(mapping.Stock)
-			return section(fields{
-				"table": text(&m.Stock.Table), "sku": key(&m.Stock.SKU),
-				"available": text(&m.Stock.Available), "reserved": text(&m.Stock.Reserved),
-			})
-		}),
+		"stock": orNone(func() parser { return stocks(m) }),
 		"shards": optional(func() parser {
 			m.Shards = &mapping.Shards{By: mapping.ByMonth}
 			return section(fields{
@@ -72,6 +68,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 			})(r, path, n)
 		},
 	})(r, path, n)
+	likeDue(m)
 	s.Orders, s.OrdersAt = m, &Source{r.file, r.at}
 }
 
@@ -136,7 +133,7 @@ func constants(to *[]mapping.ColumnValue, nullable bool) parser {
 	return entries(func(r *reader, path, name string, n *yaml.Node) {
 		var v mapping.Value
 		if r.at[path] = n; !nullable || !isNull(resolveAlias(n)) {
-			constant(&v, "a constant")(r, path, n)
+			constant(&v, "a constant", nullable)(r, path, n)
 		}
 		if !r.bad[path] {
 			*to = append(*to, mapping.ColumnValue{Column: name, Value: v})
@@ -158,10 +155,10 @@ func instant(to *time.Time) parser {
 }
 
 // statusValue reads a status.
-func statusValue(to *mapping.Value) parser { return constant(to, "a status") }
+func statusValue(to *mapping.Value) parser { return constant(to, "a status", false) }
 
-// constant reads a whole number or a text. what says what it is.
-func constant(to *mapping.Value, what string) parser {
+// constant reads a whole number, with fractions any decimal number, or a text. what says what it is.
+func constant(to *mapping.Value, what string, fractions bool) parser {
 	const hint = "write a whole number, or text in quotes"
 	return value(what, hint, func(raw *yaml.Node) string {
 		var i int64
@@ -170,6 +167,8 @@ func constant(to *mapping.Value, what string) parser {
 			*to = mapping.TextValue(raw.Value)
 		case tag == "!!int" && raw.Decode(&i) == nil:
 			*to = mapping.IntValue(i)
+		case tag == "!!float" && fractions && mapping.IsDecimal(raw.Value):
+			*to = mapping.Value{Text: raw.Value, Number: true}
 		default:
 			return quote(raw.Value) + " is not " + what
 		}

@@ -223,7 +223,7 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		return err
 	}
 	if part.table.lines != "" && part.State == AuditClosed {
-		lines, unreadable, err := readLines(tx, part.table.lines, s.q.args(ids))
+		lines, _, unreadable, err := s.readLines(tx, part.table.lines, ids)
 		if err != nil {
 			return fmt.Errorf("lines: %w", err)
 		}
@@ -253,7 +253,7 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 // auditSpelling spells the SKUs of lines and ledger as the stock does, where the two differ: a
 // close may have written either spelling.
 func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *AuditRow) error {
-	if s.q.m.Stock == nil {
+	if s.q.m.Stock == nil || s.q.m.Items.Location != "" && s.q.m.Stock.Location.Column == "" {
 		return nil
 	}
 	var unlike []*AuditRow
@@ -275,7 +275,7 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 	if len(unlike) == 0 {
 		return nil
 	}
-	spelt, err := s.spellings(tx, slices.Sorted(maps.Keys(skus)))
+	spelt, err := s.spellings(tx, s.q.m.Stock, slices.Sorted(maps.Keys(skus)))
 	if err != nil {
 		return err
 	}

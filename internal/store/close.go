@@ -117,7 +117,7 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 // tryClose closes orders in one transaction. The closing holds what became of each order.
 func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates, locks locking) (*closing, error) {
 	var c *closing
-	var spelt map[string]string
+	var spelt []map[string]string
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = s.newClosing(tx, attempts, candidates)
 		c.locks, c.path, c.txID, c.spelt = locks, path, rand.Int64N(1<<62)+1, spelt

@@ -26,8 +26,8 @@ type closing struct {
 	attempts   map[string]int // by order id: how many attempts failed before
 	candidates candidates
 	locks      locking
-	txID       int64             // the random id of this transaction, written to its receipts
-	spelt      map[string]string // as moveStock takes it
+	txID       int64               // the random id of this transaction, written to its receipts
+	spelt      []map[string]string // as moveStock takes it
 
 	now       time.Time            // the database's clock, read once
 	orders    map[string]lockedRow // the rows that were locked, or in a preview read, by order id
@@ -76,14 +76,14 @@ func (c *closing) run(ids []string) error {
 	if len(c.won) == 0 {
 		return c.readClock()
 	}
-	released := map[string][]orderclose.Release{}
+	released, moved := map[string][]orderclose.Release{}, c.s.newMoves()
 	for _, t := range sorted(c.won) {
 		if err := c.mark(t); err != nil {
 			return fmt.Errorf("mark as closed: %w", err)
 		}
 	}
 	for _, t := range sorted(c.won) {
-		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now)
+		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now, moved)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (c *closing) run(ids []string) error {
 	if err := c.events(released); err != nil {
 		return fmt.Errorf("write events: %w", err)
 	}
-	return c.s.moveStock(c.tx, released, c.spelt)
+	return c.s.moveStock(c.tx, moved, c.now, c.spelt)
 }
 
 // sorted returns the tables of orders, always in the same order.

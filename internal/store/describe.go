@@ -79,8 +79,8 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 		}
 	}
 	all := slices.Concat(orders, items)
-	if s.q.m.Stock != nil {
-		all = append(all, s.q.m.Stock.Table)
+	for _, stock := range s.q.m.Stocks() {
+		all = append(all, stock.Table)
 	}
 	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), all)
 	if err != nil {

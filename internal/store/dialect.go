@@ -32,8 +32,8 @@ type Dialect struct {
 	// The following strings, and the results of the functions with a string result, are SQL.
 
 	Unindexed string // written before a column, so that no index on it is used
-	// ReleaseStock returns an UPDATE that releases n SKUs. Its arguments are n pairs of a SKU
-	// and a quantity.
+	// ReleaseStock returns an UPDATE that releases n SKUs. Its arguments are n times a SKU, its location if the
+	// stock has one, and a quantity; and then the lock of the rows.
 	ReleaseStock func(s *mapping.Stock, n int) string
 	HasTable     string // a query that counts the tables of one name
 	Tables       string // a query for the names of tables in a database, LIKE a pattern
@@ -132,7 +132,7 @@ var postgresDialect = Dialect{
 	Fault:      ServerFault,
 	ReleaseStock: func(s *mapping.Stock, n int) string {
 		set, where := ReleaseStock(s, "")
-		return postgres.ReleaseStock(s, n, set, where)
+		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
 	HasTable:      postgres.HasTable,
 	Tables:        postgres.Tables,
@@ -189,14 +189,32 @@ func (d Dialect) hint(index string) string {
 // begin with the list, and use the key. A CASE with a thousand branches would take twice as long.
 func releaseStock(s *mapping.Stock, n int) string {
 	set, where := ReleaseStock(s, "s.")
-	return "UPDATE (SELECT ? AS sku, ? AS quantity" + strings.Repeat(" UNION ALL SELECT ?, ?", n-1) + ") AS v" +
+	columns, more := "? AS sku, ? AS quantity", ", ?"
+	if s.Location.Column != "" {
+		columns, more = "? AS sku, ? AS location, ? AS quantity", ", ?, ?"
+	}
+	return "UPDATE (SELECT " + columns + strings.Repeat(" UNION ALL SELECT ?"+more, n-1) + ") AS v" +
 		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ")" +
-		" ON s." + mapping.Quote(s.SKU.Column) + " = v.sku SET " + set + " WHERE " + where
+		" ON " + sameRow(s) + " SET " + set + " WHERE " + where
+}
+
+// sameRow writes the condition that a row s of the stock is that of a SKU in the list v.
+func sameRow(s *mapping.Stock) string {
+	on := "s." + mapping.Quote(s.SKU.Column) + " = v.sku"
+	if s.Location.Column != "" {
+		on += " AND s." + mapping.Quote(s.Location.Column) + " = v.location"
+	}
+	return on
 }
 
 // ReleaseStock returns two parts of an UPDATE of the stock s by a list v of SKUs and quantities: the
 // assignments, with the prefix of assigned columns, and the condition on the rows.
 func ReleaseStock(s *mapping.Stock, prefix string) (set, where string) {
+	set, where = releasing(s, prefix)
+	return set + changeLock("s.", s.Version, s.Lock), where
+}
+
+func releasing(s *mapping.Stock, prefix string) (set, where string) {
 	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
 	more := prefix + available + " = s." + available + " + v.quantity"
 	less := prefix + reserved + " = s." + reserved + " - v.quantity"

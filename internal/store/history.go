@@ -194,11 +194,16 @@ func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) erro
 // historyLines reads the lines of an order. They are numbered from 1 in the order in which the
 // database returns them.
 func (s *Store) historyLines(tx *gorm.DB, t *table, id any, history *OrderHistory) error {
-	return eachRow(tx, t.lines, []any{[]any{id}}, func(rows *sql.Rows) error {
+	return eachRow(tx, t.lines, append([]any{[]any{id}}, s.q.lineWhere.args...), func(rows *sql.Rows) error {
 		i := ItemRow{Line: len(history.Items) + 1}
 		var quantity sql.NullInt64
-		err := rows.Scan(new(any), nullable(&i.SKU), &quantity)
-		i.Quantity = quantity.Int64
+		var location sql.NullString
+		into := []any{new(any), nullable(&i.SKU), &quantity, &location}
+		for range s.q.m.MoreStock {
+			into = append(into, new(any))
+		}
+		err := rows.Scan(into...)
+		i.SKU, i.Quantity = located(i.SKU, location), quantity.Int64
 		history.Items = append(history.Items, i)
 		return err
 	})

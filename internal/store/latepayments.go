@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -232,7 +233,11 @@ func (s *Store) setPayment(tx *gorm.DB, o payable, p LatePayment) error {
 	if o.table.payment == "" || o.payment == p.PaymentID {
 		return nil
 	}
-	return expectRows(tx.Exec(o.table.payment, p.PaymentID, o.id), 1)
+	query := o.table.payment
+	if o.state == statePaid { // by an earlier transaction
+		query = o.table.repay
+	}
+	return expectRows(tx.Exec(query, slices.Concat([]any{p.PaymentID}, s.q.lockArgs(o.now), []any{o.id})...), 1)
 }
 
 // RecordLate records payments that succeeded although their orders were closed, each in a transaction of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,9 +128,9 @@ func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[str
 	}
 	free := map[string]int{} // by order: lines that are not locked, less all lines
 	for lock, n := range map[string]int{"": -1, s.dialect.skipLocked: 1} {
-		err := eachRow(tx, t.lines+lock, []any{s.q.args(ids)}, func(rows *sql.Rows) error {
+		err := eachRow(tx, t.lines+lock, s.q.lineArgs(ids), func(rows *sql.Rows) error {
 			var id string
-			err := rows.Scan(&id, new(any), new(any))
+			err := rows.Scan(append([]any{&id}, skipped(3+len(s.q.m.MoreStock))...)...)
 			free[id] += n
 			return err
 		})
@@ -156,41 +157,61 @@ func (s *Store) ordersWithLockedSKUs(ctx context.Context, ids []string, where ca
 		if t.lines == "" || s.q.m.Stock == nil {
 			return nil
 		}
-		lines, _, err := readLines(tx, t.lines, s.q.args(ids)) // an order whose lines cannot be read fails alone later
+		lines, more, _, err := s.readLines(tx, t.lines, ids) // an order whose lines cannot be read fails alone later
 		if err != nil {
 			return err
 		}
-		of := map[string][]string{} // orders by SKU
-		for _, l := range lines {
-			of[l.sku] = append(of[l.sku], l.order)
-		}
-		locked, err := s.lockedSKUsOf(tx, only(set, slices.SortedFunc(maps.Keys(of), s.q.m.Stock.SKU.Compare)))
-		for sku := range locked {
-			for _, id := range of[sku] {
-				if slices.Contains(ids, id) {
-					found[id] = true
+		for i, stock := range s.q.m.Stocks() {
+			of, sums := map[string][]string{}, s.newMoves() // orders by SKU
+			for _, l := range append([][]line{lines}, more...)[i] {
+				l.quantity, sums[i] = 1, map[string]int64{}
+				s.add(sums, i, l)
+				for sku := range sums[i] {
+					of[sku] = append(of[sku], l.order)
+				}
+			}
+			locked, err := s.lockedSKUsOf(tx, stock, only(set, slices.SortedFunc(maps.Keys(of), compareStock(stock))))
+			if err != nil {
+				return err
+			}
+			for sku := range locked {
+				for _, id := range of[sku] {
+					if slices.Contains(ids, id) {
+						found[id] = true
+					}
 				}
 			}
 		}
-		return err
+		return nil
 	})
 }
 
+// skipped returns n destinations for columns that are not read.
+func skipped(n int) []any {
+	into := make([]any, n)
+	for i := range into {
+		into[i] = new(any)
+	}
+	return into
+}
+
 // lockedSKUsOf returns the SKUs whose rows other transactions lock, and remembers these locks.
-func (s *Store) lockedSKUsOf(tx *gorm.DB, skus []string) (map[string]bool, error) {
+func (s *Store) lockedSKUsOf(tx *gorm.DB, stock *mapping.Stock, skus []string) (map[string]bool, error) {
 	locked := map[string]bool{}
-	key := s.q.m.Stock.SKU
-	column := mapping.Quote(key.Column)
-	query := "SELECT " + column + " FROM " + mapping.Quote(s.q.m.Stock.Table) + s.dialect.hint(key.Index) + " WHERE " + column + " IN ? ORDER BY " + column
+	is, read := stockKey(stock)
+	query := "SELECT " + strings.Join(read, ", ") + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
 	for part := range slices.Chunk(skus, maxIn) {
-		args := make([]any, len(part))
-		for i, sku := range part {
-			args[i] = s.q.skuArg(sku)
+		var args []any
+		for _, sku := range part {
+			args = append(args, stockArgs(stock, sku)...)
 		}
+		query := query + strings.Repeat(" OR "+is, len(part)-1) + " ORDER BY " + mapping.Quote(stock.SKU.Column)
 		for _, lock := range []string{"", s.dialect.skipLocked} {
-			err := eachRow(tx, query+lock, []any{args}, func(rows *sql.Rows) error {
+			err := eachRow(tx, query+lock, args, func(rows *sql.Rows) error {
 				var sku string
-				err := rows.Scan(&sku)
+				var location sql.NullString
+				err := rows.Scan(&sku, &location)
+				sku = located(sku, location)
 				if locked[sku] = true; lock != "" {
 					delete(locked, sku)
 				}

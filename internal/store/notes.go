@@ -38,8 +38,8 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 		return nil, err
 	}
 	orders := len(names)
-	if s.q.m.Stock != nil {
-		names = append(names, s.q.m.Stock.Table)
+	for _, stock := range s.q.m.Stocks() {
+		names = append(names, stock.Table)
 	}
 	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
 	var unread, locks []string
@@ -59,7 +59,7 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	}
 	slices.Sort(locks)
 	for _, column := range slices.Compact(locks) {
-		notes = append(notes, fmt.Sprintf("no close changes the column %s: if the shop's code compares it before it writes a row (an optimistic lock), map it as version or closed_at, or that code overwrites a close", column))
+		notes = append(notes, fmt.Sprintf("not every close changes the column %s: if the shop's code compares it before it writes a row (an optimistic lock), map it as lock, or that code overwrites a close", column))
 	}
 	return notes, err
 }

@@ -64,6 +64,8 @@ func (q *statements) sampleIDs() string {
 	switch q.m.ID.Type {
 	case mapping.Integer:
 		return "1, 2"
+	case mapping.UUIDBinary, mapping.UUIDSwapped:
+		return "UNHEX('00000000000000000000000000000001'), UNHEX('00000000000000000000000000000002')"
 	case mapping.UUID:
 		return "'00000000-0000-0000-0000-000000000001', '00000000-0000-0000-0000-000000000002'"
 	}

@@ -140,7 +140,7 @@ func (c *closing) postpone(o orderclose.Order, by time.Duration) (PostponeResult
 		return PostponedBefore, nil
 	}
 	id := c.s.q.args([]string{o.ID})
-	res := c.tx.Exec(c.s.q.postpone(table.name), slices.Concat([]any{later}, id, []any{c.s.q.m.Status.From.Arg(), due.Arg(o.Due)})...)
+	res := c.tx.Exec(c.s.q.postpone(table.name), slices.Concat([]any{later}, c.s.q.lockArgs(c.now), id, []any{c.s.q.m.Status.From.Arg(), due.Arg(o.Due)})...)
 	switch {
 	case res.Error != nil:
 		return "", res.Error
@@ -150,11 +150,11 @@ func (c *closing) postpone(o orderclose.Order, by time.Duration) (PostponeResult
 	return Postponed, nil
 }
 
-// postpone writes the compare-and-set of a due time. Its arguments are the new due time, the id, the
+// postpone writes the compare-and-set of a due time. Its arguments are the new due time, the lock, the id, the
 // open status, and the due time before.
 func (q *statements) postpone(orders string) string {
 	due := mapping.Quote(q.m.Due.Column)
-	set := due + " = ?" + q.nextVersion()
+	set := due + " = ?" + changeLock("", q.m.Version, q.m.Lock)
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s = ? AND %s%s = ? AND %[5]s%[7]s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), due)
 }

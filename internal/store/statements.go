@@ -24,8 +24,12 @@ type statements struct {
 	single *table  // nil: the mapping has shards
 
 	due, created, paidAt, closedAt mapping.Codec
+	alsoClosedAt                   []mapping.Codec // of Mapping.AlsoClosedAt
+	lock                           mapping.Codec   // of Mapping.Lock
+	stockLocks                     []mapping.Codec // of Mapping.Stocks
 
 	where, excluded condition // of orders that Mapping.Where includes; of those that the mapping excludes
+	lineWhere       condition // of lines that Items.Where includes
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -39,11 +43,14 @@ type table struct {
 	lockFree string // the same, without the rows that other transactions lock
 	read     string // the same, without locking
 	exists   string // ids: those that the table has
-	pay      string // paid, [constants], [paid at], ids, open; empty: the mapping names no paid status
+	pay      string // paid, [constants], [paid at], [lock], ids, open; empty: the mapping names no paid status
 	payable  string // open, closed or paid, now, id; locks the order's row
-	payment  string // payment, id; empty: the mapping names no column for it
-	mark     string // to, [constants], [closed at], ids, from, now
-	lines    string // ids
+	// payment has the arguments payment, [lock], id; empty: the mapping names no column for it. Without the lock, a
+	// database that sets the column by itself could set it back to what it was. repay also changes the version,
+	// of an order that this transaction does not change otherwise.
+	payment, repay string
+	mark           string // to, [constants], [closed at], [lock], ids, from, now
+	lines          string // statements.lineArgs
 	// lockLines is lines for a close. It waits for a transaction that changes one of the lines, and
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
@@ -65,15 +72,27 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
-	var errs [4]error
+	var errs [5]error
 	q.due, errs[0] = q.m.Due.Codec()
 	q.created, errs[1] = q.m.Created.Codec()
 	q.paidAt, errs[2] = q.m.PaidAt.Codec()
 	q.closedAt, errs[3] = q.m.ClosedAt.Codec()
+	q.lock, errs[4] = q.m.Lock.Codec()
+	for i := range q.m.AlsoClosedAt {
+		codec, err := q.m.AlsoClosedAt[i].Codec()
+		errs[3], q.alsoClosedAt = errors.Join(errs[3], err), append(q.alsoClosedAt, codec)
+	}
+	for _, s := range q.m.Stocks() {
+		codec, err := s.Lock.Codec()
+		errs[4], q.stockLocks = errors.Join(errs[4], err), append(q.stockLocks, codec)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	q.where = whereOf(q.m)
+	q.where = whereOf(q.m.Where)
+	if q.m.Items != nil {
+		q.lineWhere = whereOf(q.m.Items.Where)
+	}
 	q.excluded = q.excludedOf()
 	if q.m.Shards == nil {
 		q.single = q.table(0)
@@ -114,13 +133,16 @@ func (q *statements) table(month mapping.Month) *table {
 	t.read = q.readOrders(t.name)
 	t.lock, t.lockFree = t.read+q.d.lock, t.read+q.d.skipLocked
 	id := mapping.Quote(q.m.ID.Column)
-	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %[1]s IN ?", id, mapping.Quote(t.name), q.d.hint(q.m.ID.Index))
+	read := q.m.ID.Read(q.m.ID.Column)
+	t.exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.name), q.d.hint(q.m.ID.Index), id)
 	t.pay, t.mark = q.pay(t.name), q.mark(t.name)
 	status := mapping.Quote(q.m.Status.Column)
-	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[1]s IN (?)%[7]s",
-		id, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock)
+	t.payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)%[7]s",
+		read, q.readState(), status, paymentOf(q.m), mapping.Quote(t.name), q.d.hint(q.m.ID.Index), q.d.lock, id)
 	if q.m.PaymentID != "" {
-		t.payment = fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID), id)
+		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID))
+		where := fmt.Sprintf(" WHERE %s = ?", id)
+		t.payment, t.repay = set+changeLock("", "", q.m.Lock)+where, set+changeLock("", q.m.Version, q.m.Lock)+where
 	}
 	t.page, t.every = q.page(t.name, q.where.sql, q.attributes(), ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
 	excluded := "NULL"
@@ -132,9 +154,7 @@ func (q *statements) table(month mapping.Month) *table {
 		t.excluded = q.page(t.name, q.excluded.sql, "NULL", "")
 	}
 	if t.items != "" {
-		i := q.m.Items
-		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s%s WHERE %[1]s IN ?",
-			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items), q.d.hint(i.Index))
+		t.lines = q.lines(t.items)
 		t.lockLines = t.lines + q.d.shareLock
 	}
 	return t
@@ -244,7 +264,7 @@ func (q *statements) readOrders(orders string) string {
 		further += ", " + mapping.Quote(c)
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		id, orElse(q.m.Category, "''"), q.readState(), mapping.Quote(q.m.Due.Column), version, further,
+		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), q.readState(), mapping.Quote(q.m.Due.Column), version, further,
 		mapping.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
@@ -284,15 +304,19 @@ type condition struct {
 	args []any
 }
 
-// whereOf writes the condition of Mapping.Where.
-func whereOf(m *mapping.Mapping) (c condition) {
+// whereOf writes the condition that columns have values, as Mapping.Where. A number with a fraction is written as such:
+// databases compare a text with a DECIMAL as floating point.
+func whereOf(columns []mapping.ColumnValue) (c condition) {
 	var all []string
-	for _, w := range m.Where {
-		if w.Value == (mapping.Value{}) {
+	for _, w := range columns {
+		switch arg := w.Value.Arg(); {
+		case w.Value == (mapping.Value{}):
 			all = append(all, mapping.Quote(w.Column)+" IS NULL")
-			continue
+		case w.Value.Number && arg == any(w.Value.Text):
+			all = append(all, mapping.Quote(w.Column)+" = "+w.Value.Text)
+		default:
+			all, c.args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.args, arg)
 		}
-		all, c.args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.args, w.Value.Arg())
 	}
 	c.sql = strings.Join(all, " AND ")
 	return c
@@ -320,7 +344,7 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt),
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.SetPaid, q.m.PaidAt.Name()),
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column))
 }
 
@@ -334,50 +358,55 @@ func orElse(column, otherwise string) string {
 
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, q.m.ClosedAt),
+	times := []string{q.m.ClosedAt.Name()}
+	for _, t := range q.m.AlsoClosedAt {
+		times = append(times, t.Column)
+	}
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, times...),
 		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
-// nextVersion writes the assignment of the version behind the others; empty: none is mapped.
-func (q *statements) nextVersion() string {
-	if q.m.Version == "" {
-		return ""
-	}
-	v := mapping.Quote(q.m.Version)
-	return ", " + v + " = COALESCE(" + v + ", 0) + 1"
-}
-
 // assignments writes the assignments of an UPDATE that changes the status: the status, constants, the
-// time of the change, which may be nil, and the next version.
-func (q *statements) assignments(constants []mapping.ColumnValue, at *mapping.TimeColumn) string {
+// columns with the time of the change, without empty names, and the locks.
+func (q *statements) assignments(constants []mapping.ColumnValue, at ...string) string {
 	set := mapping.Quote(q.m.Status.Column) + " = ?"
 	for _, a := range constants {
 		set += ", " + mapping.Quote(a.Column) + " = ?"
 	}
-	if at != nil {
-		set += ", " + mapping.Quote(at.Column) + " = ?"
+	for _, column := range at {
+		if column != "" {
+			set += ", " + mapping.Quote(column) + " = ?"
+		}
 	}
-	return set + q.nextVersion()
+	return set + changeLock("", q.m.Version, q.m.Lock)
 }
 
 // payArgs returns the arguments of table.pay.
 func (q *statements) payArgs(paid mapping.Value, ids []any, now time.Time) []any {
-	return append(assigned(paid, q.m.SetPaid, q.m.PaidAt, q.paidAt.Arg(now)), ids, q.m.Status.From.Arg())
+	args := assigned(paid, q.m.SetPaid)
+	if q.m.PaidAt != nil {
+		args = append(args, q.paidAt.Arg(now))
+	}
+	return append(append(args, q.lockArgs(now)...), ids, q.m.Status.From.Arg())
 }
 
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
-	return append(assigned(q.m.Status.To, q.m.Set, q.m.ClosedAt, q.closedAt.Arg(now)), ids, q.m.Status.From.Arg(), q.due.Arg(now))
+	args := assigned(q.m.Status.To, q.m.Set)
+	if q.m.ClosedAt != nil {
+		args = append(args, q.closedAt.Arg(now))
+	}
+	for _, also := range q.alsoClosedAt {
+		args = append(args, also.Arg(now))
+	}
+	return append(append(args, q.lockArgs(now)...), ids, q.m.Status.From.Arg(), q.due.Arg(now))
 }
 
-// assigned returns the arguments of assignments.
-func assigned(status mapping.Value, constants []mapping.ColumnValue, at *mapping.TimeColumn, now any) []any {
+// assigned returns the first arguments of assignments.
+func assigned(status mapping.Value, constants []mapping.ColumnValue) []any {
 	args := []any{status.Arg()}
 	for _, a := range constants {
 		args = append(args, a.Value.Arg())
-	}
-	if at != nil {
-		args = append(args, now)
 	}
 	return args
 }
@@ -391,10 +420,10 @@ func (q *statements) page(orders, condition, last, order string) string {
 	if condition != "" {
 		condition = " AND " + condition
 	}
-	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %[9]s AS oc_last FROM %[5]s%[6]s"+
+	return fmt.Sprintf("SELECT %[11]s AS oc_id, %[2]s AS oc_category, %[3]s AS oc_created, %[4]s AS oc_due, %[9]s AS oc_last FROM %[5]s%[6]s"+
 		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s%[10]s, %[1]s%[10]s LIMIT ?",
 		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.d.hint(q.m.DueIndex),
-		mapping.Quote(q.m.Status.Column), condition, last, order)
+		mapping.Quote(q.m.Status.Column), condition, last, order, q.m.ID.Read(q.m.ID.Column))
 }
 
 // pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
@@ -424,12 +453,4 @@ func (q *statements) args(ids []string) []any {
 		args[i], _ = q.m.ID.Arg(id)
 	}
 	return args
-}
-
-// skuArg returns a SKU as an argument of the type of the stock's key.
-func (q *statements) skuArg(sku string) any {
-	if arg, ok := q.m.Stock.SKU.Arg(sku); ok {
-		return arg
-	}
-	return sku // no row has this SKU, so the order fails
 }

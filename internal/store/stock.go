@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,19 +33,28 @@ type line struct {
 
 // recordLines locks the orders' lines and writes their ledger rows, with the lines of one SKU
 // summed. It returns what each order releases, in SKU order, without the releases' keys. The
-// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines.
-func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
+// ledger's unique key ensures that stock is released once. SKUs are spelled as in the lines. It adds what
+// returns to the stock to moved.
+func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time, moved moves) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
 		return released, nil
 	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, unreadable, err := s.holdLines(tx, t, part)
+		lines, more, unreadable, err := s.holdLines(tx, t, part)
 		for _, bad := range unreadable {
 			err = cmp.Or(err, bad)
 		}
 		if err == nil {
 			lines, err = s.ownLines(tx, t, part, lines)
+		}
+		for i, of := range more {
+			if err == nil {
+				of, err = s.ownLines(tx, t, part, of)
+			}
+			for _, l := range of {
+				s.add(moved, i+1, l)
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
@@ -60,6 +68,7 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			case l.quantity < 0:
 				return nil, fmt.Errorf("order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
 			}
+			s.add(moved, 0, l)
 			in.row(l.order, l.sku, k, l.quantity, at)
 			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
 		}
@@ -72,16 +81,16 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 
 // holdLines locks the orders' lines and reads them. Another transaction may have replaced them while the SELECT that
 // locks waited: with staleLocks a second SELECT looks, and new lines are locked too.
-func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (lines []line, unreadable map[string]error, err error) {
-	lines, unreadable, err = readLines(tx, t.lockLines, s.q.args(orders))
+func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (lines []line, more [][]line, unreadable map[string]error, err error) {
+	lines, more, unreadable, err = s.readLines(tx, t.lockLines, orders)
 	if err != nil || !s.dialect.staleLocks {
-		return lines, unreadable, err
+		return lines, more, unreadable, err
 	}
-	now, _, err := readLines(tx, t.lines, s.q.args(orders))
-	if err != nil || slices.Equal(lines, now) {
-		return lines, unreadable, err
+	now, moreNow, _, err := s.readLines(tx, t.lines, orders)
+	if err != nil || slices.Equal(lines, now) && slices.EqualFunc(more, moreNow, slices.Equal[[]line]) {
+		return lines, more, unreadable, err
 	}
-	return readLines(tx, t.lockLines, s.q.args(orders))
+	return s.readLines(tx, t.lockLines, orders)
 }
 
 // sumLines sums the lines of one order and SKU, in place, and sorts by order and SKU.
@@ -173,76 +182,62 @@ func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err
 	return all, nil
 }
 
-// readLines returns the lines of the orders, each SKU of an order once, sorted by order and
-// SKU. unreadable has an error for each order with a quantity that is not a number, by id.
-func readLines(tx *gorm.DB, query string, orders []any) (lines []line, unreadable map[string]error, err error) {
-	lines = make([]line, 0, 2*len(orders))
-	err = eachRow(tx, query, []any{orders}, func(rows *sql.Rows) error {
-		var order string
-		var sku, text sql.NullString
-		if err := rows.Scan(&order, &sku, &text); err != nil || !sku.Valid { // no SKU: a fee or a line of text
-			return err
-		}
-		quantity, err := strconv.ParseInt(text.String, 10, 64)
-		if err != nil {
-			if !text.Valid {
-				text.String = "NULL"
-			}
-			if unreadable == nil {
-				unreadable = map[string]error{}
-			}
-			unreadable[order] = fmt.Errorf("order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
-			return nil
-		}
-		lines = append(lines, line{order: order, sku: sku.String, quantity: quantity})
-		return nil
-	})
-	return sumLines(lines), unreadable, err
-}
-
-// moveStock moves released quantities from reserved to available, summed by SKU, in SKU
-// order. It must be the last statement of its transaction. It fails as a whole if a SKU has
+// moveStock moves quantities from reserved to available, in SKU order, in one table of stock after the other. It must be the last statement of its transaction. It fails as a whole if a SKU has
 // no row, or less reserved than released. Without a mapped stock it does nothing: the owner
 // of the stock reads the release from the event.
 //
-// spelt has the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two SKUs may
-// be one row of the stock, the error is a *spellingError.
-func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release, spelt map[string]string) error {
-	if s.q.m.Stock == nil {
-		return nil
-	}
-	sums := map[string]int64{}
-	for _, releases := range released {
-		for _, r := range releases {
-			sums[cmp.Or(spelt[r.SKU], r.SKU)] += r.Quantity
-		}
-	}
-	skus := slices.SortedFunc(maps.Keys(sums), s.q.m.Stock.SKU.Compare)
-	for part := range slices.Chunk(skus, maxIn) {
-		args := make([]any, 0, 2*len(part))
-		for _, sku := range part {
-			args = append(args, s.q.skuArg(sku), sums[sku])
-		}
-		err := execRows(tx, len(part), s.dialect.ReleaseStock(s.q.m.Stock, len(part)), args)
-		if _, fewer := errors.AsType[*rowsError](err); fewer && spelt == nil {
-			if spelt, lookErr := s.spellings(tx, skus); lookErr != nil {
-				return fmt.Errorf("read how the stock spells SKUs: %w", lookErr)
-			} else if len(spelt) > 0 {
-				return &spellingError{spelt}
+// spelt has, for each table, the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two
+// SKUs may be one row of the stock, the error is a *spellingError.
+func (s *Store) moveStock(tx *gorm.DB, moved moves, now time.Time, spelt []map[string]string) error {
+	for i, stock := range s.q.m.Stocks() {
+		sums := moved[i]
+		if spelt != nil {
+			sums = map[string]int64{}
+			for sku, quantity := range moved[i] {
+				sums[cmp.Or(spelt[i][sku], sku)] += quantity
 			}
 		}
-		if err != nil {
-			return fmt.Errorf("release the stock of SKUs %q to %q: a SKU is missing from the stock, or less is reserved than ordered, or available is NULL: %w",
-				part[0], part[len(part)-1], err)
+		skus := slices.SortedFunc(maps.Keys(sums), compareStock(stock))
+		for part := range slices.Chunk(skus, maxIn) {
+			args := make([]any, 0, 3*len(part))
+			for _, sku := range part {
+				args = append(append(args, stockArgs(stock, sku)...), sums[sku])
+			}
+			err := execRows(tx, len(part), s.dialect.ReleaseStock(stock, len(part)), append(args, s.q.stockLockArgs(i, now)...))
+			if _, fewer := errors.AsType[*rowsError](err); fewer && spelt == nil {
+				if err := s.spellingError(tx, moved); err != nil {
+					return err
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("release the stock of SKUs %q to %q in table %s: a SKU is missing from the stock, or less is reserved than ordered, or available is NULL: %w",
+					part[0], part[len(part)-1], stock.Table, err)
+			}
 		}
 	}
 	return nil
 }
 
+// spellingError returns a *spellingError if lines spell SKUs otherwise than the stock.
+func (s *Store) spellingError(tx *gorm.DB, moved moves) error {
+	e, other := &spellingError{}, 0
+	for i, stock := range s.q.m.Stocks() {
+		spelt, err := s.spellings(tx, stock, slices.Sorted(maps.Keys(moved[i])))
+		if err != nil {
+			return fmt.Errorf("read how the stock spells SKUs: %w", err)
+		}
+		e.spelt, other = append(e.spelt, spelt), other+len(spelt)
+	}
+	if other == 0 {
+		return nil
+	}
+	return e
+}
+
 // spellingError says that lines spell SKUs otherwise than the stock, so that two of them may be one row.
 // The transaction is tried again with the stock's spelling.
 type spellingError struct {
-	spelt map[string]string // the stock's spelling, by the spelling of the lines
+	spelt []map[string]string // for each table, the stock's spelling, by the spelling of the lines
 }
 
 func (e *spellingError) Error() string { return "SKUs are not spelled as in the stock" }
@@ -253,24 +248,27 @@ const maxSpellings = 400
 
 // spellings returns the stock's spelling of each SKU that the stock finds by its collation
 // and spells otherwise, such as ink for INK.
-func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error) {
-	stock := s.q.m.Stock
-	sku := mapping.Quote(stock.SKU.Column)
-	one := "SELECT ?, " + sku + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + sku + " = ?"
+func (s *Store) spellings(tx *gorm.DB, stock *mapping.Stock, skus []string) (map[string]string, error) {
+	is, read := stockKey(stock)
+	one := "SELECT ?, " + strings.Join(read, ", ") + " FROM " + mapping.Quote(stock.Table) + s.dialect.hint(stock.SKU.Index) + " WHERE " + is
 	spelt := map[string]string{}
 	for part := range slices.Chunk(skus, maxSpellings) {
-		args := make([]any, 0, 2*len(part))
+		args := make([]any, 0, 3*len(part))
 		for _, sku := range part {
-			args = append(args, sku, s.q.skuArg(sku))
+			args = append(append(args, sku), stockArgs(stock, sku)...)
+		}
+		type row struct {
+			written, sku string
+			location     sql.NullString
 		}
 		found, err := readAll(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args,
-			func(s *struct{ written, is string }) []any { return []any{&s.written, &s.is} })
+			func(r *row) []any { return []any{&r.written, &r.sku, &r.location} })
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range found {
-			if s.written != s.is {
-				spelt[s.written] = s.is
+		for _, r := range found {
+			if is := located(r.sku, r.location); r.written != is {
+				spelt[r.written] = is
 			}
 		}
 	}

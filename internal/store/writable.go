@@ -114,7 +114,10 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	m := s.q.m
 	var statements []string
 	for _, t := range in {
-		columns := []string{m.Status.Column, m.Version, m.ClosedAt.Name()}
+		columns := []string{m.Status.Column, m.Version, m.Lock.Name(), m.ClosedAt.Name()}
+		for _, also := range m.AlsoClosedAt {
+			columns = append(columns, also.Column)
+		}
 		for _, a := range slices.Concat(m.Set, m.SetPaid) {
 			columns = append(columns, a.Column)
 		}
@@ -123,8 +126,8 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.items)+" WHERE 1 = 0"+s.dialect.shareLock)
 		}
 	}
-	if m.Stock != nil {
-		statements = append(statements, updateNone(m.Stock.Table, m.Stock.Available, m.Stock.Reserved))
+	for _, stock := range m.Stocks() {
+		statements = append(statements, updateNone(stock.Table, stock.Available, stock.Reserved, stock.Version, stock.Lock.Name()))
 	}
 	return statements, nil
 }

@@ -7,6 +7,7 @@ const (
 	FutureNotBefore  = "future_not_before" // not_before is in the future
 	IndexedQuantity  = "indexed_quantity"  // a quantity has an index of its own
 	VersionLikeID    = "version_like_id"   // the version looks like an id
+	LockLikeCreated  = "lock_like_created" // the time of the lock looks like a time of creation
 	FarDue           = "far_due"           // an unpaid order is due later than the longest delay
 	NothingDueLater  = "nothing_due_later" // unpaid orders exist, and none is due in the future
 	OverwrittenClose = "overwritten_close" // the shop writes another closed status to orders that were closed
@@ -14,7 +15,7 @@ const (
 
 // Acceptable returns all names of problems that topics.yaml can accept.
 func Acceptable() []string {
-	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, FarDue, NothingDueLater, OverwrittenClose}
+	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NothingDueLater, OverwrittenClose}
 }
 
 // OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.

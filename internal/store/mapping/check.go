@@ -68,6 +68,9 @@ func (m *Mapping) Check() []Problem {
 	c.onClose(m)
 	if m.Shards != nil {
 		c.shards(m.Shards)
+		if m.ID.Type == UUIDSwapped {
+			c.report("id.type", "shards cannot have ids of the type "+string(UUIDSwapped), "map a generated column with the text of the id")
+		}
 	}
 	for i, name := range m.EventColumns {
 		path := fmt.Sprintf("event.columns[%d]", i)
@@ -140,8 +143,8 @@ func (c *checker) table(path, name string, sharded bool) {
 func (c *checker) key(path string, k Key) {
 	c.name(path+".column", k.Column)
 	c.optional(path+".index", k.Index)
-	if k.Type != "" && k.Type != Text && k.Type != Integer && k.Type != UUID {
-		c.report(path+".type", fmt.Sprintf("%q is not a type of an id", string(k.Type)), "write text, integer or uuid")
+	if k.Type != "" && !slices.Contains(keyTypesKnown, k.Type) {
+		c.report(path+".type", fmt.Sprintf("%q is not a type of an id", string(k.Type)), "write text, integer, uuid, uuid_binary or uuid_binary_swapped")
 	}
 }
 
@@ -190,9 +193,13 @@ func (c *checker) timeColumn(path string, m *TimeColumn) {
 }
 
 func (c *checker) constants(m *Mapping) {
-	for i, columns := range [][]ColumnValue{m.Set, m.SetPaid, m.Where} {
+	var ofLines []ColumnValue
+	if m.Items != nil {
+		ofLines = m.Items.Where
+	}
+	for i, columns := range [][]ColumnValue{m.Set, m.SetPaid, m.Where, ofLines} {
 		for _, v := range columns {
-			c.name([]string{"set.", "set_paid.", "where."}[i]+v.Column, v.Column)
+			c.name([]string{"set.", "set_paid.", "where.", "items.where."}[i]+v.Column, v.Column)
 		}
 	}
 	if m.NotBefore.Nanosecond() != 0 {
@@ -209,18 +216,12 @@ func (c *checker) itemsAndStock(m *Mapping) {
 		c.name("items.order", m.Items.Order)
 		c.name("items.sku", m.Items.SKU)
 		c.name("items.quantity", m.Items.Quantity)
+		c.optional("items.location", m.Items.Location)
 	}
-	if m.Stock == nil {
-		return
+	for i, s := range m.Stocks() {
+		c.stock(m, StockPath(i), s)
 	}
-	c.table("stock.table", m.Stock.Table, false)
-	c.key("stock.sku", m.Stock.SKU)
-	c.optional("stock.available", m.Stock.Available)
-	c.optional("stock.reserved", m.Stock.Reserved)
-	if m.Stock.Available == "" && m.Stock.Reserved == "" {
-		c.report("stock", "neither available nor reserved is named", "name the columns to which a close returns the stock: available, reserved, or both")
-	}
-	if m.Items == nil {
+	if m.Items == nil && m.Stock != nil {
 		c.report("stock", "stock is mapped, but no items that say how much to release", "describe items, or write stock: none")
 	}
 }
@@ -231,9 +232,11 @@ func (c *checker) distinct(m *Mapping) {
 	items, stock := m.tables()
 	c.refuseOwnTable("table", m.Orders)
 	c.refuseOwnTable("items.table", items)
-	c.refuseOwnTable("stock.table", stock)
-	c.stockApart(m.Orders, items, stock)
-	if !slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path == "stock.table" }) {
+	for i, s := range m.Stocks() {
+		c.refuseOwnTable(StockPath(i)+".table", s.Table)
+		c.stockApart(StockPath(i)+".table", m.Orders, items, s.Table)
+	}
+	if !slices.ContainsFunc(c.problems, func(p Problem) bool { return strings.HasPrefix(p.Path, "stock") && strings.HasSuffix(p.Path, ".table") }) {
 		c.onePurposeEach(m.purposes(m.Orders, items, stock))
 	}
 }

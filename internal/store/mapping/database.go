@@ -20,8 +20,8 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 			d.items(m, name, schema)
 		}
 	}
-	if m.Stock != nil {
-		d.stock(m.Stock, schema)
+	for i, s := range m.Stocks() {
+		d.stock(StockPath(i), s, schema)
 	}
 	d.distinct(m, schema, orders, items)
 	d.collations(m, schema, orders, items)
@@ -58,7 +58,7 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	d.writable("status.column", m.Status.Column, m.ID.Column, "")
 	d.optional("category", m.Category)
 	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
-		d.counter(m.Version, c)
+		d.counter("version", m.Version, c)
 	}
 	if c, ok := d.optional("payment_id", m.PaymentID); ok && d.writable("payment_id", m.PaymentID, m.ID.Column, "payment_id") && !slices.Contains([]string{"varchar", "char"}, c.Type) {
 		d.reportHarm("payment_id", fmt.Sprintf("%s is %s", d.where(m.PaymentID), c.Definition), "a payment writes its id to it", "map a column of text, or remove payment_id")
@@ -87,8 +87,9 @@ func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {
 		return
 	}
 	d.key("items.order", m.Items.Order, m.ID.Type)
-	if c, ok := d.column("items.sku", m.Items.SKU); ok {
-		d.readable("items.sku", m.Items.SKU, c)
+	d.lineKeys(m)
+	for _, w := range m.Items.Where {
+		d.condition("items.where."+w.Column, w)
 	}
 	if d.wholeNumbers("items.quantity", m.Items.Quantity) && d.pieces("items.quantity", m.Items.Quantity) {
 		d.notLookedUp("items.quantity", m.Items.Quantity)
@@ -100,13 +101,17 @@ func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {
 	d.needIndexOn("items.order", m.Items.Order, "items_by_order")
 }
 
-func (d *databaseChecker) stock(s *Stock, schema Schema) {
-	if !d.selectTable("stock.table", s.Table, schema) {
+func (d *databaseChecker) stock(path string, s *Stock, schema Schema) {
+	if !d.selectTable(path+".table", s.Table, schema) {
 		return
 	}
-	d.key("stock.sku.column", s.SKU.Column, s.SKU.Type)
-	d.needUniqueIndex("stock.sku.index", s.SKU)
-	for _, c := range []struct{ path, column, remove string }{{"stock.available", s.Available, ""}, {"stock.reserved", s.Reserved, "reserved"}} {
+	d.key(path+".sku.column", s.SKU.Column, s.SKU.Type)
+	if s.Location.Column != "" {
+		d.key(path+".location.column", s.Location.Column, s.Location.Type)
+	}
+	d.needUniqueIndex(path+".sku.index", s.SKU, s.Location.Column)
+	d.stockLocks(path, s)
+	for _, c := range []struct{ path, column, remove string }{{path + ".available", s.Available, ""}, {path + ".reserved", s.Reserved, "reserved"}} {
 		if c.column != "" && d.wholeNumbers(c.path, c.column) && d.writable(c.path, c.column, s.SKU.Column, c.remove) {
 			d.notLookedUp(c.path, c.column)
 		}
@@ -116,18 +121,20 @@ func (d *databaseChecker) stock(s *Stock, schema Schema) {
 // distinct checks that each table and each column has one purpose, where only the database
 // knows that two names mean the same table.
 func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []string) {
-	stock := ""
-	if m.Stock != nil {
-		stock = schema.fullName(m.Stock.Table)
-		d.refuseOwnTableAs("stock.table", m.Stock.Table, schema)
+	for i, s := range m.Stocks() {
+		d.refuseOwnTableAs(StockPath(i)+".table", s.Table, schema)
+		for _, o := range orders {
+			d.stockApart(StockPath(i)+".table", schema.fullName(o), "", schema.fullName(s.Table))
+		}
+		for _, l := range items {
+			d.stockApart(StockPath(i)+".table", "", schema.fullName(l), schema.fullName(s.Table))
+		}
 	}
 	for _, o := range orders {
 		d.refuseOwnTableAs("table", o, schema)
-		d.stockApart(schema.fullName(o), "", stock)
 	}
 	for _, i := range items {
 		d.refuseOwnTableAs("items.table", i, schema)
-		d.stockApart("", schema.fullName(i), stock)
 		for _, o := range orders {
 			if full := schema.fullName(o); full == schema.fullName(i) {
 				d.onePurposeEach(m.purposes(full, full, ""))
@@ -148,8 +155,11 @@ func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []
 		for _, name := range of {
 			d.sameCollation("items.order", schema, lines, m.Items.Order, name, m.ID.Column)
 		}
-		if m.Stock != nil {
-			d.sameCollation("items.sku", schema, lines, m.Items.SKU, m.Stock.Table, m.Stock.SKU.Column)
+		for i, s := range m.Stocks() {
+			d.sameCollation(m.linePath(i), schema, lines, m.LineKey(s), s.Table, s.SKU.Column)
+			if s.Location.Column != "" {
+				d.sameCollation("items.location", schema, lines, m.Items.Location, s.Table, s.Location.Column)
+			}
 		}
 	}
 	d.problems = firstOfEach(d.problems)

@@ -17,7 +17,7 @@ var (
 
 func (d *databaseChecker) key(path, name string, t KeyType) {
 	c, ok := d.column(path, name)
-	if !ok || !d.readable(path, name, c) {
+	if !ok || t.binary() && c.Definition == "binary(16)" || !d.readable(path, name, c) {
 		return
 	}
 	is := Text
@@ -41,7 +41,7 @@ func (d *databaseChecker) readable(path, name string, c Column) bool {
 	}
 	do := "map a column of that kind; one can be added as a generated column with an index like this one's"
 	if slices.Contains(binaryTypes, c.Type) {
-		do = "map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
+		do = "for UUIDs in a BINARY(16) of MySQL write type: uuid_binary, or for those of UUID_TO_BIN(…, 1) uuid_binary_swapped; else map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
 	}
 	d.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", d.where(name), c.Definition),
 		"a value of another kind changes when it is written as text, and may match the row of another order or SKU", do)
@@ -120,15 +120,20 @@ func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 func (d *databaseChecker) condition(path string, w ColumnValue) {
 	c, ok := d.column(path, w.Column)
 	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type) || c.Type == "boolean" && w.Value.Number
+	never := "every order would be excluded, and none is ever closed"
+	if strings.HasPrefix(path, "items.") {
+		never = "no line would count, and no stock would come back"
+	}
 	switch {
 	case !ok:
 	case null && !c.Nullable:
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), never, "correct the value, or remove "+path)
 	case null:
-	case number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers write one without quotes, for a column of text one in quotes; a column of another kind, such as a DECIMAL, can only be compared with null: add a generated column of whole numbers or text for it")
-	case !c.holds(w.Value):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), "every order would be excluded, and none is ever closed", "correct the value, or remove "+path)
+	case c.Type == "decimal" && c.holdsDecimal(w.Value):
+	case c.Type != "decimal" && (number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type)):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value), "text and numbers compare in other ways, and orders would be excluded or closed by mistake", "for a column of whole numbers or a DECIMAL write a number without quotes, for a column of text one in quotes; a column of another kind, such as a FLOAT, can only be compared with null: add a generated column of whole numbers or text for it")
+	case c.Type == "decimal" || !c.holds(w.Value):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), never, "correct the value, or remove "+path)
 	}
 }
 
@@ -148,16 +153,16 @@ func (d *databaseChecker) eventColumn(path, name string) {
 }
 
 // counter checks that a column counts changes.
-func (d *databaseChecker) counter(name string, c Column) {
+func (d *databaseChecker) counter(path, name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
-		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
+		d.reportHarm(path, fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, a time with its type as lock: {column, type, zone, precision}, or remove it")
 	case c.Type == "tinyint":
-		d.reportHarm("version", fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is a flag or ends at a few changes", d.where(name), c.Definition), "a close adds one to it", "map a column of type INT or BIGINT that counts changes, or remove version")
 	case d.indexLedBy(name) != "":
-		d.reportHarm("version", d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
+		d.reportHarm(path, d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
 	case strings.HasSuffix(strings.ToLower(name), "id"):
-		d.reportAcceptable(VersionLikeID, "version", d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another", "map the column that counts changes, or remove version")
+		d.reportAcceptable(VersionLikeID, path, d.where(name)+" has the name of an id", "a close adds one to it, and the order would belong to another", "map the column that counts changes, or remove version")
 	}
 }
 
@@ -192,13 +197,14 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 	for _, t := range m.TimeColumns() {
 		c, ok := d.table.column(t.Column)
 		where := d.where(t.Column)
+		further := t.Path == "lock" || strings.HasPrefix(t.Path, "closed_at[") // the shop may write it too
 		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
 		if d.table.Postgres {
 			alter = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(t.Column) + " DROP DEFAULT, ALTER COLUMN " + Quote(t.Column) + " DROP NOT NULL"
 		}
 		switch {
 		case !ok:
-		case c.OnUpdate:
+		case c.OnUpdate && !further:
 			d.reportHarm(t.Path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
 				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed", "paid_at": "when it was paid"}[t.Path],
 				"map the right column, or: "+alter)
@@ -211,8 +217,10 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
 			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
 				"map the column of the moment of the close, remove closed_at, or, if it is that column: "+alter)
-		case t.Path == "closed_at":
-			d.writable("closed_at.column", t.Column, m.ID.Column, "closed_at")
+		case further && c.DefaultNow && !c.OnUpdate && !lockNames.MatchString(strings.ToLower(t.Column)):
+			d.reportAcceptable(LockLikeCreated, t.Path+".column", where+" has the present moment as its default, as a creation time has", "a close would overwrite it", "map the column of the last change, or remove "+t.Path)
+		case t.Path == "closed_at" || further:
+			d.writable(t.Path+".column", t.Column, m.ID.Column, t.Path)
 		}
 	}
 }

@@ -7,21 +7,24 @@ import (
 )
 
 // needUniqueIndex checks for the index of a key, through which rows are found and locked.
-func (d *databaseChecker) needUniqueIndex(path string, k Key) {
-	do := "add one: ALTER TABLE " + Quote(d.name) + " ADD UNIQUE KEY " + Quote(k.Column) + " (" + Quote(k.Column) + "), and name it here"
+// more are further columns of the key, without empty names.
+func (d *databaseChecker) needUniqueIndex(path string, k Key, more ...string) {
+	columns := slices.DeleteFunc(append([]string{k.Column}, more...), func(c string) bool { return c == "" })
+	list := strings.Join(columns, "`, `")
+	do := "add one: ALTER TABLE " + Quote(d.name) + " ADD UNIQUE KEY " + Quote(k.Column) + " (`" + list + "`), and name it here"
 	if d.table.Postgres {
-		do = "add one: CREATE UNIQUE INDEX CONCURRENTLY ON " + Quote(d.name) + " (" + Quote(k.Column) + ")"
+		do = "add one: CREATE UNIQUE INDEX CONCURRENTLY ON " + Quote(d.name) + " (`" + list + "`)"
 	}
 	for _, i := range d.table.Indexes {
 		switch {
-		case !i.identifies(k.Column):
+		case !i.identifies(columns...):
 		case strings.EqualFold(i.Name, k.Index), d.table.Postgres && k.Index == primary: // no statement names it
 			return
 		default:
 			do = "name the one that is there, index: " + i.Name
 		}
 	}
-	d.reportHarm(path, fmt.Sprintf("table %s has no unique index %s on %s alone", d.name, k.Index, k.Column),
+	d.reportHarm(path, fmt.Sprintf("table %s has no unique index %s on %s alone", d.name, k.Index, strings.Join(columns, " and ")),
 		"a close finds and locks rows through it; without it each close reads and locks the whole table", do)
 }
 
@@ -80,9 +83,9 @@ func (d *databaseChecker) identifies(column string) bool {
 	return slices.ContainsFunc(d.table.Indexes, func(i Index) bool { return i.identifies(column) })
 }
 
-// identifies reports whether the index is unique and has the column alone.
-func (i Index) identifies(column string) bool {
-	return i.Unique && i.Where == "" && slices.Equal(i.Columns, []string{strings.ToLower(column)})
+// identifies reports whether the index is unique and has the columns, in any order, and no other.
+func (i Index) identifies(columns ...string) bool {
+	return i.Unique && i.Where == "" && len(i.Columns) == len(columns) && !slices.ContainsFunc(columns, func(c string) bool { return !slices.Contains(i.Columns, strings.ToLower(c)) })
 }
 
 // uniqueWithout returns the name of a unique index that includes the column and not the key;

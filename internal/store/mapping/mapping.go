@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,12 +33,18 @@ type Mapping struct {
 	DueIndex string
 	Created  *TimeColumn // nil: there is no such column
 	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
-	PaidAt   *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
+	// AlsoClosedAt lists further columns that a close sets to its time. They are never read.
+	AlsoClosedAt []TimeColumn
+	PaidAt       *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
 	// PaymentID is a text column for the provider's id of the payment that paid the order, which RecordPayment
 	// writes; NULL or empty: none. Without it a second payment of an order is not known from a repeated one.
 	PaymentID string
 	Category  string // a column; empty: orders have no category
 	Version   string // a column that grows by one with each change; empty: there is no such column
+	// Lock is a time that each change of an order sets to the present, or to one step after the time that it
+	// has: it never stays the same. The shop's code sees by Version or Lock that a row was changed (an
+	// optimistic lock). nil: there is no such column
+	Lock *TimeColumn
 	// Set lists further columns of the order that a close sets. SetPaid lists those that are set with
 	// the paid status of an order that was paid according to the payment provider.
 	Set, SetPaid []ColumnValue
@@ -50,9 +57,11 @@ type Mapping struct {
 	// WHERE …, DELETE FROM t WHERE … or INSERT INTO t …, where t is one table that is not mapped, without
 	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
 	OnClose []string
-	Items   *Items  // nil: orders have no lines
-	Stock   *Stock  // nil: a close releases no stock
-	Shards  *Shards // nil: one table has all orders
+	Items   *Items // nil: orders have no lines
+	Stock   *Stock // nil: a close releases no stock
+	// MoreStock lists further tables to which a close returns quantities, such as the totals of products.
+	MoreStock []Stock
+	Shards    *Shards // nil: one table has all orders
 	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
 	Event string
 	// EventColumns lists columns of the order that its event contains, as they were before the close.
@@ -89,6 +98,10 @@ const (
 	Text    KeyType = "text"
 	Integer KeyType = "integer" // 64 bits, signed or unsigned
 	UUID    KeyType = "uuid"    // of PostgreSQL, in its notation: lower case with hyphens
+	// UUIDBinary is a BINARY(16) of MySQL with a UUID, which records and events have in the notation of UUID. In
+	// UUIDSwapped the parts of the time are in the order of UUID_TO_BIN(…, 1).
+	UUIDBinary  KeyType = "uuid_binary"
+	UUIDSwapped KeyType = "uuid_binary_swapped"
 )
 
 // Status is the column that a close changes, and its values.
@@ -117,6 +130,11 @@ type Items struct {
 	Order    string // the column with the order's id, of the type of Mapping.ID
 	SKU      string
 	Quantity string
+	// Location is the column with the warehouse, if the stock of a SKU is in several; empty: it is in one. Ledger
+	// and event then have SKUs in the form of LocatedSKU.
+	Location string
+	// Where lists columns and the values that a line must have to count, as Mapping.Where does for orders.
+	Where []ColumnValue
 	// Index is the index on Order through which a close locks lines; empty: the database chooses. In a
 	// small table it may then read, and wait for, lines of other orders too.
 	Index string
@@ -129,6 +147,13 @@ type Stock struct {
 	SKU       Key
 	Available string // empty: a close changes only Reserved, and the shop's figures include what is reserved
 	Reserved  string // empty: a close changes only Available
+	// Location is a second part of the key of a row: the warehouse. Without a column, SKU alone is the key.
+	Location Key
+	// Line is the column of lines that holds the key of this table; empty: Items.SKU.
+	Line string
+	// Version and Lock are those of Mapping, of the rows of this table.
+	Version string
+	Lock    *TimeColumn
 }
 
 // Shards are tables of orders, one for each month.
@@ -179,9 +204,12 @@ func (m *Mapping) WithDefaults() *Mapping {
 	c.ID = m.ID.withDefaults()
 	c.Event = cmp.Or(c.Event, orderclose.EventOrderClosed)
 	if m.Stock != nil {
-		stock := *m.Stock
-		stock.SKU = stock.SKU.withDefaults()
+		stock := m.Stock.withDefaults()
 		c.Stock = &stock
+	}
+	c.MoreStock = nil
+	for _, s := range m.MoreStock {
+		c.MoreStock = append(c.MoreStock, s.withDefaults())
 	}
 	if m.Shards != nil {
 		shards := *m.Shards
@@ -205,6 +233,9 @@ type KeyedTime struct {
 
 // TimeColumns returns the time columns of orders that the mapping names.
 func (m *Mapping) TimeColumns() []KeyedTime {
-	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}}
+	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}, {"lock", m.Lock}}
+	for i := range m.AlsoClosedAt {
+		all = append(all, KeyedTime{fmt.Sprintf("closed_at[%d]", i+1), &m.AlsoClosedAt[i]})
+	}
 	return slices.DeleteFunc(all, func(t KeyedTime) bool { return t.TimeColumn == nil })
 }

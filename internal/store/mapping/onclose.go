@@ -107,8 +107,12 @@ func (m *Mapping) uses(written string) bool {
 	if isOwnTable(name) {
 		return true
 	}
-	items, stock := m.tables()
-	return slices.ContainsFunc([]string{m.Orders, items, stock}, func(mapped string) bool {
+	items, _ := m.tables()
+	mapped := []string{m.Orders, items}
+	for _, s := range m.Stocks() {
+		mapped = append(mapped, s.Table)
+	}
+	return slices.ContainsFunc(mapped, func(mapped string) bool {
 		if p, err := ParsePattern(mapped); err == nil {
 			_, ok := p.Month(name)
 			return ok

@@ -29,6 +29,12 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
 	}
+	if m.Lock != nil {
+		all = append(all, purpose{path: "lock.column", table: orders, column: m.Lock.Column, is: "the time of the order's last change", effect: "each close and payment writes its own time to it", optional: true})
+	}
+	for i, t := range m.AlsoClosedAt {
+		all = append(all, purpose{path: fmt.Sprintf("closed_at[%d].column", i+1), table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
+	}
 	for _, a := range m.Set {
 		all = append(all, purpose{path: "set." + a.Column, table: orders, column: a.Column, is: "a constant of a closed order", effect: "a close writes a constant to it", optional: true})
 	}
@@ -43,13 +49,24 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 			purpose{path: "items.order", table: items, column: i.Order, is: "the order of a line"},
 			purpose{path: "items.sku", table: items, column: i.SKU, is: "the SKU of a line"},
 			purpose{path: "items.quantity", table: items, column: i.Quantity, is: "the quantity of a line"},
+			purpose{path: "items.location", table: items, column: i.Location, is: "the location of a line", optional: true},
 		)
+		for _, w := range i.Where {
+			all = append(all, purpose{path: "items.where." + w.Column, table: items, column: w.Column, is: "a condition of a line", optional: true})
+		}
 	}
-	if s := m.Stock; s != nil {
+	for i, s := range m.Stocks() {
+		path, table := StockPath(i), stock
+		if i > 0 && stock != "" {
+			table = s.Table
+		}
 		all = append(all,
-			purpose{path: "stock.sku.column", table: stock, column: s.SKU.Column, is: "the SKU"},
-			purpose{path: "stock.available", table: stock, column: s.Available, is: "the quantity of a SKU that can be sold", effect: "a close adds the quantity of the order to it"},
-			purpose{path: "stock.reserved", table: stock, column: s.Reserved, is: "the quantity of a SKU that orders hold", effect: "a close takes the quantity of the order from it", optional: true},
+			purpose{path: path + ".sku.column", table: table, column: s.SKU.Column, is: "the SKU"},
+			purpose{path: path + ".location.column", table: table, column: s.Location.Column, is: "the location of stock"},
+			purpose{path: path + ".available", table: table, column: s.Available, is: "the quantity of a SKU that can be sold", effect: "a close adds the quantity of the order to it"},
+			purpose{path: path + ".reserved", table: table, column: s.Reserved, is: "the quantity of a SKU that orders hold", effect: "a close takes the quantity of the order from it", optional: true},
+			purpose{path: path + ".version", table: table, column: s.Version, is: "the version of the row", effect: "a close adds one to it", optional: true},
+			purpose{path: path + ".lock.column", table: table, column: s.Lock.Name(), is: "the time of the row's last change", effect: "a close writes its own time to it", optional: true},
 		)
 	}
 	return slices.DeleteFunc(all, func(p purpose) bool { return p.column == "" })
@@ -133,10 +150,10 @@ func (m *Mapping) tables() (items, stock string) {
 }
 
 // stockApart checks that the stock has a table of its own.
-func (c *checker) stockApart(orders, items, stock string) {
+func (c *checker) stockApart(path, orders, items, stock string) {
 	for _, other := range []struct{ name, holds string }{{orders, "orders"}, {items, "lines of orders"}} {
 		if stock == other.name && stock != "" {
-			c.reportHarm("stock.table", "table "+stock+" is mapped as the stock and as "+other.holds,
+			c.reportHarm(path, "table "+stock+" is mapped as the stock and as "+other.holds,
 				"a close would add quantities to rows that are not stock", "name the table that has one row for each SKU, or write stock: none")
 			return
 		}

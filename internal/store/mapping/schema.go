@@ -91,15 +91,23 @@ func (t Table) zoneDependence(c Column) string {
 }
 
 // lockNames matches names of columns by which code often locks rows optimistically.
-var lockNames = regexp.MustCompile(`^(version|revision|(row|lock)_?version|(last_?|gmt_?)?(update|updated|modify|modified)(_?(at|time|date|on))?)$`)
+var lockNames = regexp.MustCompile(`^(version|rev|revision|opt_?lock|(row|lock)_?version|mtime|(last_?|gmt_?)?(update|updated|modify|modified|change|changed|edited|write)(_?(at|time|date|on|ts))?)$`)
 
 // UnchangedLocks returns the columns of a table of orders that look like an optimistic lock, such as
-// update_time, and that neither a close nor the database changes.
+// update_time, and that do not change for certain with each close. A time that the database sets with each
+// UPDATE in whole seconds stays the same if the row was changed in the same second.
 func (m *Mapping) UnchangedLocks(t Table) (columns []string) {
+	const orders = "orders"
 	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
 		c := t.Columns[name]
-		written := slices.ContainsFunc(m.purposes("", "", ""), func(p purpose) bool { return p.effect != "" && strings.EqualFold(p.column, name) })
-		if lockNames.MatchString(name) && !c.OnUpdate && !c.Generated && !written {
+		written := slices.ContainsFunc(m.purposes(orders, "", ""), func(p purpose) bool {
+			return p.table == orders && p.effect != "" && strings.EqualFold(p.column, name)
+		})
+		switch {
+		case !lockNames.MatchString(name) || c.Generated || written || c.OnUpdate && c.Digits > 0:
+		case c.OnUpdate:
+			columns = append(columns, name+" (which the database sets with each UPDATE, but not twice in one second)")
+		default:
 			columns = append(columns, name)
 		}
 	}

@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"bytes"
 	"cmp"
 	"math"
 	"regexp"
@@ -11,7 +12,7 @@ import (
 
 // Value is a value of a status column: a number or text.
 type Value struct {
-	Text   string // for a number, its decimal digits
+	Text   string // for a number, its decimal digits, also behind a point
 	Number bool
 }
 
@@ -61,6 +62,8 @@ func (k Key) Arg(id string) (any, bool) {
 	case Integer:
 	case UUID:
 		return id, uuid.MatchString(id)
+	case UUIDBinary, UUIDSwapped:
+		return k.bytes(id), uuid.MatchString(id)
 	default:
 		return id, id != ""
 	}
@@ -70,6 +73,12 @@ func (k Key) Arg(id string) (any, bool) {
 	n, err := strconv.ParseUint(id, 10, 64)
 	return n, err == nil && strconv.FormatUint(n, 10) == id
 }
+
+// decimal matches a decimal number.
+var decimal = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
+
+// IsDecimal reports whether a text is a decimal number.
+func IsDecimal(text string) bool { return decimal.MatchString(text) }
 
 // uuid matches a uuid as PostgreSQL writes it: another notation of it is no id of the order.
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -82,6 +91,8 @@ func (k Key) After(id string) any {
 		return int64(math.MinInt64)
 	case k.Type == UUID && id == "":
 		return "00000000-0000-0000-0000-000000000000"
+	case k.Type.binary() && id == "":
+		return []byte{}
 	}
 	arg, _ := k.Arg(id)
 	return arg
@@ -89,6 +100,9 @@ func (k Key) After(id string) any {
 
 // Compare orders ids as an index on the key does, except for collations.
 func (k Key) Compare(a, b string) int {
+	if k.Type == UUIDSwapped {
+		return bytes.Compare(k.bytes(a), k.bytes(b))
+	}
 	if k.Type == Integer && (len(a) != len(b) || len(a) > 0 && a[0] == '-') {
 		return compareNumbers(a, b)
 	}

@@ -78,14 +78,18 @@ func DeleteByID(table string) string {
 	return "DELETE FROM " + table + " WHERE id = ANY (CAST(translate(?, '[]', '{}') AS bigint[]))"
 }
 
-// ReleaseStock returns an UPDATE of the stock by n pairs of a SKU and a quantity. set and where are its
-// assignments and its condition on the rows s and the pairs v. It locks the rows in the order of the SKUs first: an
+// ReleaseStock returns an UPDATE of the stock by n SKUs with their quantities. set and where are its
+// assignments and its condition on the rows s and the list v, and sameRow says which belong together. It locks the rows in the order of the SKUs first: an
 // UPDATE alone locks them in any order.
-func ReleaseStock(s *mapping.Stock, n int, set, where string) string {
-	table, sku := mapping.Quote(s.Table), mapping.Quote(s.SKU.Column)
-	return fmt.Sprintf("WITH v (sku, quantity) AS (VALUES (CAST(? AS %s), CAST(? AS bigint))%s)", keyTypes[s.SKU.Type], strings.Repeat(", (?, ?)", n-1)) +
-		fmt.Sprintf(", locked AS MATERIALIZED (SELECT s.%s FROM %s AS s JOIN v ON s.%[1]s = v.sku ORDER BY s.%[1]s FOR UPDATE OF s)", sku, table) +
-		fmt.Sprintf(" UPDATE %s AS s SET %s FROM v WHERE s.%s = v.sku AND (SELECT COUNT(*) FROM locked) > 0 AND %s", table, set, sku, where)
+func ReleaseStock(s *mapping.Stock, n int, set, where, sameRow string) string {
+	table, sku := mapping.Quote(s.Table), "s."+mapping.Quote(s.SKU.Column)
+	names, first, more, order := "sku, quantity", keyTypes[s.SKU.Type], "", sku
+	if s.Location.Column != "" {
+		names, first, more, order = "sku, location, quantity", first+"), CAST(? AS "+keyTypes[s.Location.Type], ", ?", sku+", s."+mapping.Quote(s.Location.Column)
+	}
+	return fmt.Sprintf("WITH v (%s) AS (VALUES (CAST(? AS %s), CAST(? AS bigint))%s)", names, first, strings.Repeat(", (?, ?"+more+")", n-1)) +
+		fmt.Sprintf(", locked AS MATERIALIZED (SELECT %s FROM %s AS s JOIN v ON %s ORDER BY %s FOR UPDATE OF s)", sku, table, sameRow, order) +
+		fmt.Sprintf(" UPDATE %s AS s SET %s FROM v WHERE %s AND (SELECT COUNT(*) FROM locked) > 0 AND %s", table, set, sameRow, where)
 }
 
 // Rows writes rows of a width for an INSERT, with an array for each column: a list of thousands of values takes

@@ -37,9 +37,13 @@ func dialect(clock func() time.Time) store.Dialect {
 
 func releaseStock(s *mapping.Stock, n int) string {
 	set, where := store.ReleaseStock(s, "")
-	return "WITH v (sku, quantity) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")" +
+	names, row, on := "sku, quantity", "(?, ?)", ""
+	if s.Location.Column != "" {
+		names, row, on = "sku, location, quantity", "(?, ?, ?)", " AND s."+mapping.Quote(s.Location.Column)+" = v.location"
+	}
+	return "WITH v (" + names + ") AS (VALUES " + row + strings.Repeat(", "+row, n-1) + ")" +
 		" UPDATE " + mapping.Quote(s.Table) + " AS s SET " + set +
-		" FROM v WHERE s." + mapping.Quote(s.SKU.Column) + " = v.sku AND " + where
+		" FROM v WHERE s." + mapping.Quote(s.SKU.Column) + " = v.sku" + on + " AND " + where
 }
 
 // dispatchedRows holds the ids of the outbox rows that dispatchers of this process have.

@@ -178,3 +178,14 @@ func TestClose_SKUsMayBeSpelledInSeveralWays(t *testing.T) {
 		t.Errorf("the stock is %s, the ledger %s", stock, ledger)
 	}
 }
+
+func TestSuite_StockByLocation(t *testing.T) {
+	storetest.RunWarehouses(t, func(t *testing.T, m *mapping.Mapping) *store.Store {
+		s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	})
+}

@@ -107,7 +107,7 @@ func recordPayments(t *testing.T, s *shop) {
 		want(t, "payment "+row.payment+" of "+row.order, s.record(row.order, row.payment), row.want)
 	}
 	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, status, version, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
-		[]string{"asked 1 2 p1", "cancelled 3 2 -", "closed 2 2 -", "due 0 1 -", "early 1 2 p1", "open 1 2 p1"})
+		[]string{"asked 1 3 p1", "cancelled 3 2 -", "closed 2 2 -", "due 0 1 -", "early 1 2 p1", "open 1 2 p1"})
 	want(t, "without the time of the payment", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NULL"), 0)
 	want(t, "late payments", s.late(), []string{"asked p2 1250 EUR callback ", "cancelled p1 1250 EUR callback ",
 		"closed p1 1250 EUR callback ", "closed p2 1250 EUR callback ", "open p2 1250 EUR callback "})

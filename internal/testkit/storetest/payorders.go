@@ -117,7 +117,7 @@ func payAfterAsking(t *testing.T, s *shop) {
 		want(t, "payment "+row.payment, s.answer(s.Pay(t.Context(), "a", row.payment)), row.want)
 	}
 	want(t, "late payments", s.late(), []string{"a p2 -  callback "})
-	want(t, "order", s.texts("SELECT CONCAT_WS(' ', id, status, version, payment_id) FROM orders"), []string{"a 1 2 p1"})
+	want(t, "order", s.texts("SELECT CONCAT_WS(' ', id, status, version, payment_id) FROM orders"), []string{"a 1 3 p1"})
 
 	s.order("b", -time.Minute)
 	_, err = s.PayOrders(t.Context(), requests("b"))

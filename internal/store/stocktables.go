@@ -1,0 +1,167 @@
+package store
+
+import (
+	"cmp"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// lines writes the SELECT of lines: order, SKU, quantity, location, and the keys of the tables of
+// Mapping.MoreStock.
+func (q *statements) lines(from string) string {
+	i := q.m.Items
+	sku := mapping.Key{}
+	if q.m.Stock != nil {
+		sku = q.m.Stock.SKU
+	}
+	columns := []string{q.m.ID.Read(i.Order), sku.Read(i.SKU), mapping.Quote(i.Quantity), orElse(i.Location, "NULL")}
+	for j := range q.m.MoreStock {
+		s := &q.m.MoreStock[j]
+		columns = append(columns, s.SKU.Read(q.m.LineKey(s)))
+	}
+	where := ""
+	if q.lineWhere.sql != "" {
+		where = " AND " + q.lineWhere.sql
+	}
+	return fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?%s", strings.Join(columns, ", "), mapping.Quote(from), q.d.hint(i.Index), mapping.Quote(i.Order), where)
+}
+
+// lineArgs returns the arguments of table.lines.
+func (q *statements) lineArgs(ids []string) []any {
+	return append([]any{q.args(ids)}, q.lineWhere.args...)
+}
+
+// readLines returns the lines of the orders, each SKU of an order once, sorted by order and
+// SKU; and behind them the same for the keys of each table of Mapping.MoreStock. unreadable has an error for
+// each order with a line that cannot be read, by id.
+func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (lines []line, more [][]line, unreadable map[string]error, err error) {
+	lines, more, unreadable = make([]line, 0, 2*len(orders)), make([][]line, len(s.q.m.MoreStock)), map[string]error{}
+	keys := make([]sql.NullString, len(more))
+	var order string
+	var sku, text, location sql.NullString
+	into := []any{&order, &sku, &text, &location}
+	for i := range keys {
+		into = append(into, &keys[i])
+	}
+	err = eachRow(tx, query, s.q.lineArgs(orders), func(rows *sql.Rows) error {
+		if err := rows.Scan(into...); err != nil || !sku.Valid { // no SKU: a fee or a line of text
+			return err
+		}
+		quantity, err := strconv.ParseInt(text.String, 10, 64)
+		switch {
+		case err != nil:
+			if !text.Valid {
+				text.String = "NULL"
+			}
+			unreadable[order] = fmt.Errorf("order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
+			return nil
+		case s.q.m.Items.Location != "" && !mapping.IsLocation(location.String):
+			unreadable[order] = fmt.Errorf("order %q has a line of SKU %q whose location %q is empty or contains an @: fix its lines", order, sku.String, location.String)
+			return nil
+		case s.q.m.Items.Location != "":
+			sku.String = mapping.LocatedSKU(sku.String, location.String)
+		}
+		lines = append(lines, line{order: order, sku: sku.String, quantity: quantity})
+		for i, key := range keys {
+			if s.q.m.MoreStock[i].Location.Column != "" {
+				key.String = mapping.LocatedSKU(key.String, location.String)
+			}
+			if key.Valid {
+				more[i] = append(more[i], line{order: order, sku: key.String, quantity: quantity})
+			}
+		}
+		return nil
+	})
+	for i := range more {
+		more[i] = sumLines(more[i])
+	}
+	return sumLines(lines), more, unreadable, err
+}
+
+// moves are the quantities that a close returns to each of Mapping.Stocks, by SKU.
+type moves []map[string]int64
+
+func (s *Store) newMoves() moves {
+	all := make(moves, len(s.q.m.Stocks()))
+	for i := range all {
+		all[i] = map[string]int64{}
+	}
+	return all
+}
+
+// add adds a line to what returns to the i-th table. If the table has no locations, those of lines are left out.
+func (s *Store) add(to moves, i int, l line) {
+	if i >= len(to) || l.quantity == 0 {
+		return
+	}
+	sku := l.sku
+	if i == 0 && s.q.m.Items.Location != "" && s.q.m.Stock.Location.Column == "" {
+		sku, _ = mapping.SplitSKU(sku)
+	}
+	to[i][sku] += l.quantity
+}
+
+// stockArgs returns the key of a row of the stock as arguments.
+func stockArgs(s *mapping.Stock, sku string) (args []any) {
+	location := ""
+	if s.Location.Column != "" {
+		sku, location = mapping.SplitSKU(sku)
+	}
+	for i, key := range []mapping.Key{s.SKU, s.Location} {
+		text := []string{sku, location}[i]
+		if key.Column == "" {
+			continue
+		}
+		arg, ok := key.Arg(text)
+		if !ok {
+			arg = text // no row has this key, so the order fails
+		}
+		args = append(args, arg)
+	}
+	return args
+}
+
+// stockKey writes the condition on the key of a row of the stock, whose arguments are stockArgs, and the
+// expression that reads the key.
+func stockKey(s *mapping.Stock) (is string, read []string) {
+	is, read = mapping.Quote(s.SKU.Column)+" = ?", []string{s.SKU.Read(s.SKU.Column), "NULL"}
+	if s.Location.Column != "" {
+		is, read[1] = "("+is+" AND "+mapping.Quote(s.Location.Column)+" = ?)", s.Location.Read(s.Location.Column)
+	}
+	return is, read
+}
+
+// located returns the text of a key that stockKey reads.
+func located(sku string, location sql.NullString) string {
+	if location.Valid {
+		return mapping.LocatedSKU(sku, location.String)
+	}
+	return sku
+}
+
+// compareStock orders SKUs as the index on the key of the stock does, except for collations.
+func compareStock(s *mapping.Stock) func(a, b string) int {
+	if s.Location.Column == "" {
+		return s.SKU.Compare
+	}
+	return func(a, b string) int {
+		skuA, locationA := mapping.SplitSKU(a)
+		skuB, locationB := mapping.SplitSKU(b)
+		return cmp.Or(s.SKU.Compare(skuA, skuB), s.Location.Compare(locationA, locationB))
+	}
+}
+
+// stockLockArgs returns the arguments of changeLock for the i-th table of stock.
+func (q *statements) stockLockArgs(i int, now time.Time) []any {
+	if q.m.Stocks()[i].Lock == nil {
+		return nil
+	}
+	return []any{q.stockLocks[i].Arg(now), q.stockLocks[i].Arg(now)}
+}
