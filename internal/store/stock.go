@@ -41,24 +41,22 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 		return released, nil
 	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, more, unreadable, err := s.readLines(tx, t.lockLines, part)
+		all, unreadable, err := s.readLines(tx, t.lockLines, part)
 		if err == nil && s.dialect.staleLocks { // another transaction may have replaced the lines while the first SELECT waited
-			lines, more, unreadable, err = s.readLines(tx, t.lockLines, part)
+			all, unreadable, err = s.readLines(tx, t.lockLines, part)
 		}
 		for _, bad := range unreadable {
 			err = cmp.Or(err, bad)
 		}
-		if err == nil {
-			lines, err = s.ownLines(tx, t, part, lines)
-		}
-		for i, of := range more {
+		for i := range all {
 			if err == nil {
-				of, err = s.ownLines(tx, t, part, of)
+				all[i], err = s.ownLines(tx, t, part, all[i])
 			}
-			for _, l := range of {
-				s.add(moved, i+1, l)
+			for _, l := range all[i] {
+				s.add(moved, i, l)
 			}
 		}
+		lines := all[0]
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
 		}
@@ -71,7 +69,6 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			case l.quantity < 0:
 				return nil, fmt.Errorf("order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
 			}
-			s.add(moved, 0, l)
 			in.row(l.order, l.sku, k, l.quantity, at)
 			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
 		}
