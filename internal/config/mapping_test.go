@@ -159,3 +159,71 @@ func TestOrders_TheShippedExampleIsValid(t *testing.T) {
 		t.Errorf("the example is read as %+v", m)
 	}
 }
+
+// Keys that take one column or table, or several of them.
+func TestOrders_ReadsListsOfColumnsAndTables(t *testing.T) {
+	const base = `buckets: [1m]
+orders:
+  table: o
+  id: {column: id, type: uuid_binary}
+  status: {column: state, from: 1, to: 9}
+  due: {column: deadline, type: datetime, zone: "+08:00", precision: s}
+`
+	const rest = `  items: {table: l, order: o, sku: s, quantity: n, location: shed, where: {deleted: 0, price: 0.10, gone: null}}
+  stock:
+    - {table: st, sku: {column: sku, type: uuid_binary}, location: {column: shed, type: integer}, available: free, lock: [rev, {column: at, type: unix_s}]}
+    - {table: p, sku: id, line: product, available: total}
+`
+	due := mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}
+	end, millis := due, mapping.TimeColumn{Column: "gone_ms", Type: mapping.UnixMillis}
+	end.Column = "end_time"
+	for lines, change := range map[string]func(m *mapping.Mapping){
+		"":                                     func(*mapping.Mapping) {},
+		"  closed_at:\n":                       func(*mapping.Mapping) {},
+		"  closed_at: end_time\n  lock: rev\n": func(m *mapping.Mapping) { m.ClosedAt, m.Version = &end, "rev" },
+		"  closed_at: [end_time]\n  version: rev\n":                   func(m *mapping.Mapping) { m.ClosedAt, m.Version = &end, "rev" },
+		"  lock: {column: gone_ms, type: unix_ms}\n":                  func(m *mapping.Mapping) { m.Lock = &millis },
+		"  lock: [{column: rev}, {column: gone_ms, type: unix_ms}]\n": func(m *mapping.Mapping) { m.Lock, m.Version = &millis, "rev" },
+		"  closed_at: [{column: gone_ms, type: unix_ms}, end_time]\n": func(m *mapping.Mapping) { m.ClosedAt, m.AlsoClosedAt = &millis, []mapping.TimeColumn{end} },
+	} {
+		binary := mapping.Key{Column: "sku", Type: mapping.UUIDBinary}
+		want := &mapping.Mapping{
+			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9)}, Due: due,
+			Items: &mapping.Items{Table: "l", Order: "o", SKU: "s", Quantity: "n", Location: "shed",
+				Where: []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "price", Value: mapping.Value{Text: "0.10", Number: true}}, {Column: "gone"}}},
+			Stock: &mapping.Stock{Table: "st", SKU: binary, Location: mapping.Key{Column: "shed", Type: mapping.Integer}, Available: "free",
+				Version: "rev", Lock: &mapping.TimeColumn{Column: "at", Type: mapping.UnixSeconds}},
+			MoreStock: []mapping.Stock{{Table: "p", SKU: mapping.Key{Column: "id"}, Line: "product", Available: "total"}},
+		}
+		change(want)
+		if diff := cmp.Diff(want, parse(t, base+lines+rest).Orders); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", lines, diff)
+		}
+	}
+	for lines, want := range map[string]string{
+		"  lock: [a, b]\n":                          `t:7:13: orders.lock: is a second lock of the same kind; map one number and one time at most`,
+		"  lock: state\n":                           `t:7:9: orders.version: column o.state is mapped as the order's status and as the order's version`,
+		"  lock: {column: a, type: datetime}\n":     `t:7:9: orders.lock.zone: no time zone is given`,
+		"  closed_at: [end_time, deadline]\n":       `t:7:25: orders.closed_at[1].column: column o.deadline is mapped as when the order is due`,
+		"  closed_at: [end_time, {column: x}, 7]\n": `t:7:38: orders.closed_at[2]: 7 is read as a value other than text`,
+		"  closed_at: [{column: x, type: date}]\n":  `t:7:33: orders.closed_at.type: "date" is not a type of a time`,
+	} {
+		_, err := config.Parse("t", []byte(base+lines+rest))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v\nwant %s", lines, err, want)
+		}
+	}
+	for from, want := range map[string]string{
+		"table: p, ":       `orders.stock[1].table: the name is missing`,
+		"table: p":         `orders.stock[1].table: table st is listed twice`,
+		"location: shed, ": `orders.stock.location: the stock is kept by location, but no column of the lines says which`,
+		"line: product":    `orders.stock[1].line: "a b" contains ' '`,
+		"available: total": `orders.stock[1]: neither available nor reserved is named`,
+	} {
+		to := map[string]string{"table: p": "table: st", "line: product": "line: a b", "available: total": "line: product"}[from]
+		_, err := config.Parse("t", []byte(base+strings.Replace(rest, from, to, 1)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v\nwant %s", from, err, want)
+		}
+	}
+}

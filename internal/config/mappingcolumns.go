@@ -34,6 +34,7 @@ func column(to *mapping.TimeColumn) parser {
 func closedAt(m *mapping.Mapping) parser {
 	return listOrOne("[end_time, {column: update_time, type: timestamp, precision: s}]", func(r *reader, path string, n *yaml.Node) {
 		var t mapping.TimeColumn
+		path = strings.TrimSuffix(path, "[0]")
 		if r.at[path] = n; isNull(resolveAlias(n)) {
 			return
 		}
@@ -59,6 +60,7 @@ func likeDue(m *mapping.Mapping) {
 func locks(version *string, at **mapping.TimeColumn) parser {
 	return listOrOne("[version, {column: update_time, type: timestamp, precision: s}]", func(r *reader, path string, n *yaml.Node) {
 		var t mapping.TimeColumn
+		path = strings.TrimSuffix(strings.TrimSuffix(path, "[0]"), "[1]")
 		column(&t)(r, path, n)
 		isTime := t != mapping.TimeColumn{Column: t.Column}
 		switch {
@@ -68,7 +70,7 @@ func locks(version *string, at **mapping.TimeColumn) parser {
 			*at = &t
 		default:
 			*version = t.Column
-			r.at[strings.TrimSuffix(strings.SplitN(path, "lock", 2)[0], ".")+".version"] = n
+			r.at[strings.TrimSuffix(path, "lock")+"version"] = n
 		}
 	})
 }
@@ -77,6 +79,7 @@ func locks(version *string, at **mapping.TimeColumn) parser {
 func stocks(m *mapping.Mapping) parser {
 	return listOrOne("[{table: sku_stock, sku: id, available: stock}, {table: product, sku: id, line: product_id, available: stock}]", func(r *reader, path string, n *yaml.Node) {
 		var s mapping.Stock
+		path = strings.TrimSuffix(path, "[0]") // as mapping.StockPath
 		section(fields{
 			"table": text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": text(&s.Line),
 			"available": text(&s.Available), "reserved": text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),

@@ -223,14 +223,14 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		return err
 	}
 	if part.table.lines != "" && part.State == AuditClosed {
-		lines, _, unreadable, err := s.readLines(tx, part.table.lines, ids)
+		all, unreadable, err := s.readLines(tx, part.table.lines, ids)
 		if err != nil {
 			return fmt.Errorf("lines: %w", err)
 		}
 		for id, err := range unreadable {
 			of(id).LinesError = err
 		}
-		for _, l := range lines {
+		for _, l := range all[0] {
 			if l.quantity != 0 { // a gift holds nothing
 				of(l.order).LineQuantities[l.sku] = l.quantity
 			}

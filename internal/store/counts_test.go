@@ -138,13 +138,16 @@ func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		dsn := ownDatabase(t)
 		openHidden(t, dsn)
-		for _, closedAt := range []*mapping.TimeColumn{nil, {Column: "update_time", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}} {
+		updated := &mapping.TimeColumn{Column: "update_time", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}
+		for name, change := range map[string]func(m *mapping.Mapping){
+			"neither": func(*mapping.Mapping) {}, "closed_at": func(m *mapping.Mapping) { m.ClosedAt = updated }, "lock": func(m *mapping.Mapping) { m.Lock = updated },
+		} {
 			m := hiddenShop()
-			m.ClosedAt = closedAt
+			change(m)
 			notes, err := open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context())
 			must(t, err)
-			if said := strings.Contains(strings.Join(notes, "; "), "no close changes the column update_time"); said != (closedAt == nil) {
-				t.Errorf("closed_at is %v: %q", closedAt, notes)
+			if said := strings.Contains(strings.Join(notes, "; "), "not every close changes the column update_time"); said != (name != "lock") {
+				t.Errorf("%s: %q", name, notes)
 			}
 		}
 	})

@@ -198,11 +198,7 @@ func (s *Store) historyLines(tx *gorm.DB, t *table, id any, history *OrderHistor
 		i := ItemRow{Line: len(history.Items) + 1}
 		var quantity sql.NullInt64
 		var location sql.NullString
-		into := []any{new(any), nullable(&i.SKU), &quantity, &location}
-		for range s.q.m.MoreStock {
-			into = append(into, new(any))
-		}
-		err := rows.Scan(into...)
+		err := rows.Scan(append([]any{new(any), nullable(&i.SKU), &quantity, &location}, skipped(len(s.q.m.MoreStock))...)...)
 		i.SKU, i.Quantity = located(i.SKU, location), quantity.Int64
 		history.Items = append(history.Items, i)
 		return err

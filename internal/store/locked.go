@@ -157,18 +157,15 @@ func (s *Store) ordersWithLockedSKUs(ctx context.Context, ids []string, where ca
 		if t.lines == "" || s.q.m.Stock == nil {
 			return nil
 		}
-		lines, more, _, err := s.readLines(tx, t.lines, ids) // an order whose lines cannot be read fails alone later
+		all, _, err := s.readLines(tx, t.lines, ids) // an order whose lines cannot be read fails alone later
 		if err != nil {
 			return err
 		}
 		for i, stock := range s.q.m.Stocks() {
-			of, sums := map[string][]string{}, s.newMoves() // orders by SKU
-			for _, l := range append([][]line{lines}, more...)[i] {
-				l.quantity, sums[i] = 1, map[string]int64{}
-				s.add(sums, i, l)
-				for sku := range sums[i] {
-					of[sku] = append(of[sku], l.order)
-				}
+			of := map[string][]string{} // orders by SKU
+			for _, l := range all[i] {
+				sku := s.q.stockSKU(i, l.sku)
+				of[sku] = append(of[sku], l.order)
 			}
 			locked, err := s.lockedSKUsOf(tx, stock, only(set, slices.SortedFunc(maps.Keys(of), compareStock(stock))))
 			if err != nil {

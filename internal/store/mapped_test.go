@@ -37,7 +37,7 @@ func examples(t *testing.T) []storetest.Shop {
 		shop.Mapping = cfg.Orders
 		shops = append(shops, shop)
 	}
-	if len(shops) != 4 {
+	if len(shops) != 5 {
 		t.Fatalf("docs/mapping.md has %d examples", len(shops))
 	}
 	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.TextValue("PAID")
@@ -46,6 +46,8 @@ func examples(t *testing.T) []storetest.Shop {
 	shops[2].ID, shops[2].Paid, shops[2].DueFrom, shops[2].DueAt = number, mapping.TextValue("packed"), "shipped_at", 10*24*time.Hour
 	shops[3].ID, shops[3].SKUs, shops[3].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.IntValue(1)
 	shops[3].DueFrom, shops[3].DueAt = "create_time", time.Hour
+	shops[4].ID, shops[4].SKUs, shops[4].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.IntValue(201)
+	shops[4].DueFrom, shops[4].DueAt = "add_time", 30*time.Minute
 	return shops
 }
 

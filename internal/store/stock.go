@@ -41,21 +41,19 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 		return released, nil
 	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, more, unreadable, err := s.holdLines(tx, t, part)
+		all, unreadable, err := s.holdLines(tx, t, part)
 		for _, bad := range unreadable {
 			err = cmp.Or(err, bad)
 		}
-		if err == nil {
-			lines, err = s.ownLines(tx, t, part, lines)
-		}
-		for i, of := range more {
+		for i := range all {
 			if err == nil {
-				of, err = s.ownLines(tx, t, part, of)
+				all[i], err = s.ownLines(tx, t, part, all[i])
 			}
-			for _, l := range of {
-				s.add(moved, i+1, l)
+			for _, l := range all[i] {
+				s.add(moved, i, l)
 			}
 		}
+		lines := all[0]
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
 		}
@@ -68,7 +66,6 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 			case l.quantity < 0:
 				return nil, fmt.Errorf("order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
 			}
-			s.add(moved, 0, l)
 			in.row(l.order, l.sku, k, l.quantity, at)
 			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
 		}
@@ -81,14 +78,14 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 
 // holdLines locks the orders' lines and reads them. Another transaction may have replaced them while the SELECT that
 // locks waited: with staleLocks a second SELECT looks, and new lines are locked too.
-func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (lines []line, more [][]line, unreadable map[string]error, err error) {
-	lines, more, unreadable, err = s.readLines(tx, t.lockLines, orders)
+func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (all [][]line, unreadable map[string]error, err error) {
+	all, unreadable, err = s.readLines(tx, t.lockLines, orders)
 	if err != nil || !s.dialect.staleLocks {
-		return lines, more, unreadable, err
+		return all, unreadable, err
 	}
-	now, moreNow, _, err := s.readLines(tx, t.lines, orders)
-	if err != nil || slices.Equal(lines, now) && slices.EqualFunc(more, moreNow, slices.Equal[[]line]) {
-		return lines, more, unreadable, err
+	now, _, err := s.readLines(tx, t.lines, orders)
+	if err != nil || slices.EqualFunc(all, now, slices.Equal[[]line]) {
+		return all, unreadable, err
 	}
 	return s.readLines(tx, t.lockLines, orders)
 }

@@ -38,12 +38,13 @@ func (q *statements) lineArgs(ids []string) []any {
 	return append([]any{q.args(ids)}, q.lineWhere.args...)
 }
 
-// readLines returns the lines of the orders, each SKU of an order once, sorted by order and
-// SKU; and behind them the same for the keys of each table of Mapping.MoreStock. unreadable has an error for
+// readLines returns the lines of the orders, each SKU of an order once, sorted by order and SKU. all[0] has the SKUs
+// of the ledger, and the others the keys of the tables of Mapping.MoreStock. unreadable has an error for
 // each order with a line that cannot be read, by id.
-func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (lines []line, more [][]line, unreadable map[string]error, err error) {
-	lines, more, unreadable = make([]line, 0, 2*len(orders)), make([][]line, len(s.q.m.MoreStock)), map[string]error{}
-	keys := make([]sql.NullString, len(more))
+func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, err error) {
+	all, unreadable = [][]line{make([]line, 0, 2*len(orders))}, map[string]error{}
+	all = append(all, make([][]line, len(s.q.m.MoreStock))...)
+	keys := make([]sql.NullString, len(s.q.m.MoreStock))
 	var order string
 	var sku, text, location sql.NullString
 	into := []any{&order, &sku, &text, &location}
@@ -68,21 +69,21 @@ func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (lines []l
 		case s.q.m.Items.Location != "":
 			sku.String = mapping.LocatedSKU(sku.String, location.String)
 		}
-		lines = append(lines, line{order: order, sku: sku.String, quantity: quantity})
+		all[0] = append(all[0], line{order, sku.String, quantity})
 		for i, key := range keys {
 			if s.q.m.MoreStock[i].Location.Column != "" {
 				key.String = mapping.LocatedSKU(key.String, location.String)
 			}
 			if key.Valid {
-				more[i] = append(more[i], line{order: order, sku: key.String, quantity: quantity})
+				all[i+1] = append(all[i+1], line{order, key.String, quantity})
 			}
 		}
 		return nil
 	})
-	for i := range more {
-		more[i] = sumLines(more[i])
+	for i := range all {
+		all[i] = sumLines(all[i])
 	}
-	return sumLines(lines), more, unreadable, err
+	return all, unreadable, err
 }
 
 // moves are the quantities that a close returns to each of Mapping.Stocks, by SKU.
@@ -96,16 +97,20 @@ func (s *Store) newMoves() moves {
 	return all
 }
 
-// add adds a line to what returns to the i-th table. If the table has no locations, those of lines are left out.
+// add adds a line to what returns to the i-th table.
 func (s *Store) add(to moves, i int, l line) {
-	if i >= len(to) || l.quantity == 0 {
-		return
+	if i < len(to) && l.quantity != 0 {
+		to[i][s.q.stockSKU(i, l.sku)] += l.quantity
 	}
-	sku := l.sku
-	if i == 0 && s.q.m.Items.Location != "" && s.q.m.Stock.Location.Column == "" {
+}
+
+// stockSKU returns the key in the i-th table of a SKU of a line. If the table has no locations, those of lines are left
+// out.
+func (q *statements) stockSKU(i int, sku string) string {
+	if i == 0 && q.m.Items.Location != "" && q.m.Stock.Location.Column == "" {
 		sku, _ = mapping.SplitSKU(sku)
 	}
-	to[i][sku] += l.quantity
+	return sku
 }
 
 // stockArgs returns the key of a row of the stock as arguments.

@@ -401,3 +401,66 @@ func TestErr_HasALineForEachProblem(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
+
+// A column that looks like an optimistic lock is named unless each close changes it for certain.
+func TestUnchangedLocks_NamesWhatACloseMayLeaveAsItIs(t *testing.T) {
+	m := shop()
+	m.Version, m.Lock = "rev", &TimeColumn{Column: "modified"}
+	m.AlsoClosedAt = []TimeColumn{{Column: "gmt_modified"}, {Column: "updated_at"}}
+	m.Stock.Version = "lock_version"
+	got := m.UnchangedLocks(Table{Columns: map[string]Column{
+		"rev": {}, "modified": {}, "gmt_modified": {Type: "datetime"}, "updated_at": {Type: "datetime", Digits: 3}, "lock_version": {}, "last_update_time": {OnUpdate: true},
+		"update_date": {OnUpdate: true, Digits: 6}, "opt_lock": {Generated: true}, "updater": {}, "write_date": {},
+	}})
+	want := []string{"gmt_modified", "last_update_time (which the database sets with each UPDATE, in whole seconds)", "lock_version", "write_date"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The same UUID in both binary forms, as MySQL's UUID_TO_BIN writes them.
+func TestKey_ABinaryUUIDHasOneText(t *testing.T) {
+	const id = "6ccd780c-baba-1026-9564-5b8c656024db"
+	for k, want := range map[KeyType]string{UUIDBinary: "6ccd780cbaba102695645b8c656024db", UUIDSwapped: "1026baba6ccd780c95645b8c656024db"} {
+		arg, ok := Key{Type: k}.Arg(id)
+		if got := fmt.Sprintf("%x", arg); !ok || got != want {
+			t.Errorf("%s: %s, want %s", k, got, want)
+		}
+		if _, ok := (Key{Type: k}).Arg(strings.ToUpper(id)); ok {
+			t.Errorf("%s takes a second text of the id", k)
+		}
+	}
+	a, b := "00000000-0000-1002-8000-000000000000", "00000001-0000-1001-8000-000000000000"
+	if (Key{Type: UUIDBinary}).Compare(a, b) >= 0 || (Key{Type: UUIDSwapped}).Compare(a, b) <= 0 {
+		t.Error("ids are not compared as their bytes")
+	}
+}
+
+func TestSplitSKU_ReadsWhatLocatedSKUWrites(t *testing.T) {
+	for _, c := range [][2]string{{"a", "1"}, {"a@b", "1"}, {"@", "1"}, {"", "west"}} {
+		if sku, location := SplitSKU(LocatedSKU(c[0], c[1])); sku != c[0] || location != c[1] {
+			t.Errorf("%q: %q, %q", c, sku, location)
+		}
+	}
+	if IsLocation("a@b") || IsLocation("") || !IsLocation("1") {
+		t.Error("locations with an @ have two readings")
+	}
+}
+
+// A number that a column of decimals cannot hold would exclude each order.
+func TestColumn_HoldsDecimals(t *testing.T) {
+	number := func(text string) Value { return Value{text, true} }
+	for _, c := range []struct {
+		definition string
+		value      Value
+		want       bool
+	}{
+		{"decimal(10,2)", IntValue(0), true}, {"decimal(10,2)", number("-0.10"), true}, {"decimal(10,2)", number("0.500"), true}, {"decimal(10,2)", TextValue("99999999.99"), true},
+		{"decimal(10,2)", number("0.001"), false}, {"decimal(10,2)", IntValue(123456789), false}, {"decimal(10,2)", TextValue("free"), false},
+		{"decimal(38,0)", number("12345678901234567890.0"), true}, {"decimal(38,0)", TextValue("12345678901234567890"), false}, {"numeric", number("0.001"), true},
+	} {
+		if got := (Column{Type: "decimal", Definition: c.definition}).holdsDecimal(c.value); got != c.want {
+			t.Errorf("%s, %v: %v", c.definition, c.value, got)
+		}
+	}
+}

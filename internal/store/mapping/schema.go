@@ -94,19 +94,20 @@ func (t Table) zoneDependence(c Column) string {
 var lockNames = regexp.MustCompile(`^(version|rev|revision|opt_?lock|(row|lock)_?version|mtime|(last_?|gmt_?)?(update|updated|modify|modified|change|changed|edited|write)(_?(at|time|date|on|ts))?)$`)
 
 // UnchangedLocks returns the columns of a table of orders that look like an optimistic lock, such as
-// update_time, and that do not change for certain with each close. A time that the database sets with each
-// UPDATE in whole seconds stays the same if the row was changed in the same second.
+// update_time, and that do not change for certain with each close. A time in whole seconds that the database sets
+// with each UPDATE, or that is closed_at, stays the same if the row was changed in the same second.
 func (m *Mapping) UnchangedLocks(t Table) (columns []string) {
 	const orders = "orders"
 	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
 		c := t.Columns[name]
 		written := slices.ContainsFunc(m.purposes(orders, "", ""), func(p purpose) bool {
-			return p.table == orders && p.effect != "" && strings.EqualFold(p.column, name)
+			sure := p.effect != "" && (c.Digits > 0 || !strings.HasPrefix(p.path, "closed_at"))
+			return sure && p.table == orders && strings.EqualFold(p.column, name)
 		})
 		switch {
 		case !lockNames.MatchString(name) || c.Generated || written || c.OnUpdate && c.Digits > 0:
 		case c.OnUpdate:
-			columns = append(columns, name+" (which the database sets with each UPDATE, but not twice in one second)")
+			columns = append(columns, name+" (which the database sets with each UPDATE, in whole seconds)")
 		default:
 			columns = append(columns, name)
 		}

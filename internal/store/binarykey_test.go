@@ -1,0 +1,96 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// Orders and SKUs with UUIDs in BINARY(16), plain and with the parts of the time swapped.
+func TestMySQL_BinaryUUIDs(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		for _, kind := range []mapping.KeyType{mapping.UUIDBinary, mapping.UUIDSwapped} {
+			s := openBinary(t, kind)
+			must(t, s.CheckMapping(t.Context()))
+			var ids, plain []string
+			for n := range 3 {
+				id := fmt.Sprintf("6ccd780c-baba-102%d-9564-5b8c656024d%d", 9-n, n)
+				ids, plain = append(ids, id), append(plain, "'"+id+"'")
+			}
+			// The server swaps the parts itself: MariaDB has no UUID_TO_BIN.
+			bytes := func(id string) string {
+				if kind == mapping.UUIDBinary {
+					return "UNHEX(REPLACE(" + id + ", '-', ''))"
+				}
+				return fmt.Sprintf("UNHEX(CONCAT(SUBSTR(%[1]s, 15, 4), SUBSTR(%[1]s, 10, 4), SUBSTR(%[1]s, 1, 8), SUBSTR(%[1]s, 20, 4), SUBSTR(%[1]s, 25)))", id)
+			}
+			for _, id := range plain {
+				exec(t, s.DB(), "INSERT INTO b_order (id, status, due) VALUES ("+bytes(id)+", 0, 1000)")
+				exec(t, s.DB(), "INSERT INTO b_line (order_id, sku, num) VALUES ("+bytes(id)+", "+bytes("'00000000-0000-4000-8000-00000000000a'")+", 2)")
+				exec(t, s.DB(), "INSERT INTO b_hold (order_id) VALUES ("+bytes(id)+")")
+			}
+			exec(t, s.DB(), "INSERT INTO b_stock (sku, free) VALUES ("+bytes("'00000000-0000-4000-8000-00000000000a'")+", 5)")
+			now, err := s.Now(t.Context())
+			must(t, err)
+			page, err := s.Overdue(t.Context(), now, orderclose.Order{}, 2)
+			must(t, err)
+			rest, err := s.Overdue(t.Context(), now, page[1], 2)
+			must(t, err)
+			if len(page)+len(rest) != 3 || !strings.HasPrefix(page[0].ID, "6ccd780c-baba-102") {
+				t.Errorf("%s: pages %v, %v", kind, page, rest)
+			}
+			verdicts, err := closeOrders(t, s, ids[0], strings.ToUpper(ids[1]), ids[2])
+			must(t, err)
+			if got := fmt.Sprint(verdicts); got != "[closed not_found closed]" {
+				t.Errorf("%s: %s", kind, got)
+			}
+			var state string
+			must(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT COUNT(*) FROM b_hold), ' ',"+
+				" (SELECT GROUP_CONCAT(order_id, '/', sku_id ORDER BY order_id) FROM stock_ledger))").Scan(&state))
+			if want := "2 9 1 " + ids[2] + "/00000000-0000-4000-8000-00000000000a," + ids[0] + "/00000000-0000-4000-8000-00000000000a"; state != want {
+				t.Errorf("%s: %s, want %s", kind, state, want)
+			}
+			history, err := s.OrderHistory(t.Context(), ids[0])
+			must(t, err)
+			if history.Receipt == nil || len(history.Items) != 1 || history.Items[0].SKU != "00000000-0000-4000-8000-00000000000a" {
+				t.Errorf("%s: history %+v", kind, history)
+			}
+			out, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: ids[1]}})
+			must(t, err)
+			if out[0].Verdict != orderclose.AlreadyPaid {
+				t.Errorf("%s: a payment: %+v", kind, out)
+			}
+		}
+	})
+}
+
+func openBinary(t *testing.T, kind mapping.KeyType) *store.Store {
+	t.Helper()
+	cfg, err := config.Parse("topics.yaml", []byte(strings.ReplaceAll(`buckets: [1m]
+orders:
+  table: b_order
+  id: {column: id, type: KIND}
+  status: {column: status, from: 0, to: 1, paid: [2]}
+  due: {column: due, type: unix_ms}
+  on_close: ["DELETE FROM b_hold WHERE order_id IN ({ids})"]
+  items: {table: b_line, order: order_id, sku: sku, quantity: num}
+  stock: {table: b_stock, sku: {column: sku, type: KIND}, available: free}
+`, "KIND", string(kind))))
+	must(t, err)
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: cfg.Orders})
+	for _, ddl := range []string{
+		"CREATE TABLE b_order (id BINARY(16) PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, KEY (status, due, id))",
+		"CREATE TABLE b_line (id INT AUTO_INCREMENT PRIMARY KEY, order_id BINARY(16) NOT NULL, sku BINARY(16) NULL, num INT NOT NULL, KEY (order_id))",
+		"CREATE TABLE b_stock (sku BINARY(16) PRIMARY KEY, free INT NOT NULL)",
+		"CREATE TABLE b_hold (id INT AUTO_INCREMENT PRIMARY KEY, order_id BINARY(16) NOT NULL, KEY (order_id))",
+	} {
+		exec(t, s.DB(), ddl)
+	}
+	must(t, s.Migrate(t.Context()))
+	return s
+}

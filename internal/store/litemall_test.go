@@ -1,0 +1,122 @@
+package store_test
+
+import (
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// prepay plays a change of an order as litemall makes it: it reads the row, and later writes all columns if the time of
+// the last change is still the same. It reports whether the write succeeded.
+func prepay(t *testing.T, db *sql.DB, id int, meanwhile func()) bool {
+	t.Helper()
+	var status int
+	var updated string
+	must(t, db.QueryRowContext(t.Context(), "SELECT order_status, CONCAT(update_time) FROM litemall_order WHERE id = ?", id).Scan(&status, &updated))
+	if status != 101 {
+		return false
+	}
+	meanwhile()
+	res, err := db.ExecContext(t.Context(), "UPDATE litemall_order SET order_status = ?, end_time = NULL, update_time = UTC_TIMESTAMP() + INTERVAL 8 HOUR WHERE id = ? AND update_time = ?", status, id, updated)
+	must(t, err)
+	n, err := res.RowsAffected()
+	must(t, err)
+	return n == 1
+}
+
+// The shop reads an order, a close follows in the second in which the row was written, and then the shop writes what it
+// has read. Without the lock the write succeeds, and the order is unpaid again.
+func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		for _, locked := range []bool{true, false} {
+			shop := examples(t)[4]
+			m := *shop.Mapping
+			if !locked {
+				m.Lock = nil
+			}
+			s := open(t, store.Options{DSN: ownDatabase(t), Orders: &m})
+			for _, ddl := range shop.DDL {
+				exec(t, s.DB(), ddl)
+			}
+			must(t, s.Migrate(t.Context()))
+			must(t, s.CheckMapping(t.Context()))
+			hints, err := s.MappingHints(t.Context())
+			must(t, err)
+			if noted := fmt.Sprint(hints); locked == strings.Contains(noted, "update_time") {
+				t.Errorf("locked %v: %s", locked, noted)
+			}
+			exec(t, s.DB(), "INSERT INTO litemall_goods_product (id, number) VALUES (10, 0)")
+			const orders = 40
+			overwritten := 0
+			for id := 1; id <= orders; id++ {
+				exec(t, s.DB(), "INSERT INTO litemall_order (id, order_status, add_time, update_time) VALUES (?, 101, UTC_TIMESTAMP() + INTERVAL 7 HOUR, UTC_TIMESTAMP() + INTERVAL 8 HOUR)", id)
+				exec(t, s.DB(), "INSERT INTO litemall_order_goods (order_id, product_id, number, deleted) VALUES (?, 10, 2, 0), (?, 10, 5, 1)", id, id)
+				exec(t, s.DB(), "INSERT INTO litemall_coupon_user (user_id, status, order_id) VALUES (1, 1, ?)", id)
+				if prepay(t, s.DB(), id, func() {
+					verdicts, err := closeOrders(t, s, strconv.Itoa(id))
+					must(t, err)
+					if verdicts[0] != orderclose.Closed {
+						t.Errorf("verdict %v", verdicts)
+					}
+				}) {
+					overwritten++
+				}
+			}
+			if locked != (overwritten == 0) {
+				t.Errorf("locked %v: the shop has overwritten %d of %d closes", locked, overwritten, orders)
+			}
+			if !locked {
+				continue
+			}
+			raceWithPrepay(t, s, orders)
+			var open, stock, coupons, stamped, ended int
+			must(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM litemall_order WHERE order_status <> 103), (SELECT number FROM litemall_goods_product),"+
+				" (SELECT COUNT(*) FROM litemall_coupon_user WHERE status = 0), (SELECT COUNT(*) FROM litemall_goods_product WHERE update_time > UTC_TIMESTAMP() + INTERVAL 7 HOUR),"+
+				" (SELECT COUNT(*) FROM litemall_order WHERE end_time IS NOT NULL)").Scan(&open, &stock, &coupons, &stamped, &ended))
+			if got, want := []int{open, stock, coupons, stamped, ended}, []int{0, 4 * orders, 2 * orders, 1, 2 * orders}; fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("open orders, stock, coupons, products with a time, orders with a time: %v; want %v", got, want)
+			}
+		}
+	})
+}
+
+// raceWithPrepay closes further orders while customers open the page of the payment again and again.
+func raceWithPrepay(t *testing.T, s *store.Store, orders int) {
+	t.Helper()
+	ids := make([]string, orders)
+	for i := range ids {
+		id := orders + i + 1
+		ids[i] = strconv.Itoa(id)
+		exec(t, s.DB(), "INSERT INTO litemall_order (id, order_status, add_time, update_time) VALUES (?, 101, UTC_TIMESTAMP() + INTERVAL 7 HOUR, UTC_TIMESTAMP() + INTERVAL 8 HOUR)", id)
+		exec(t, s.DB(), "INSERT INTO litemall_order_goods (order_id, product_id, number, deleted) VALUES (?, 10, 2, 0)", id)
+		exec(t, s.DB(), "INSERT INTO litemall_coupon_user (user_id, status, order_id) VALUES (1, 1, ?)", id)
+	}
+	var customers sync.WaitGroup
+	for i := range 4 {
+		customers.Go(func() {
+			for n := range 3 * orders {
+				prepay(t, s.DB(), orders+1+(n*7+i)%orders, func() { time.Sleep(time.Millisecond) })
+			}
+		})
+	}
+	for n := range 200 { // an order whose row the shop locks is contended
+		if _, err := closeOrders(t, s, ids[n%orders]); err != nil {
+			t.Error(err)
+		}
+	}
+	customers.Wait()
+	verdicts, err := closeOrders(t, s, ids...)
+	must(t, err)
+	for _, v := range verdicts {
+		if v != orderclose.AlreadyClosed && v != orderclose.Closed {
+			t.Errorf("verdicts at the end: %v", verdicts)
+		}
+	}
+}
