@@ -69,6 +69,9 @@ func (m *Mapping) Check() []Problem {
 	if m.Shards != nil {
 		c.shards(m.Shards)
 	}
+	if m.ByRule {
+		c.byRule(m)
+	}
 	for i, name := range m.EventColumns {
 		path := fmt.Sprintf("event.columns[%d]", i)
 		if c.name(path, name); slices.Contains(m.EventColumns[:i], name) {
