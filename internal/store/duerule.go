@@ -77,22 +77,81 @@ func (d Dialect) literal(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }
 
-// delays returns the delays that orders can have: a page has a range of the index for each. Without Mapping.ByRule the
-// due time is in a column, and there is one delay of 0.
-func (s *Store) delays(tx *gorm.DB) (delays []time.Duration, err error) {
-	if !s.q.m.ByRule {
-		return []time.Duration{0}, nil
+// literals writes a list of texts.
+func (d Dialect) literals(texts []string) string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = d.literal(text)
 	}
-	err = eachRow(tx, "SELECT delay_us FROM order_delays WHERE pipeline = ? AND delay_us >= 0 UNION SELECT delay_us FROM postponed_orders ORDER BY 1", []any{s.q.pipeline}, func(rows *sql.Rows) error {
-		var micros int64
-		err := rows.Scan(&micros)
-		delays = append(delays, time.Duration(micros)*time.Microsecond)
+	return strings.Join(all, ", ")
+}
+
+// delay is a delay that orders can have, and which orders may have it.
+type delay struct {
+	time.Duration
+	others bool // orders may have other delays
+	// only lists the categories of orders with the delay, and without those of orders that cannot have it. nil: not known.
+	only, without []string
+}
+
+// columnDelays are the delays without Mapping.ByRule: the due time is in a column.
+var columnDelays = []delay{{}}
+
+// delays returns the delays that orders can have: a page has a range of the index for each.
+func (s *Store) delays(tx *gorm.DB) ([]delay, error) {
+	if !s.q.m.ByRule {
+		return columnDelays, nil
+	}
+	all := map[int64][]string{} // categories by delay
+	var postponed []int64
+	var first []string // categories whose orders never have the delay of the category ''
+	err := eachRow(tx, "SELECT category, since_us, delay_us FROM order_delays WHERE pipeline = ? UNION ALL SELECT DISTINCT NULL, 0, delay_us FROM postponed_orders", []any{s.q.pipeline}, func(rows *sql.Rows) error {
+		var category sql.NullString
+		var since, micros int64
+		err := rows.Scan(&category, &since, &micros)
+		if !category.Valid {
+			all[micros], postponed = append(all[micros], ""), append(postponed, micros)
+			return err
+		}
+		if all[micros] = append(all[micros], category.String); since == 0 {
+			first = append(first, category.String)
+		}
 		return err
 	})
-	if err == nil && len(delays) == 0 {
+	if err == nil && len(first) == 0 {
 		err = fmt.Errorf("%w: it has none: run orderclose migrate", ErrDelays)
 	}
+	var delays []delay
+	for _, micros := range slices.Sorted(maps.Keys(all)) {
+		d := delay{Duration: time.Duration(micros) * time.Microsecond, others: len(all) > 1}
+		switch of := all[micros]; {
+		case micros == neverMicros:
+			continue
+		case slices.Contains(postponed, micros) || s.q.m.Category == "":
+		case !slices.Contains(of, ""):
+			d.only = of
+		default:
+			d.without = slices.DeleteFunc(slices.Clone(first), func(c string) bool { return slices.Contains(of, c) })
+		}
+		delays = append(delays, d)
+	}
+	if len(delays) == 0 {
+		delays = []delay{{others: true}} // no order is ever due
+	}
 	return delays, err
+}
+
+// mayHave writes the condition of orders that have the delay. That on the category saves most rows the subqueries of delayOf.
+func (q *statements) mayHave(orders string, d delay) (where string) {
+	if !d.others {
+		return ""
+	}
+	for in, categories := range map[string][]string{"IN": d.only, "NOT IN": d.without} {
+		if len(categories) > 0 {
+			where += fmt.Sprintf(" AND COALESCE(%s, '') %s (%s)", q.d.asText(orders, q.m.Category), in, q.d.literals(categories))
+		}
+	}
+	return where + fmt.Sprintf(" AND %s = %d", q.delayOf(orders), d.Microseconds())
 }
 
 // UseDelays makes d the delays with which CheckDelays compares the table order_delays, and which RecordDelays writes.
@@ -206,9 +265,9 @@ func (d Dialect) recordDelays(pipeline string, delays map[string]int64) string {
 		now = fmt.Sprint(d.millis())
 	}
 	p := d.literal(pipeline)
-	var listed, values []string
-	for _, category := range slices.Sorted(maps.Keys(delays)) {
-		listed = append(listed, d.literal(category))
+	categories := slices.Sorted(maps.Keys(delays))
+	var values []string
+	for _, category := range categories {
 		values = append(values, fmt.Sprintf("SELECT %s AS category, %d AS delay_us", d.literal(category), delays[category]))
 	}
 	return fmt.Sprintf("INSERT INTO order_delays (pipeline, category, since_us, delay_us)\n"+
@@ -216,7 +275,7 @@ func (d Dialect) recordDelays(pipeline string, delays map[string]int64) string {
 		"FROM (%[3]s\n  UNION SELECT category, %[4]d FROM order_delays WHERE pipeline = %[1]s AND category NOT IN (%[5]s)) AS v\n"+
 		"WHERE NOT EXISTS (SELECT 1 FROM order_delays AS o WHERE o.pipeline = %[1]s AND o.category = v.category AND o.delay_us = v.delay_us\n"+
 		"  AND o.since_us = (SELECT MAX(n.since_us) FROM order_delays AS n WHERE n.pipeline = o.pipeline AND n.category = o.category))",
-		p, now, strings.Join(values, "\n  UNION ALL "), delays[""], strings.Join(listed, ", "))
+		p, now, strings.Join(values, "\n  UNION ALL "), delays[""], d.literals(categories))
 }
 
 // postponeByRule writes the new delay of one order, whose row lockOrders has locked, if it is still due at o.Due.

@@ -40,12 +40,12 @@ func (q *statements) excludedPage(t *table, to time.Time, after orderclose.Order
 
 // page writes the SELECT of a page of all tables. It merges the tables by due time and id, so the last order
 // of a page is the position of the next page in every table. A table without such orders costs one index
-// lookup. With Mapping.ByRule it merges the orders of each delay in the same way. Without, delays is one 0.
-func (q *statements) page(in []*table, delays []time.Duration, p page) (query string, args []any) {
+// lookup. With Mapping.ByRule it merges the orders of each delay in the same way.
+func (q *statements) page(in []*table, delays []delay, p page) (query string, args []any) {
 	var parts []string
 	for _, t := range in {
-		for _, delay := range delays {
-			part, of := q.pageOf(t.name, delay, p)
+		for _, d := range delays {
+			part, of := q.pageOf(t.name, d, p)
 			parts, args = append(parts, part), append(args, of...)
 		}
 	}
@@ -68,18 +68,17 @@ func (p page) order() string {
 // pageOf writes the SELECT of a page of one table, and of one delay. Its condition lets the database enter the index at the
 // right position, so each row read is a row found: with a comparison of tuples it reads the
 // whole range. A row without an id cannot be named, so it is skipped.
-func (q *statements) pageOf(orders string, delay time.Duration, p page) (query string, args []any) {
+func (q *statements) pageOf(orders string, d delay, p page) (query string, args []any) {
 	id, at := mapping.Quote(q.m.ID.Column), mapping.Quote(q.m.Due.Column)
-	due, where := at, ""
+	due, where := at, q.mayHave(orders, d)
 	if q.m.ByRule {
-		due = fmt.Sprintf("%s + %d", q.createdMicros(orders), delay.Microseconds())
-		where = fmt.Sprintf(" AND %s = %d", q.delayOf(orders), delay.Microseconds())
+		due = fmt.Sprintf("%s + %d", q.createdMicros(orders), d.Microseconds())
 	}
 	if p.where.sql != "" {
 		where += " AND " + p.where.sql
 	}
-	from, last := q.pageFrom(delay, p.after)
-	args = append(append([]any{}, p.last.args...), p.status.Arg(), q.column.Arg(p.to.Add(-delay)), from, from, q.m.ID.After(last))
+	from, last := q.pageFrom(d.Duration, p.after)
+	args = append(append([]any{}, p.last.args...), p.status.Arg(), q.column.Arg(p.to.Add(-d.Duration)), from, from, q.m.ID.After(last))
 	query = fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %s AS oc_last FROM %s%s WHERE %s = ?",
 		id, orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), due, p.last.sql, mapping.Quote(orders), q.d.hint(q.m.DueIndex), mapping.Quote(q.m.Status.Column)) +
 		fmt.Sprintf(" AND %[2]s <= ? AND %[2]s >= ? AND (%[2]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[3]s ORDER BY %[2]s%[4]s, %[1]s%[4]s LIMIT ?", id, at, where, p.order())

@@ -119,7 +119,15 @@ func otherDelays(t *testing.T, s *mapped) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s.UseDelays(orderclose.Delays{Default: s.DueAt})
+	s.use(orderclose.Delays{Default: s.DueAt, ByCategory: map[string]time.Duration{"gift": time.Hour}, Rules: []orderclose.Rule{{Match: orderclose.Match{Categories: []string{"gift"}}, Never: true}}})
+	s.since("gift", time.Unix(0, 0))
+	never := s.createdAgo(2, "gift", time.Hour)
+	want(t, "orders", s.pages(s.now(), 10, func([]orderclose.Order) {}), []string{o.ID})
+	want(t, "verdict on an order that is never due", verdicts(s.closing(never)), []string{never.ID + " not_due"})
+	s.exec("UPDATE order_delays SET delay_us = -1")
+	want(t, "orders if none is ever due", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
+	s.exec("UPDATE order_delays SET delay_us = ? WHERE category = ''", s.DueAt.Microseconds())
+	s.use(orderclose.Delays{Default: s.DueAt})
 	want(t, "verdict", verdicts(s.closing(o)), []string{o.ID + " closed"})
 }
 
