@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -48,7 +49,7 @@ func (a *App) needDatabase() need { return need{"database", a.checkSchema} }
 // needOrders is for parts that read the orders' tables. The outbox does not: its database user
 // needs no privilege on them.
 func (a *App) needOrders() need {
-	return need{"tables of orders", func(ctx context.Context) error { return a.conns.Store.CheckMapping(ctx) }}
+	return need{"tables of orders", a.checkOrders}
 }
 
 // CheckDatabase returns an error if the database cannot be used: it does not answer, its
@@ -61,7 +62,11 @@ func (a *App) CheckDatabase(ctx context.Context) error {
 	if err := a.checkSchema(ctx); err != nil {
 		return err
 	}
-	return a.conns.Store.CheckMapping(ctx)
+	return a.checkOrders(ctx)
+}
+
+func (a *App) checkOrders(ctx context.Context) error {
+	return cmp.Or(a.conns.Store.CheckMapping(ctx), a.conns.Store.CheckDelays(ctx))
 }
 
 func (a *App) checkSchema(ctx context.Context) error {

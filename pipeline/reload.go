@@ -39,6 +39,9 @@ func (a *App) config() *config.Config { return a.live.Load() }
 func (a *App) apply(next *config.Config) {
 	a.live.Store(next)
 	a.metrics.Delays(next.Delays)
+	if a.conns.Store != nil {
+		a.conns.Store.UseDelays(next.Delays)
+	}
 	select {
 	case a.changed <- struct{}{}:
 	default:

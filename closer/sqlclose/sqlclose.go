@@ -75,7 +75,7 @@ func New(o Options) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		opts.Orders, opts.OrdersAt = cfg.Orders, cfg.OrdersAt.At
+		opts.Orders, opts.OrdersAt, opts.Pipeline, opts.Delays = cfg.Orders, cfg.OrdersAt.At, cfg.Topics.Close, cfg.Delays
 	}
 	s, err := store.Open(opts)
 	if err != nil {

@@ -55,6 +55,14 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 		return passed(check, "%s", schemaIs(v))
 	}))
 	all = append(all, s.checkTables(ctx)...)
+	if s.cfg != nil && s.cfg.Orders != nil && s.cfg.Orders.ByRule {
+		all = append(all, s.check(ctx, "delays of orders", func(ctx context.Context, check string) checkup {
+			if err := s.Store.CheckDelays(ctx); err != nil {
+				return finding(check, err.Error(), "orderclose migrate, with the newest topics.yaml; docs/mapping.md, Due by rule")
+			}
+			return passed(check, "those of topics.yaml are in force")
+		}))
+	}
 	const writes = "writes to the database"
 	fit, byService := checkupsError(all) == nil, s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP && !s.found.Unknown("closer.kind")
 	if fit && s.cfg != nil && s.cfg.Orders != nil {

@@ -62,6 +62,9 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if err := s.Store.RecordDelays(ctx); err != nil {
+		return err
+	}
 	v, err := s.Store.Schema(ctx)
 	if err != nil {
 		return err
@@ -108,6 +111,9 @@ func (c *common) printMigrations(dialect string, configGiven bool) error {
 	}
 	if err == nil {
 		err = store.WriteMigrations(c.env.Stdout, store.DialectName(dialect), cfg.Orders != nil)
+	}
+	if err == nil && cfg.Orders != nil && cfg.Orders.ByRule {
+		err = store.WriteDelays(c.env.Stdout, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)
 	}
 	if err != nil {
 		return Exit(Usage, err)

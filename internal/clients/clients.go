@@ -93,7 +93,8 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 		need += lockConns
 	}
 	if s.DSN != "" || pool.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
+			Pipeline: cfg.Topics.Close, Delays: cfg.Delays}); err != nil {
 			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}
 	}

@@ -28,6 +28,7 @@ func (r *reader) check(s *settings) {
 		s.Orders.Accept = s.Accept
 	}
 	r.checkMapping(s.Orders, s.MaxDelay)
+	r.checkDueRules(s)
 	r.checkClosing(s)
 }
 

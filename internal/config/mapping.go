@@ -23,7 +23,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"table":      text(&m.Orders),
 		"id":         key(&m.ID),
 		"status":     status(&m.Status),
-		"due":        moment(&m.Due, fields{"index": text(&m.DueIndex)}),
+		"due":        moment(&m.Due, fields{"index": text(&m.DueIndex), "from": dueFrom(m)}),
 		"created":    optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
 		"closed_at":  closedAt(m),
 		"category":   text(&m.Category),
@@ -69,6 +69,10 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		},
 	})(r, path, n)
 	likeDue(m)
+	if m.ByRule && m.Created == nil {
+		created := m.Due
+		m.Created = &created
+	}
 	s.Orders, s.OrdersAt = m, &Source{r.file, r.at}
 }
 

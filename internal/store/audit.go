@@ -101,7 +101,7 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		}
 		status := s.q.m.Status
 		add(AuditOpen, status.From)
-		if t.excluded != "" {
+		if s.q.excludes {
 			add(AuditExcluded, status.From)
 		}
 		add(AuditClosed, status.To)
@@ -179,15 +179,15 @@ func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Tim
 	if after.Due.Before(from) {
 		after = orderclose.Order{Due: from}
 	}
-	query, args := part.table.every, q.rangeArgs(part.value, to, after, limit, nil)
+	p := q.everyPage(part.value, to, after, limit)
 	switch part.State {
 	case AuditOpen:
-		query, args = part.table.page, q.pageArgs(to, after, limit)
+		p = q.openPage(to, after, limit)
 	case AuditExcluded:
-		query, args = part.table.excluded, q.rangeArgs(part.value, to, after, limit, q.excluded.args)
+		p = q.excludedPage(part.table, to, after, limit)
 	}
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		err := q.readPage(tx, query, args, func(o orderclose.Order, last any) {
+		err := s.readPage(tx, []*table{part.table}, p, func(o orderclose.Order, last any) {
 			found = true
 			closedAt, _, _ := q.closedAt.Decode(last) // what is not a time must not end a page
 			each(o, closedAt)

@@ -67,6 +67,9 @@ func (c *closing) run(ids []string) error {
 	if err := c.readPauses(); err != nil {
 		return err
 	}
+	if err := c.readDelays(); err != nil {
+		return err
+	}
 	if err := c.lockOrders(ids); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}

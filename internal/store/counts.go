@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"math"
@@ -51,30 +50,37 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
 	for _, part := range []struct {
 		to    *int64
-		query string // empty: the table has no such orders
+		query string
 		args  []any
 	}{
 		{&c.From, withStatus, []any{m.Status.From.Arg(), math.MaxInt32}},
 		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
-		{&c.Overdue, t.page, s.q.pageArgs(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32)},
-		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excluded.args)},
 	} {
-		if part.query == "" {
-			continue
-		}
 		n, err := s.count(ctx, part.query, part.args)
 		if err != nil {
 			return err
 		}
 		*part.to += n
 	}
+	n, err := s.countPage(ctx, t, s.q.openPage(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32))
+	if c.Overdue += n; err == nil && s.q.excludes {
+		n, err = s.countPage(ctx, t, s.q.excludedPage(t, s.q.latest(), orderclose.Order{}, math.MaxInt32))
+		c.Excluded += n
+	}
+	if err != nil {
+		return err
+	}
 	return s.countWaiting(ctx, t, c)
 }
 
 func (s *Store) countWaiting(ctx context.Context, t *table, c *OrderCounts) error {
-	next := orderclose.Order{Due: c.At.Add(cmp.Or(s.q.m.Due.Step(), time.Second))} // the column's next value, since Arg rounds down
-	query, args := "SELECT COUNT(*), MAX(oc_due) FROM ("+t.page+") AS oc_all", s.q.pageArgs(s.q.latest(), next, math.MaxInt32)
-	return eachRow(s.gorm.WithContext(ctx), query, args, func(rows *sql.Rows) error {
+	next := orderclose.Order{Due: c.At.Add(s.q.due.Step())} // the column's next value, since Arg rounds down
+	db := s.gorm.WithContext(ctx)
+	query, args, err := s.page(db, []*table{t}, s.q.openPage(s.q.latest(), next, math.MaxInt32))
+	if err != nil {
+		return err
+	}
+	return eachRow(db, "SELECT COUNT(*), MAX(oc_due) FROM ("+query+") AS oc_all", args, func(rows *sql.Rows) error {
 		var n int64
 		var farthest any
 		if err := rows.Scan(&n, &farthest); err != nil {

@@ -48,6 +48,7 @@ type Dialect struct {
 
 	nowSQL     string // the server's clock in UTC, in milliseconds; empty: Clock is set
 	millisSQL  string // the same in unix milliseconds
+	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText
 	// onTx returns the transaction of a program, as the store's statements need it. Nil: as it is.
 	onTx func(*sql.Tx) gorm.ConnPool
@@ -120,6 +121,7 @@ var mysqlDialect = Dialect{
 	lockWait:     "lock_wait_timeout",
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
+	microsSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
 	timeLayout:   "2006-01-02 15:04:05.000",
 	readOnly:     "SELECT @@global.read_only",
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
@@ -148,6 +150,7 @@ var postgresDialect = Dialect{
 	rows:          postgres.Rows,
 	nowSQL:        postgres.Now,
 	millisSQL:     postgres.Millis,
+	microsSQL:     postgres.Micros,
 	timeLayout:    "2006-01-02 15:04:05.000+00",
 	onTx:          func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
 	onConflict:    true,

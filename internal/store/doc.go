@@ -33,6 +33,8 @@
 //	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
 //	pauses.go                                   pauses of closing
 //	reminders.go                                reminders before the deadline
+//	duerule.go                                  due times by rule: the delays in force, and postponed orders
+//	pagestatements.go                           the statement of a page
 //	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
 //	latepayments.go                             payments, and money that comes after a close
 //	lock.go                                     locks that belong to a connection

@@ -20,5 +20,5 @@ func (o Options) WithLimit(d time.Duration) Options {
 
 // PageStatement returns the statement of a page, and its arguments.
 func (s *Store) PageStatement(cutoff time.Time, after orderclose.Order, limit int) (string, []any) {
-	return s.q.single.page, s.q.pageArgs(cutoff, after, limit)
+	return s.q.page([]*table{s.q.single}, columnDelays, s.q.openPage(cutoff, after, limit))
 }

@@ -151,7 +151,7 @@ func (s *Store) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) err
 // history writes the SELECT of one order, without a lock.
 func (q *statements) history(t *table) string {
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
-		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column),
+		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), orElse(q.m.Created.Name(), "NULL"), q.dueOf(t.name),
 		orElse(q.m.PaidAt.Name(), "NULL"), orElse(q.m.ClosedAt.Name(), "NULL"),
 		"COALESCE("+orElse(q.m.Version, "0")+", 0)", q.attributes(), mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
 }

@@ -99,6 +99,34 @@ func ownTables(t *testing.T) {
 	}
 }
 
+func TestMySQL_OwnTablesByRule(t *testing.T) { eachServer(t, ownTablesByRule) }
+
+func ownTablesByRule(t *testing.T) {
+	opened := func(t *testing.T, m *mapping.Mapping) *store.Store {
+		return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
+	}
+	for _, shop := range shopsByRule(t) {
+		storetest.RunMapped(t, shop, opened)
+		if shop.Mapping.Category != "" {
+			storetest.RunByRule(t, shop, opened)
+		}
+	}
+}
+
+// shopsByRule returns examples of docs/mapping.md without due times: a DATETIME in a zone, unix time in tables of months, and
+// a TIMESTAMP with microseconds.
+func shopsByRule(t *testing.T) []storetest.Shop {
+	datetime := storetest.ByRule(examples(t)[0], "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time DATETIME NULL")
+	stamp := examples(t)[0]
+	m := *stamp.Mapping
+	m.Created = &mapping.TimeColumn{Column: "create_time", Type: mapping.Timestamp, Precision: mapping.Micros}
+	stamp.Mapping, stamp.Title = &m, "A_timestamp"
+	return []storetest.Shop{datetime,
+		storetest.ByRule(stamp, "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time TIMESTAMP(6) NULL"),
+		storetest.ByRule(examples(t)[1], "(status, expire_ms, order_no)", "(status, created_ms, order_no)", "expire_ms  BIGINT      NOT NULL", "expire_ms BIGINT NULL"),
+	}
+}
+
 func TestMySQL_TheReferenceSchemaFitsItsMapping(t *testing.T) { eachServer(t, referenceSchemaFits) }
 
 func referenceSchemaFits(t *testing.T) {

@@ -94,13 +94,14 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 				return nil, err
 			}
 		}
-		if t.excluded != "" && !included {
-			if included, err = anyRow(db, t.page, s.q.pageArgs(s.q.latest(), orderclose.Order{}, 1)...); err != nil {
+		if s.q.excludes && !included {
+			n, err := s.countPage(ctx, t, s.q.openPage(s.q.latest(), orderclose.Order{}, 1))
+			if included = n > 0; err != nil {
 				return nil, err
 			}
 		}
 	}
-	if open && !included && s.q.excluded.sql != "" {
+	if open && !included && s.q.excludes {
 		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, also their upper and lower case")
 	}
 	if !open {

@@ -3,10 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -39,7 +37,7 @@ func (s *Store) DueBetween(ctx context.Context, from, to time.Time, after orderc
 func (s *Store) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, err error) {
 	in, err := s.allTables(ctx)
 	for _, t := range in {
-		part, err := s.count(ctx, t.page, s.q.pageArgs(cutoff, orderclose.Order{}, math.MaxInt32))
+		part, err := s.countPage(ctx, t, s.q.openPage(cutoff, orderclose.Order{}, math.MaxInt32))
 		if err != nil {
 			return 0, s.failed(ctx, err, "count overdue orders")
 		}
@@ -63,12 +61,16 @@ func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []o
 	in, err := s.allTables(ctx)
 	last := slices.Repeat([]orderclose.Order{{Due: s.q.m.NotBefore}}, len(in)) // the oldest orders of each table end here
 	left := overdueHalf
-	read := func(query string, after *orderclose.Order) {
+	read := func(t *table, after *orderclose.Order, newest bool) {
 		if err != nil || left == 0 {
 			return
 		}
-		args := append(slices.Clone(s.q.where.args), s.q.rangeArgs(s.q.m.Status.From, now.Add(-grace), *after, left, nil)...)
-		err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, excluded any) {
+		p := s.q.everyPage(s.q.m.Status.From, now.Add(-grace), *after, left)
+		p.last, p.newest = condition{"NULL", nil}, newest
+		if s.q.where.sql != "" {
+			p.last = condition{"CASE WHEN " + s.q.where.sql + " THEN NULL ELSE 0 END", s.q.where.args}
+		}
+		err = s.readPage(s.gorm.WithContext(ctx), []*table{t}, p, func(o orderclose.Order, excluded any) {
 			left--
 			if *after = o; excluded == nil {
 				orders = append(orders, o)
@@ -76,12 +78,12 @@ func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []o
 		})
 	}
 	for i, t := range slices.Backward(in) { // the oldest month first
-		read(t.oldest, &last[i])
+		read(t, &last[i], false)
 	}
 	if left == 0 {
 		left = overdueHalf
 		for i, t := range in {
-			read(t.newest, &last[i])
+			read(t, &last[i], true)
 		}
 		more = left == 0
 	}
@@ -99,44 +101,48 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 	if err != nil || len(in) == 0 {
 		return nil, err
 	}
-	query, args := s.q.pages(in, cutoff, after, limit)
 	var orders []orderclose.Order
-	err = s.q.readPage(s.gorm.WithContext(ctx), query, args, func(o orderclose.Order, attributes any) {
+	err = s.readPage(s.gorm.WithContext(ctx), in, s.q.openPage(cutoff, after, limit), func(o orderclose.Order, attributes any) {
 		o.Attributes, _ = s.q.decodeAttributes(attributes) // the database wrote the JSON
 		orders = append(orders, o)
 	})
 	return orders, err
 }
 
-// readPage calls each for the orders of a statement that page has written, with the value of its last column. A
+// countPage counts the rows of a page of one table.
+func (s *Store) countPage(ctx context.Context, t *table, p page) (int64, error) {
+	query, args, err := s.page(s.gorm.WithContext(ctx), []*table{t}, p)
+	if err != nil {
+		return 0, err
+	}
+	return s.count(ctx, query, args)
+}
+
+// readPage calls each for the orders of a page, with the value of its last column. A
 // creation time that is not a time must not end a page, and is the zero time.
-func (q *statements) readPage(tx *gorm.DB, query string, args []any, each func(o orderclose.Order, last any)) error {
+func (s *Store) readPage(tx *gorm.DB, in []*table, p page, each func(o orderclose.Order, last any)) error {
+	query, args, err := s.page(tx, in, p)
+	if err != nil {
+		return err
+	}
 	return eachRow(tx, query, args, func(rows *sql.Rows) (err error) {
 		var o orderclose.Order
 		var created, due, last any
 		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due, &last); err != nil {
 			return err
 		}
-		if o.Due, _, err = q.due.Decode(due); err != nil {
+		if o.Due, _, err = s.q.due.Decode(due); err != nil {
 			return unavailable(tx.Statement.Context, err) // the mapping is wrong, not an order
 		}
-		o.CreatedAt, _, _ = q.created.Decode(created)
+		o.CreatedAt, _, _ = s.q.created.Decode(created)
 		each(o, last)
 		return nil
 	})
 }
 
-// pages returns one statement for a page of all tables. It merges the tables by due time and
-// id, so the last order of a page is the position of the next page in every table. A table
-// without overdue orders costs one index lookup.
-func (q *statements) pages(in []*table, cutoff time.Time, after orderclose.Order, limit int) (query string, args []any) {
-	if len(in) == 1 {
-		return in[0].page, q.pageArgs(cutoff, after, limit)
-	}
-	parts := make([]string, len(in))
-	for i, t := range in {
-		parts[i] = fmt.Sprintf("SELECT * FROM (%s) AS s%d", t.page, i)
-		args = append(args, q.pageArgs(cutoff, after, limit)...)
-	}
-	return strings.Join(parts, " UNION ALL ") + " ORDER BY oc_due, oc_id LIMIT ?", append(args, limit)
+// page returns the statement for a page of tables, and its arguments.
+func (s *Store) page(tx *gorm.DB, in []*table, p page) (query string, args []any, err error) {
+	delays, err := s.delays(tx)
+	query, args = s.q.page(in, delays, p)
+	return query, args, err
 }

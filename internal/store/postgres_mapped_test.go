@@ -124,6 +124,24 @@ func TestPostgres_OwnTables(t *testing.T) {
 	}
 }
 
+func TestPostgres_OwnTablesByRule(t *testing.T) {
+	opened := func(t *testing.T, m *mapping.Mapping) *store.Store {
+		return open(t, store.Options{DSN: postgresDatabase(t), Orders: m})
+	}
+	shops := postgresShops(t)
+	for i, change := range [][]string{
+		{`"createdAt" timestamptz NOT NULL DEFAULT now()`, `"createdAt" timestamptz NULL`, `("expiresAt", id)`, `("createdAt", id)`},
+		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "(status, pay_until, id)", "(status, placed, id)"},
+		{"expire_ms bigint NOT NULL", "expire_ms bigint", "(status, expire_ms, order_no)", "(status, created_ms, order_no)"},
+	} {
+		shop := storetest.ByRule(shops[i], change...)
+		storetest.RunMapped(t, shop, opened)
+		if shop.Mapping.Category != "" {
+			storetest.RunByRule(t, shop, opened)
+		}
+	}
+}
+
 func TestPostgres_TheReferenceSchemaFitsItsMapping(t *testing.T) {
 	s := open(t, store.Options{DSN: postgresDatabase(t)})
 	must(t, s.Migrate(t.Context()))

@@ -39,7 +39,7 @@ const (
 // CheckPostpone reports why Postpone cannot work: it returns an error that wraps ErrDueGenerated, or
 // orderclose.ErrUnavailable if the database failed. It does not check tables of SQLite.
 func (s *Store) CheckPostpone(ctx context.Context) error {
-	if s.dialect.describe == nil {
+	if s.dialect.describe == nil || s.q.m.ByRule {
 		return nil
 	}
 	names, err := s.orderTables(ctx)
@@ -138,6 +138,9 @@ func (c *closing) postpone(o orderclose.Order, by time.Duration) (PostponeResult
 		return PostponeMoved, nil
 	case due.Arg(row.due) == later:
 		return PostponedBefore, nil
+	}
+	if c.s.q.m.ByRule {
+		return c.postponeByRule(table, o, by)
 	}
 	id := c.s.q.args([]string{o.ID})
 	res := c.tx.Exec(c.s.q.postpone(table.name), slices.Concat([]any{later}, c.s.q.lockArgs(c.now), id, []any{c.s.q.m.Status.From.Arg(), due.Arg(o.Due)})...)

@@ -23,13 +23,16 @@ type statements struct {
 	months *months // nil: the mapping has no shards
 	single *table  // nil: the mapping has shards
 
-	due, created, paidAt, closedAt mapping.Codec
-	alsoClosedAt                   []mapping.Codec // of Mapping.AlsoClosedAt
-	lock                           mapping.Codec   // of Mapping.Lock
-	stockLocks                     []mapping.Codec // of Mapping.Stocks
+	pipeline string // of order_delays, with Mapping.ByRule
+	// due is the codec of dueOf, and column that of Mapping.Due. With Mapping.ByRule the two differ.
+	due, column, created, paidAt, closedAt mapping.Codec
+	alsoClosedAt                           []mapping.Codec // of Mapping.AlsoClosedAt
+	lock                                   mapping.Codec   // of Mapping.Lock
+	stockLocks                             []mapping.Codec // of Mapping.Stocks
 
-	where, excluded condition // of orders that Mapping.Where includes; of those that the mapping excludes
-	lineWhere       condition // of lines that Items.Where includes
+	where     condition // of orders that Mapping.Where includes
+	excludes  bool      // the mapping excludes orders
+	lineWhere condition // of lines that Items.Where includes
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -55,25 +58,17 @@ type table struct {
 	// keeps others from changing them: a line that another transaction removes, whose stock that
 	// transaction returns, must not be returned by the close too.
 	lockLines string
-	page      string // from, cutoff, at, at, id, [where], limit; without excluded orders, with their attributes
-	every     string // status, cutoff, at, at, id, limit; all orders with the status, and when they were closed
-	// oldest and newest select open orders, with NULL if Mapping.Where includes them. Their arguments are
-	// [where], from, cutoff, at, at, id, limit. newest begins with the latest due time.
-	oldest, newest string
-	// excluded selects only excluded orders; empty: the mapping excludes none. Its arguments are
-	// from, cutoff, at, at, id, [where], [not before], limit.
-	excluded string
 }
 
 // newStatements writes the statements of a mapping, and returns an error if the mapping has
 // problems.
-func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
-	q := &statements{m: m.WithDefaults(), d: d}
+func newStatements(m *mapping.Mapping, d Dialect, pipeline string) (*statements, error) {
+	q := &statements{m: m.WithDefaults(), d: d, pipeline: pipeline}
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
 	var errs [5]error
-	q.due, errs[0] = q.m.Due.Codec()
+	q.column, errs[0] = q.m.Due.Codec()
 	q.created, errs[1] = q.m.Created.Codec()
 	q.paidAt, errs[2] = q.m.PaidAt.Codec()
 	q.closedAt, errs[3] = q.m.ClosedAt.Codec()
@@ -89,11 +84,14 @@ func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	if q.due = q.column; q.m.ByRule {
+		q.due, _ = (&mapping.TimeColumn{Type: mapping.UnixMicros}).Codec()
+	}
 	q.where = whereOf(q.m.Where)
+	q.excludes = len(q.m.Where) > 0 || !q.m.NotBefore.IsZero()
 	if q.m.Items != nil {
 		q.lineWhere = whereOf(q.m.Items.Where)
 	}
-	q.excluded = q.excludedOf()
 	if q.m.Shards == nil {
 		q.single = q.table(0)
 		return q, nil
@@ -143,15 +141,6 @@ func (q *statements) table(month mapping.Month) *table {
 		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.name), mapping.Quote(q.m.PaymentID))
 		where := fmt.Sprintf(" WHERE %s = ?", id)
 		t.payment, t.repay = set+changeLock("", "", q.m.Lock)+where, set+changeLock("", q.m.Version, q.m.Lock)+where
-	}
-	t.page, t.every = q.page(t.name, q.where.sql, q.attributes(), ""), q.page(t.name, "", orElse(q.m.ClosedAt.Name(), "NULL"), "")
-	excluded := "NULL"
-	if q.where.sql != "" {
-		excluded = "CASE WHEN " + q.where.sql + " THEN NULL ELSE 0 END"
-	}
-	t.oldest, t.newest = q.page(t.name, "", excluded, ""), q.page(t.name, "", excluded, " DESC")
-	if q.excluded.sql != "" {
-		t.excluded = q.page(t.name, q.excluded.sql, "NULL", "")
 	}
 	if t.items != "" {
 		t.lines = q.lines(t.items)
@@ -264,7 +253,7 @@ func (q *statements) readOrders(orders string) string {
 		further += ", " + mapping.Quote(c)
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), q.readState(), mapping.Quote(q.m.Due.Column), version, further,
+		q.m.ID.Read(q.m.ID.Column), orElse(q.m.Category, "''"), q.readState(), q.dueOf(orders), version, further,
 		mapping.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
@@ -324,17 +313,14 @@ func whereOf(columns []mapping.ColumnValue) (c condition) {
 
 // excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of
 // a column that is NULL is neither true nor false.
-func (q *statements) excludedOf() condition {
+func (q *statements) excludedOf(orders string) condition {
 	var all []string
 	args := slices.Clone(q.where.args)
 	if q.where.sql != "" {
 		all = append(all, "("+q.where.sql+") IS NOT TRUE")
 	}
 	if !q.m.NotBefore.IsZero() {
-		all, args = append(all, mapping.Quote(q.m.Due.Column)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
-	}
-	if len(all) == 0 {
-		return condition{}
+		all, args = append(all, q.dueOf(orders)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
 	}
 	return condition{"(" + strings.Join(all, " OR ") + ")", args}
 }
@@ -363,7 +349,7 @@ func (q *statements) mark(orders string) string {
 		times = append(times, t.Column)
 	}
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, times...),
-		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
+		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), q.dueOf(orders))
 }
 
 // assignments writes the assignments of an UPDATE that changes the status: the status, constants, the
@@ -409,41 +395,6 @@ func assigned(status mapping.Value, constants []mapping.ColumnValue) []any {
 		args = append(args, a.Value.Arg())
 	}
 	return args
-}
-
-// page writes the SELECT of a page. Its condition lets the database enter the index at the
-// right position, so each row read is a row found: with a comparison of tuples it reads the
-// whole range. A row without an id cannot be named, so it is skipped. Rows that do not meet the
-// further condition, if it is not empty, are read and skipped. last is the expression of the last column, and
-// order is " DESC" for the latest due time first.
-func (q *statements) page(orders, condition, last, order string) string {
-	if condition != "" {
-		condition = " AND " + condition
-	}
-	return fmt.Sprintf("SELECT %[11]s AS oc_id, %[2]s AS oc_category, %[3]s AS oc_created, %[4]s AS oc_due, %[9]s AS oc_last FROM %[5]s%[6]s"+
-		" WHERE %[7]s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[8]s ORDER BY %[4]s%[10]s, %[1]s%[10]s LIMIT ?",
-		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), orElse(q.m.Created.Name(), "NULL"), mapping.Quote(q.m.Due.Column), mapping.Quote(orders), q.d.hint(q.m.DueIndex),
-		mapping.Quote(q.m.Status.Column), condition, last, order, q.m.ID.Read(q.m.ID.Column))
-}
-
-// pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
-// after the order after, without those that are excluded.
-func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit int) []any {
-	if after.Due.Before(q.m.NotBefore) {
-		after = orderclose.Order{Due: q.m.NotBefore}
-	}
-	return q.rangeArgs(q.m.Status.From, cutoff, after, limit, q.where.args)
-}
-
-// rangeArgs returns the arguments of page: orders with a status that are due at to or before, after
-// the order after. condition has the arguments of its further condition.
-func (q *statements) rangeArgs(status mapping.Value, to time.Time, after orderclose.Order, limit int, condition []any) []any {
-	at := q.due.Oldest()
-	if !after.Due.IsZero() {
-		at = q.due.Arg(after.Due)
-	}
-	args := append([]any{status.Arg(), q.due.Arg(to), at, at, q.m.ID.After(after.ID)}, condition...)
-	return append(args, limit)
 }
 
 // args returns ids as arguments of the type of the id column.

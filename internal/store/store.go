@@ -17,6 +17,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
@@ -55,6 +56,10 @@ type Options struct {
 	// OrdersAt returns the position of a key of Orders, as file:line:column, for the
 	// problems that CheckMapping finds; nil: not known.
 	OrdersAt func(path string) string
+	// Pipeline and Delays are the name of the pipeline in the table order_delays, which is the close topic, and its
+	// delays, for a mapping with due times by rule; see UseDelays.
+	Pipeline string
+	Delays   orderclose.Delays
 	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
 	MaxOpenConns int
 	// NeedConns is how many connections the caller must be able to use at once. If DB allows fewer,
@@ -80,6 +85,7 @@ type Store struct {
 	maxIdle     int                      // idle connections of the pool; 0: Open did not create the pool
 	answerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
 	q           *statements
+	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	inDoubt     inDoubt
 	lockedLines lockedKeys   // orders with lines that were recently locked
 	lockedSKUs  lockedKeys   // SKUs that were recently locked
@@ -117,11 +123,12 @@ func Open(o Options) (*Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s, err := New(db, server.dialect, o.Orders)
+	s, err := New(db, server.dialect, o.Orders, o.Pipeline)
 	if err != nil {
 		_ = pool.Close()
 		return nil, err
 	}
+	s.UseDelays(o.Delays)
 	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, server.answerLimit
 	s.name, s.warning, s.openUnbounded = server.name, server.warning, server.openUnbounded
 	return s, nil
@@ -217,15 +224,17 @@ func GormConfig() *gorm.Config {
 }
 
 // New returns a Store on an open database that is configured by GormConfig. The Store owns
-// the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates.
-// The error names the problems of the mapping.
-func New(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
+// the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates. pipeline is
+// Options.Pipeline. The error names the problems of the mapping.
+func New(db *gorm.DB, d Dialect, orders *mapping.Mapping, pipeline string) (*Store, error) {
 	m := orders
 	if m == nil {
 		m = referenceMapping(d)
 	}
-	q, err := newStatements(m, d)
-	return &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}, err
+	q, err := newStatements(m, d, pipeline)
+	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
+	s.UseDelays(orderclose.Delays{})
+	return s, err
 }
 
 // Close closes the connections.

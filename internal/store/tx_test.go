@@ -42,7 +42,7 @@ func inBubble(t *testing.T, d *scripted, test func(t *testing.T, s *Store)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(db, mysqlDialect, nil)
+		s, err := New(db, mysqlDialect, nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}

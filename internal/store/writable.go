@@ -34,7 +34,7 @@ var errUndo = errors.New("undo")
 
 // Writable reports why a close could not be written now: the database is not reachable,
 // read-only or full, a table that a close writes is locked, or the user lacks a privilege. In one
-// transaction it reads the pauses, executes UPDATEs that match no row on the tables of orders and of
+// transaction it reads the pauses (and before, with due times by rule, the delays), executes UPDATEs that match no row on the tables of orders and of
 // stock, inserts rows into the other tables, and rolls back. It takes at most 6 s. The error wraps
 // orderclose.ErrUnavailable, and ErrLocked if the wait for a table lock timed out.
 func (s *Store) Writable(ctx context.Context) error {
@@ -66,6 +66,9 @@ func (s *Store) TakesWrites(ctx context.Context) error {
 }
 
 func (s *Store) writable(ctx context.Context) error {
+	if err := s.checkDelays(s.gorm.WithContext(ctx)); err != nil {
+		return err
+	}
 	statements, err := s.closeWrites(ctx)
 	if err != nil {
 		return err

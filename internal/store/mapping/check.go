@@ -72,6 +72,9 @@ func (m *Mapping) Check() []Problem {
 			c.report("id.type", "shards cannot have ids of the type "+string(UUIDSwapped), "map a generated column with the text of the id")
 		}
 	}
+	if m.ByRule {
+		c.byRule(m)
+	}
 	for i, name := range m.EventColumns {
 		path := fmt.Sprintf("event.columns[%d]", i)
 		if c.name(path, name); slices.Contains(m.EventColumns[:i], name) {

@@ -211,7 +211,7 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 		case d.table.zoneDependence(c) != "":
 			d.reportHarm(t.Path+".column", where+" is generated from "+d.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
 				"generate a DATETIME from DATETIME, and a TIMESTAMP or unix time from TIMESTAMP; or have the shop write the column")
-		case t.Path == "due" && c.DefaultNow:
+		case t.Path == "due" && c.DefaultNow && !m.ByRule:
 			d.reportHarm("due.column", where+" has the present moment as its default", "an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
 				"map the column of the due time, or: "+alter)
 		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):

@@ -28,6 +28,9 @@ type Mapping struct {
 	// Due is when an order is closed if its status is still Status.From. NULL, 0 and the
 	// zero date are not due times: such an order is never closed.
 	Due TimeColumn
+	// ByRule says that Due is when an order is created, as Created is too. The order is due when the delay that was in
+	// force then is over.
+	ByRule bool
 	// DueIndex names the index on status, due and id, which the queries for pages of orders force.
 	// Empty: the database chooses an index.
 	DueIndex string

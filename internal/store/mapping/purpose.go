@@ -69,7 +69,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 			purpose{path: path + ".lock.column", table: table, column: s.Lock.Name(), is: "the time of the row's last change", effect: "a close writes its own time to it", optional: true},
 		)
 	}
-	return slices.DeleteFunc(all, func(p purpose) bool { return p.column == "" })
+	return slices.DeleteFunc(all, func(p purpose) bool { return p.column == "" || m.ByRule && p.path == "due.column" })
 }
 
 // onePurposeEach checks that each column has one purpose. Lines may be in the table of orders,
@@ -126,7 +126,7 @@ func (p purpose) fix() string {
 
 // ownTables are the tables that orderclose creates beside the shop's tables, and writes
 // itself.
-var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "orderclose_schema"}
+var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "order_reminders", "sweeps", "pauses", "late_payments", "order_delays", "postponed_orders", "orderclose_schema"}
 
 // isOwnTable reports whether a table is one of orderclose's own, in any case: some servers ignore it.
 func isOwnTable(table string) bool { return slices.Contains(ownTables, strings.ToLower(table)) }

@@ -42,6 +42,7 @@ const (
 	TimestampTZ TimeType = "timestamptz" // of PostgreSQL, whose timestamp is a DateTime
 	UnixSeconds TimeType = "unix_s"
 	UnixMillis  TimeType = "unix_ms"
+	UnixMicros  TimeType = "unix_us" // of computed times; no column has it
 )
 
 // TimeTypes returns all types.
@@ -67,6 +68,8 @@ func (p Precision) digits() int { return map[Precision]int{Millis: 3, Micros: 6}
 // Step returns the smallest difference of two values of the column; 0: a second.
 func (m TimeColumn) Step() time.Duration {
 	switch {
+	case m.Type == UnixMicros:
+		return time.Microsecond
 	case m.Type == UnixMillis:
 		return time.Millisecond
 	case m.Type == UnixSeconds:
@@ -121,6 +124,12 @@ func (m *TimeColumn) Codec() (c Codec, err error) {
 	return c, err
 }
 
+// Step returns the smallest difference of two values of the column.
+func (c Codec) Step() time.Duration { return c.step }
+
+// Zone returns the time zone in which the column shows times.
+func (c Codec) Zone() *time.Location { return c.loc }
+
 // Arg returns t as the column stores it, rounded down to the column's precision. So a column
 // that is "<=" the result is never after t: no order is due early. A constant that is finer than
 // the column could keep the database from using an index.
@@ -131,6 +140,8 @@ func (c Codec) Arg(t time.Time) any {
 		return t.Unix()
 	case UnixMillis:
 		return t.UnixMilli()
+	case UnixMicros:
+		return t.UnixMicro()
 	}
 	layout := "2006-01-02 15:04:05"
 	if n := c.column.Precision.digits(); n > 0 {
@@ -146,7 +157,7 @@ func (c Codec) Arg(t time.Time) any {
 // and the zero date, are not points in time.
 func (c Codec) Oldest() any {
 	switch c.column.Type {
-	case UnixSeconds, UnixMillis:
+	case UnixSeconds, UnixMillis, UnixMicros:
 		return int64(1)
 	case Timestamp:
 		return "1970-01-01 00:00:01"
@@ -200,12 +211,14 @@ func (c Codec) strange(src any) (time.Time, bool, error) {
 
 func (c Codec) unix(n int64) (time.Time, bool, error) {
 	switch {
-	case c.column.Type != UnixSeconds && c.column.Type != UnixMillis:
+	case c.column.Type != UnixSeconds && c.column.Type != UnixMillis && c.column.Type != UnixMicros:
 		return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds a number, %d", c.column.Column, c.column.Type, n)
 	case n <= 0:
 		return time.Time{}, false, nil
 	case c.column.Type == UnixSeconds:
 		return time.Unix(n, 0).UTC(), true, nil
+	case c.column.Type == UnixMicros:
+		return time.UnixMicro(n).UTC(), true, nil
 	}
 	return time.UnixMilli(n).UTC(), true, nil
 }

@@ -63,6 +63,8 @@ const (
 	Now = "date_trunc('milliseconds', statement_timestamp())"
 	// Millis is Now in unix milliseconds.
 	Millis = "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)"
+	// Micros is a time %s in unix microseconds. A timestamp without time zone counts as one in UTC.
+	Micros = "CAST(extract(epoch FROM %s) * 1000000 AS bigint)"
 	// HasTable counts the tables of one name.
 	HasTable = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?"
 	// Tables reads the names of the tables in a schema, LIKE a pattern.

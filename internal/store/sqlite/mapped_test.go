@@ -85,15 +85,24 @@ var shops = []storetest.Shop{
 
 func TestSuite_OwnTables(t *testing.T) {
 	for _, shop := range shops {
-		storetest.RunMapped(t, shop, func(t *testing.T, m *mapping.Mapping) *store.Store {
-			s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = s.Close() })
-			return s
-		})
+		storetest.RunMapped(t, shop, openMapped)
 	}
+}
+
+func TestSuite_OwnTablesByRule(t *testing.T) {
+	for _, shop := range shops[:2] {
+		storetest.RunMapped(t, storetest.ByRule(shop, "state, pay_deadline", "state, create_time"), openMapped)
+	}
+	storetest.RunByRule(t, storetest.ByRule(shops[0]), openMapped)
+}
+
+func openMapped(t *testing.T, m *mapping.Mapping) *store.Store {
+	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // An order of the last day of a month is due in the next month, or with the longest delay in the

@@ -62,7 +62,7 @@ func OpenWith(path string, o Options) (*store.Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("open SQLite database %q: %w", path, err)
 	}
-	s, err := store.New(db, dialect(o.Now), o.Orders)
+	s, err := store.New(db, dialect(o.Now), o.Orders, "")
 	if err != nil {
 		_ = pool.Close()
 		return nil, err

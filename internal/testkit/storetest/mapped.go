@@ -97,6 +97,10 @@ func (s *mapped) begin() {
 		}
 	}
 	s.must(s.Migrate(s.Context()))
+	if s.Mapping.ByRule {
+		s.UseDelays(orderclose.Delays{Default: s.DueAt})
+		s.must(s.RecordDelays(s.Context()))
+	}
 	if stock := s.Mapping.Stock; stock != nil {
 		for _, sku := range s.SKUs {
 			columns, values := mapping.Quote(stock.SKU.Column), "?"
@@ -146,7 +150,7 @@ func (s *mapped) put(status mapping.Value, orders ...orderclose.Order) {
 		} else if s.due.Oldest() == any(int64(1)) {
 			columns, args = append(columns, due), append(args, 0)
 		}
-		if m.Created != nil {
+		if m.Created != nil && !m.ByRule {
 			columns, args = append(columns, m.Created.Column), append(args, s.created.Arg(o.CreatedAt))
 		}
 		if m.Category != "" && o.Category != "" {

@@ -98,7 +98,7 @@ func postponeMapped(t *testing.T, s *mapped) {
 	if err := s.CheckCreated(); errors.Is(err, store.ErrNoCreated) != (s.Mapping.Created == nil) {
 		t.Errorf("with the column %v for the creation: %v", s.Mapping.Created, err)
 	}
-	if s.DueFrom != "" {
+	if s.DueFrom != "" && !s.Mapping.ByRule {
 		s.refusesGenerated()
 		return
 	}

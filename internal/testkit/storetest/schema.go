@@ -117,7 +117,7 @@ func joinedSteps(t *testing.T, s *shop) {
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
 	tables, versions := s.definitions(), s.texts("SELECT DISTINCT version_id FROM orderclose_schema ORDER BY version_id")
 
-	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps", "pauses", "order_reminders", "late_payments", "refund_intents", "orderclose_schema"} {
+	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events", "outbox_schedules", "sweeps", "pauses", "order_reminders", "order_delays", "postponed_orders", "late_payments", "refund_intents", "orderclose_schema"} {
 		s.exec("DROP TABLE " + table)
 	}
 	s.migrated()

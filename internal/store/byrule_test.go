@@ -1,0 +1,52 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// A shop with an order every ten seconds has closed none for an hour. A sweep reads one entry of the index on state and
+// create_time for each order that it finds if there is one delay. With three delays it reads the orders that wait longer too.
+func TestMySQL_RowsThatASweepByRuleReads(t *testing.T) { eachServer(t, rowsOfASweepByRule) }
+
+func rowsOfASweepByRule(t *testing.T) {
+	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	const numbers = "(SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS seq FROM " + digit + " AS a, " + digit + " AS b, " + digit + " AS c, " + digit + " AS e) AS q"
+	const kind = "ELT(1 + seq % 3, 'virtual', 'usual', 'presale')"
+	for _, c := range []struct {
+		delays orderclose.Delays
+		wait   string // how long an order stays open, in seconds
+		most   int    // entries of the index, and rows of our tables, for each order found
+	}{
+		{orderclose.Delays{Default: 30 * time.Minute}, "1800", 1},
+		{orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "presale": 24 * time.Hour}}, "ELT(1 + seq % 3, 300, 1800, 86400)", 60},
+	} {
+		shop := shopsByRule(t)[0]
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1, Delays: c.delays})
+		exec(t, s.DB(), shop.DDL[0])
+		must(t, s.Migrate(t.Context()))
+		must(t, s.RecordDelays(t.Context()))
+		exec(t, s.DB(), "INSERT INTO t_order (id, kind, state, create_time) SELECT 10001 - seq, "+kind+", IF(seq * 10 < "+c.wait+" + 3600, 'WAIT_PAY', 'CLOSED'), UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL seq * 10 SECOND FROM "+numbers)
+		now, err := s.Now(t.Context())
+		must(t, err)
+		exec(t, s.DB(), "FLUSH STATUS")
+		var after orderclose.Order
+		found := 0
+		for {
+			page, err := s.Overdue(t.Context(), now, after, 100)
+			must(t, err)
+			if found += len(page); len(page) < 100 {
+				break
+			}
+			after = page[len(page)-1]
+		}
+		read := handlerReads(t, s.DB())
+		if t.Logf("%d delays: %d orders found, %d rows read, %.1f for each", 1+len(c.delays.ByCategory), found, read, float64(read)/float64(found)); found < 350 || read > c.most*found+50 {
+			t.Errorf("%s: %d orders found, %d rows read", fmt.Sprint(c.delays), found, read)
+		}
+	}
+}

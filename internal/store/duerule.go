@@ -1,0 +1,291 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// ErrDelays says that the delays of topics.yaml are not those that the table order_delays has. Then no order is closed.
+var ErrDelays = errors.New("the delays of this process are not those in the table order_delays")
+
+// neverMicros is the delay in order_delays of an order that is never due.
+const neverMicros = -1
+
+// dueOf writes the expression of an order's due time, for the codec statements.due. With Mapping.ByRule it is the time of
+// creation and the delay that was in force then, in unix microseconds, and NULL for an order that is never due.
+// Its columns have the name of the table of orders, since our tables may have columns of the same name.
+func (q *statements) dueOf(orders string) string {
+	if !q.m.ByRule {
+		return mapping.Quote(q.m.Due.Column)
+	}
+	return "(" + q.createdMicros(orders) + " + " + q.delayOf(orders) + ")"
+}
+
+// delayOf writes the expression of an order's delay in microseconds: the one that Postpone has written, else the one
+// of the order's category that was in force when the order was created, else the one of orders without category.
+func (q *statements) delayOf(orders string) string {
+	of := "= ''"
+	if q.m.Category != "" {
+		of = "IN (" + q.d.asText(mapping.Quote(orders+"."+q.m.Category)) + ", '')"
+	}
+	return fmt.Sprintf("COALESCE((SELECT oc_p.delay_us FROM postponed_orders AS oc_p WHERE oc_p.order_id = %s), (SELECT NULLIF(oc_d.delay_us, %d) FROM order_delays AS oc_d"+
+		" WHERE oc_d.pipeline = %s AND oc_d.category %s AND oc_d.since_us <= %s ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1))",
+		q.d.asText(q.m.ID.Read(orders+"."+q.m.ID.Column)), neverMicros, q.d.literal(q.pipeline), of, q.createdMicros(orders))
+}
+
+// createdMicros writes the expression of the time of creation in unix microseconds; NULL: it is not a point in time.
+func (q *statements) createdMicros(orders string) string {
+	column := mapping.Quote(orders + "." + q.m.Due.Column)
+	switch q.m.Due.Type {
+	case mapping.UnixSeconds, mapping.UnixMillis:
+		return fmt.Sprintf("(CASE WHEN %[1]s > 0 THEN %[1]s * CAST(%d AS %s) END)", column, q.column.Step().Microseconds(), q.d.bigint())
+	}
+	_, offset := time.Now().In(q.column.Zone()).Zone() // Check allows no zone whose clocks change
+	return fmt.Sprintf("(%s - %d)", fmt.Sprintf(q.d.microsSQL, column), (time.Duration(offset) * time.Second).Microseconds())
+}
+
+// bigint returns the name of the type of 64 bits in a CAST.
+func (d Dialect) bigint() string {
+	if d.Name == MySQL {
+		return "SIGNED"
+	}
+	return "bigint"
+}
+
+// asText writes an expression as text, for a comparison with our own columns.
+func (d Dialect) asText(expression string) string {
+	return fmt.Sprintf(map[DialectName]string{MySQL: "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin", Postgres: `CAST(%s AS text) COLLATE "C"`, SQLite: "CAST(%s AS text)"}[d.Name], expression)
+}
+
+// literal writes a text in a statement.
+func (d Dialect) literal(text string) string {
+	if d.Name == MySQL {
+		text = strings.ReplaceAll(text, `\`, `\\`)
+	}
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+}
+
+// literals writes a list of texts.
+func (d Dialect) literals(texts []string) string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = d.literal(text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// delay is a delay that orders can have, and which orders may have it.
+type delay struct {
+	time.Duration
+	others bool // orders may have other delays
+	// only lists the categories of orders with the delay, and without those of orders that cannot have it. nil: not known.
+	only, without []string
+}
+
+// columnDelays are the delays without Mapping.ByRule: the due time is in a column.
+var columnDelays = []delay{{}}
+
+// delays returns the delays that orders can have: a page has a range of the index for each.
+func (s *Store) delays(tx *gorm.DB) ([]delay, error) {
+	if !s.q.m.ByRule {
+		return columnDelays, nil
+	}
+	all := map[int64][]string{} // categories by delay
+	var postponed []int64
+	var first []string // categories whose orders never have the delay of the category ''
+	err := eachRow(tx, "SELECT category, since_us, delay_us FROM order_delays WHERE pipeline = ? UNION ALL SELECT DISTINCT NULL, 0, delay_us FROM postponed_orders", []any{s.q.pipeline}, func(rows *sql.Rows) error {
+		var category sql.NullString
+		var since, micros int64
+		err := rows.Scan(&category, &since, &micros)
+		if !category.Valid {
+			all[micros], postponed = append(all[micros], ""), append(postponed, micros)
+			return err
+		}
+		if all[micros] = append(all[micros], category.String); since == 0 {
+			first = append(first, category.String)
+		}
+		return err
+	})
+	if err == nil && len(first) == 0 {
+		err = fmt.Errorf("%w: it has none: run orderclose migrate", ErrDelays)
+	}
+	var delays []delay
+	for _, micros := range slices.Sorted(maps.Keys(all)) {
+		d := delay{Duration: time.Duration(micros) * time.Microsecond, others: len(all) > 1}
+		switch of := all[micros]; {
+		case micros == neverMicros:
+			continue
+		case slices.Contains(postponed, micros) || s.q.m.Category == "":
+		case !slices.Contains(of, ""):
+			d.only = of
+		default:
+			d.without = slices.DeleteFunc(slices.Clone(first), func(c string) bool { return slices.Contains(of, c) })
+		}
+		delays = append(delays, d)
+	}
+	if len(delays) == 0 {
+		delays = []delay{{others: true}} // no order is ever due
+	}
+	return delays, err
+}
+
+// mayHave writes the condition of orders that have the delay. That on the category saves most rows the subqueries of delayOf.
+func (q *statements) mayHave(orders string, d delay) (where string) {
+	if !d.others {
+		return ""
+	}
+	for in, categories := range map[string][]string{"IN": d.only, "NOT IN": d.without} {
+		if len(categories) > 0 {
+			where += fmt.Sprintf(" AND COALESCE(%s, '') %s (%s)", q.d.asText(mapping.Quote(orders+"."+q.m.Category)), in, q.d.literals(categories))
+		}
+	}
+	return where + fmt.Sprintf(" AND %s = %d", q.delayOf(orders), d.Microseconds())
+}
+
+// UseDelays makes d the delays with which CheckDelays compares the table order_delays, and which RecordDelays writes.
+func (s *Store) UseDelays(d orderclose.Delays) {
+	given := micros(d)
+	s.given.Store(&given)
+}
+
+// micros returns the delays of the categories in microseconds. The category "" stands for all other orders.
+func micros(d orderclose.Delays) map[string]int64 {
+	of := func(categories ...string) int64 {
+		deadline := d.For(orderclose.Facts{CreatedAt: time.Unix(0, 0), Categories: categories})
+		if deadline.Never {
+			return neverMicros
+		}
+		return deadline.Due.UnixMicro()
+	}
+	all := map[string]int64{"": of()}
+	for category := range d.ByCategory {
+		all[category] = of(category)
+	}
+	return all
+}
+
+// CheckDelays returns an error that wraps ErrDelays if the mapping has due times by rule, and the table order_delays does not have the
+// delays of UseDelays as the newest ones.
+func (s *Store) CheckDelays(ctx context.Context) error {
+	err := s.checkDelays(s.gorm.WithContext(ctx))
+	if errors.Is(err, ErrDelays) {
+		return err
+	}
+	return s.failed(ctx, err, "read the delays")
+}
+
+func (s *Store) checkDelays(tx *gorm.DB) error {
+	if !s.q.m.ByRule {
+		return nil
+	}
+	given, written := *s.given.Load(), map[string]int64{}
+	err := eachRow(tx, "SELECT category, delay_us FROM order_delays WHERE pipeline = ? ORDER BY category, since_us", []any{s.q.pipeline}, func(rows *sql.Rows) error {
+		var category string
+		var delay int64
+		err := rows.Scan(&category, &delay)
+		written[category] = delay
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, category := range slices.Sorted(maps.Keys(merged(given, written))) {
+		has, known := written[category]
+		wants, listed := given[category]
+		if !listed {
+			wants = given[""]
+		}
+		if !known || has != wants {
+			return fmt.Errorf("%w: category %q has %s in the table, and %s here; run orderclose migrate with the newest topics.yaml, and give it to each process", ErrDelays, category, inWords(has, known), inWords(wants, true))
+		}
+	}
+	return nil
+}
+
+func merged(a, b map[string]int64) map[string]int64 {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+func inWords(micros int64, known bool) string {
+	switch {
+	case !known:
+		return "no delay"
+	case micros == neverMicros:
+		return "never"
+	}
+	return (time.Duration(micros) * time.Microsecond).String()
+}
+
+// readDelays keeps a process from closing orders with other delays than its own. No order is at fault.
+func (c *closing) readDelays() error {
+	err := c.s.checkDelays(c.tx)
+	if errors.Is(err, ErrDelays) {
+		err = fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, err)
+	}
+	return err
+}
+
+// RecordDelays writes the delays of UseDelays into the table order_delays where they differ from the newest ones there. They hold for
+// orders that are created from now on; the first ones hold for all orders. Only a person should call it: a process with an
+// old file would write old delays.
+func (s *Store) RecordDelays(ctx context.Context) error {
+	if !s.q.m.ByRule {
+		return nil
+	}
+	return wrap(s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec(s.dialect.recordDelays(s.q.pipeline, *s.given.Load())).Error
+	}), "write the delays")
+}
+
+// WriteDelays writes the statement of RecordDelays as SQL of MySQL or PostgreSQL.
+func WriteDelays(w io.Writer, d DialectName, pipeline string, delays orderclose.Delays) error {
+	_, err := fmt.Fprintf(w, "-- The delays of topics.yaml, where they have changed.\n%s;\n", serverDialects[d].recordDelays(pipeline, micros(delays)))
+	return err
+}
+
+// recordDelays returns the INSERT of the delays that differ from the newest ones. A category that is not listed any more gets the
+// delay of orders without category.
+func (d Dialect) recordDelays(pipeline string, delays map[string]int64) string {
+	now := d.millisSQL
+	if d.Clock != nil {
+		now = fmt.Sprint(d.millis())
+	}
+	p := d.literal(pipeline)
+	categories := slices.Sorted(maps.Keys(delays))
+	var values []string
+	for _, category := range categories {
+		values = append(values, fmt.Sprintf("SELECT %s AS category, %d AS delay_us", d.literal(category), delays[category]))
+	}
+	return fmt.Sprintf("INSERT INTO order_delays (pipeline, category, since_us, delay_us)\n"+
+		"SELECT %[1]s, v.category, CASE WHEN EXISTS (SELECT 1 FROM order_delays WHERE pipeline = %[1]s) THEN %[2]s * 1000 ELSE 0 END, v.delay_us\n"+
+		"FROM (%[3]s\n  UNION SELECT category, %[4]d FROM order_delays WHERE pipeline = %[1]s AND category NOT IN (%[5]s)) AS v\n"+
+		"WHERE NOT EXISTS (SELECT 1 FROM order_delays AS o WHERE o.pipeline = %[1]s AND o.category = v.category AND o.delay_us = v.delay_us\n"+
+		"  AND o.since_us = (SELECT MAX(n.since_us) FROM order_delays AS n WHERE n.pipeline = o.pipeline AND n.category = o.category))",
+		p, now, strings.Join(values, "\n  UNION ALL "), delays[""], d.literals(categories))
+}
+
+// postponeByRule writes the new delay of one order, whose row lockOrders has locked, if it is still due at o.Due.
+func (c *closing) postponeByRule(t *table, o orderclose.Order, by time.Duration) (PostponeResult, error) {
+	q := c.s.q
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN ? AND %s = ?", q.delayOf(t.name), mapping.Quote(t.name), mapping.Quote(q.m.ID.Column), q.dueOf(t.name))
+	delays, err := readAll(c.tx, query, []any{q.args([]string{o.ID}), q.due.Arg(o.Due)}, func(micros *int64) []any { return []any{micros} })
+	if err != nil || len(delays) == 0 {
+		return PostponeMoved, err
+	}
+	d := c.s.dialect
+	return Postponed, c.tx.Exec(d.replace("postponed_orders", 1, "order_id", "delay_us", "postponed_at"), o.ID, delays[0]+by.Microseconds(), d.now()).Error
+}
