@@ -179,7 +179,8 @@ func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err
 	return all, nil
 }
 
-// moveStock moves quantities from reserved to available, in SKU order, in one table of stock after the other. It must be the last statement of its transaction. It fails as a whole if a SKU has
+// moveStock moves quantities from reserved to available, in SKU order, in one table of stock after the other. It
+// must be the last statement of its transaction. It fails as a whole if a SKU has
 // no row, or less reserved than released. Without a mapped stock it does nothing: the owner
 // of the stock reads the release from the event.
 //
