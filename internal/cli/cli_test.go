@@ -135,6 +135,22 @@ orders:
 	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts") {
 		t.Errorf("exit %d, %q", code, out)
 	}
+	if err := os.WriteFile(file, []byte(`buckets: [1m]
+delays: {default: 30m, categories: {"it's": 5m}}
+orders:
+  table: t
+  id: id
+  status: {column: s, from: 0, to: 1}
+  due: {from: d, type: unix_s}
+  items: none
+  stock: none
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, code = run(t, nil, "migrate", "--print", "--config", file)
+	if code != 0 || !strings.Contains(out, "INSERT INTO order_delays") || !strings.Contains(out, "'it''s' AS category, 300000000 AS delay_us") {
+		t.Errorf("by rule: exit %d, %q", code, out)
+	}
 	if _, stderr, code := run(t, nil, "migrate", "--print", "--config", file+"x"); code != 2 || !strings.Contains(stderr, "topics.yamlx") {
 		t.Errorf("a missing file: exit %d, %q", code, stderr)
 	}
