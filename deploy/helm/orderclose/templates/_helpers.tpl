@@ -27,6 +27,11 @@ migrate: [database]
 topics: [kafka]
 {{- end }}
 
+{{/* The kind of the object that has the pods of a part. Parts that join consumer groups may be StatefulSets. */}}
+{{- define "orderclose.kind" -}}
+{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part (list "relay" "closer" "release" "shadow"))) -}}
+{{- end }}
+
 {{/* The data of the ConfigMap with the environment. */}}
 {{- define "orderclose.env" -}}
 {{- range $name := list "DB_DSN" "REDIS_URL" "KAFKA_SASL_PASSWORD" "HTTP_SECRET" "PAYMENT_SECRET" "RELEASE_TOKEN" }}
@@ -130,10 +135,18 @@ spec:
         - configMapRef: {name: {{ include "orderclose.name" $root }}-console}
         {{- end }}
       {{- $memory := include "orderclose.memory" .of.resources }}
-      {{- if and $memory (not $root.Values.env.GOMEMLIMIT) }}
+      {{- $limited := and $memory (not $root.Values.env.GOMEMLIMIT) }}
+      {{- $stateful := and (not .restartPolicy) (eq (include "orderclose.kind" .) "StatefulSet") }}
+      {{- if or $limited $stateful }}
       env:
+        {{- if $limited }}
         # 90 % of the limit of memory below.
         - {name: GOMEMLIMIT, value: {{ $memory | quote }}}
+        {{- end }}
+        {{- if $stateful }}
+        # A container that is started again in this pod gets its partitions back at once.
+        - {name: ORDERCLOSE_INSTANCE, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        {{- end }}
       {{- end }}
       {{- toYaml (omit $root.Values.container "volumeMounts") | nindent 6 }}
       resources: {{- toYaml .of.resources | nindent 8 }}
@@ -185,7 +198,7 @@ spec:
         matchLabels:
           {{- include "orderclose.labels" $root | nindent 10 }}
           app.kubernetes.io/component: {{ $.part }}
-      matchLabelKeys: [pod-template-hash]
+      matchLabelKeys: [{{ if and (not .restartPolicy) (eq (include "orderclose.kind" .) "StatefulSet") }}controller-revision-hash{{ else }}pod-template-hash{{ end }}]
     {{- end }}
   {{- end }}
 {{- end }}
