@@ -88,6 +88,7 @@ does, which the parts read again. notify has notify.yaml in place of topics.yaml
 */}}
 {{- define "orderclose.pod" -}}
 {{- $root := .root -}}
+{{- $stateful := eq (include "orderclose.kind" .) "StatefulSet" -}}
 {{- $pod := $root.Values.pod -}}
 {{- $config := dict "name" "topics" "flag" "--config=/etc/orderclose/topics.yaml" "read" "" -}}
 {{- if eq .part "notify" -}}
@@ -136,7 +137,6 @@ spec:
         {{- end }}
       {{- $memory := include "orderclose.memory" .of.resources }}
       {{- $limited := and $memory (not $root.Values.env.GOMEMLIMIT) }}
-      {{- $stateful := and (not .restartPolicy) (eq (include "orderclose.kind" .) "StatefulSet") }}
       {{- if or $limited $stateful }}
       env:
         {{- if $limited }}
@@ -198,7 +198,7 @@ spec:
         matchLabels:
           {{- include "orderclose.labels" $root | nindent 10 }}
           app.kubernetes.io/component: {{ $.part }}
-      matchLabelKeys: [{{ if and (not .restartPolicy) (eq (include "orderclose.kind" .) "StatefulSet") }}controller-revision-hash{{ else }}pod-template-hash{{ end }}]
+      matchLabelKeys: [{{ ternary "controller-revision-hash" "pod-template-hash" $stateful }}]
     {{- end }}
   {{- end }}
 {{- end }}
