@@ -48,7 +48,7 @@ func TestChartSchema_ListsTheVariables(t *testing.T) {
 		switch {
 		case strings.HasPrefix(name, "ORDERCLOSE_CONSOLE_"), name == config.EnvRunbook:
 			console = append(console, name)
-		case name != config.EnvListen: // the chart sets it
+		case name != config.EnvListen && name != config.EnvInstance: // the chart sets them
 			env = append(env, name)
 		}
 	}

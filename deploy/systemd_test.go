@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -46,6 +48,9 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 		files := map[string]bool{config.EnvBrokers: true, config.EnvReleaseURL: true} // in the environment file
 		for _, e := range u["Environment"] {
 			variable, file, _ := strings.Cut(e, "=")
+			if e == config.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same
+				continue
+			}
 			if !known[variable] || !strings.HasPrefix(file, "%d/secret_") {
 				t.Errorf("%s sets %s", name, e)
 			}
@@ -68,6 +73,12 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	u := unit(t, "orderclose@.service")
 	if !slices.Equal(u["Restart"], []string{"always"}) || !slices.Equal(u["StartLimitIntervalSec"], []string{"0"}) {
 		t.Errorf("it is restarted %v, within %v", u["Restart"], u["StartLimitIntervalSec"])
+	}
+	if code := fmt.Sprint(int(cli.Fenced)); !slices.Equal(u["RestartPreventExitStatus"], []string{code}) {
+		t.Errorf("it is not restarted after %v, want %s: two processes with one instance would end each other for ever", u["RestartPreventExitStatus"], code)
+	}
+	if !slices.Contains(u["Environment"], config.EnvInstance+"=%H-%i") {
+		t.Error("it has no instance")
 	}
 	stop, err := time.ParseDuration(u["TimeoutStopSec"][0] + "s")
 	t.Chdir("..") // stopTimeout reads the code relative to it

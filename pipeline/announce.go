@@ -31,7 +31,10 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 	if a.conns.Kafka == nil {
 		return
 	}
-	p, every := wire.Process{Name: processName(roles, a.o.Listen), Database: a.database()}, announceEvery
+	p, every := wire.Process{Name: a.o.processName(roles), Database: a.database()}, announceEvery
+	if a.o.Instance != "" {
+		p.Instance, p.At = a.o.Instance, hostAndPID()
+	}
 	if !slices.ContainsFunc(roles, func(r Role) bool { return r == Relay || r == Closer }) {
 		p.EverySeconds, every = int(announceAlone.Seconds()), announceAlone
 	}

@@ -28,6 +28,7 @@
 //	outbox.go       the roles outbox and release
 //	reminders.go    reminds of unpaid orders before their deadline
 //	announce.go     tells which process this is, and its delays
+//	instance.go     the name of this process, and another process with the same instance
 //	compensator.go  the role that sweeps
 //	recheck.go      what the compensator asks the payment provider again
 //	investigator.go why a sweep found orders
@@ -131,6 +132,9 @@ func New(o Options) (*App, error) {
 	default:
 		return nil, fmt.Errorf("pipeline: Options.Connections is %T: make it with Connect or pipelinetest", given)
 	}
+	if a.conns.Kafka != nil && o.Instance != "" {
+		a.conns.Kafka.NameInstance(o.Instance)
+	}
 	if db := a.conns.Store; db != nil && db.Warning() != "" {
 		o.Logger.Warn(db.Warning())
 	}
@@ -183,6 +187,7 @@ func (a *App) CreateTables(ctx context.Context) error {
 //   - if Servers.DB can never be used: it wraps sqlclose.ErrPool and names the setting
 //   - after Close: it wraps ErrClosed
 //   - if a listener of the role Console fails
+//   - if another process has the same Options.Instance: it wraps ErrFenced
 //
 // All other failures of servers are retried, refused passwords and missing privileges too, since
 // both may be changed meanwhile. The log has a warning every 30 s.
@@ -206,7 +211,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 // runRoles runs the roles until ctx ends. An error of one role calls cancel, which ends ctx.
 func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []Role) error {
 	if a.conns.Kafka != nil {
-		a.conns.Kafka.NameMember(processName(roles, a.o.Listen))
+		a.conns.Kafka.NameMember(a.o.processName(roles))
 	}
 	parts, err := a.buildParts(roles)
 	if err != nil {
@@ -269,7 +274,11 @@ func (a *App) runPart(ctx context.Context, p part) error {
 	}
 	a.o.Logger.Info("started", started...)
 	defer a.o.Logger.Info("stopped", "role", p.role)
-	return p.run(ctx)
+	err := p.run(ctx)
+	if errors.Is(err, ErrFenced) {
+		a.logFenced(ctx, err)
+	}
+	return err
 }
 
 // database names the database of this process, as host:port/database; "" if it has none, or if

@@ -2,10 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"net"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
@@ -92,7 +88,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		o.SweepLog = log
 	}
 	if a.conns.Kafka != nil {
-		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: processName([]Role{Compensator}, a.o.Listen)}
+		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: a.o.processName([]Role{Compensator})}
 	}
 	o.Lock, err = a.sweepLock("", config.Never)
 	return o, source, err
@@ -109,20 +105,6 @@ func (a *App) lockChecked(err error) {
 		return
 	}
 	a.ready.hints.add(hint, err.Error()+"; sweeps go on without the lock")
-}
-
-// processName is the name of this process, and its client id in consumer groups: role@host:pid:port, with
-// several roles closer+relay@host:pid:port. The port is that of Options.Listen, if it is set.
-func processName(roles []Role, listen string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	name := fmt.Sprintf("%s@%s:%d", strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(slices.Values(roles))), " ", "+"), "[]"), host, os.Getpid())
-	if _, port, err := net.SplitHostPort(listen); err == nil {
-		name += ":" + port
-	}
-	return name
 }
 
 // sweepLock returns the lock with this suffix of the key, which expires after longest at most; nil if it is in Redis, and

@@ -52,8 +52,8 @@ type EventOptions struct {
 // then returns nil. A new group begins with the oldest event of the topic. The offset is committed
 // after Handle, so that a restart continues there. ReadEvents retries all failures of Kafka and of
 // Handle, after 50 ms at first and half a second later, without end; each is a warning in the log. It
-// returns an error only if an option is missing or wrong, there are no brokers, or the name
-// of the group or topic is invalid. It may run before, beside or without Run.
+// returns an error only if an option is missing or wrong, there are no brokers, the name
+// of the group or topic is invalid, or another process has the same instance (ErrFenced). It may run before, beside or without Run.
 func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
 	if a.conns.Kafka == nil {
 		return errNoBrokers

@@ -99,6 +99,11 @@ type Options struct {
 	// Listen is the host:port at which the program serves App.Handler, if it does. Its port is part
 	// of the client id in the consumer groups, so that orderclose status names the process.
 	Listen string
+	// Instance makes the memberships in consumer groups static: a process that was killed, and is started again
+	// with the same Instance within 6 s, gets its partitions back at once. Each process that runs needs an
+	// Instance of its own, such as the name of a pod, or host and unit; see ErrFenced. It has letters, digits,
+	// ".", "_" and "-", at most 100. Default: memberships are not static. Brokers before Kafka 2.3 ignore it.
+	Instance string
 
 	// Registerer gets the metrics of the roles. If it is also a prometheus.Gatherer, as a registry
 	// is, App.Handler serves /metrics from it. Otherwise App.Handler has no /metrics. Default: a
@@ -126,6 +131,9 @@ func (o *Options) complete() (err error) {
 		if o.Config, err = config.Load(o.TopicsFile); err != nil {
 			return err
 		}
+	}
+	if !config.ValidInstance(o.Instance) {
+		return errors.New("pipeline: Options.Instance has other characters than letters, digits, '.', '_' and '-', or more than 100")
 	}
 	if len(o.Config.Buckets) == 0 {
 		return errors.New("pipeline: Options.Config is empty: make it with Load or Parse")
@@ -196,7 +204,7 @@ func FromEnvironment() (Options, error) {
 		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL),
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}
-	return Options{Servers: servers, Secrets: Secrets(s.Secrets), Releaser: clients.Releaser(s)}, nil
+	return Options{Servers: servers, Instance: s.Instance, Secrets: Secrets(s.Secrets), Releaser: clients.Releaser(s)}, nil
 }
 
 // Connections are clients of the servers, which several Apps and stages may share. Connect and package

@@ -47,6 +47,7 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"no configuration":             {Options{}, Relay, "TopicsFile or Config"},
 		"an empty configuration":       {Options{Config: &Config{}}, Relay, "Load or Parse"},
 		"a broker without a port":      {Options{Config: cfg, Servers: Servers{Brokers: []string{"localhost"}}}, Relay, "host:port"},
+		"an instance with a space":     {Options{Config: cfg, Instance: "relay 0"}, Relay, "Options.Instance has other characters"},
 		"a file that does not exist":   {Options{TopicsFile: "none.yaml"}, Relay, "none.yaml"},
 		"a bad Redis URL":              {Options{Config: cfg, Servers: Servers{RedisURL: "http://secret@x"}}, Relay, "redis://"},
 		"TLS for a plain Redis":        {Options{Config: cfg, Servers: Servers{RedisURL: "redis://:secret@x", RedisTLS: &tls.Config{}}}, Relay, "write rediss:// in the URL"},

@@ -72,6 +72,7 @@ var types = map[string]func() any{
 	"v1 ConfigMap":                            func() any { return new(core.ConfigMap) },
 	"v1 Service":                              func() any { return new(core.Service) },
 	"v1 ServiceAccount":                       func() any { return new(core.ServiceAccount) },
+	"apps/v1 StatefulSet":                     func() any { return new(apps.StatefulSet) },
 	"apps/v1 Deployment":                      func() any { return new(apps.Deployment) },
 	"batch/v1 Job":                            func() any { return new(batch.Job) },
 	"policy/v1 PodDisruptionBudget":           func() any { return new(policy.PodDisruptionBudget) },
@@ -133,7 +134,7 @@ func of[T any](t *testing.T, all objects) []*T {
 func (all objects) deployments(t *testing.T) []*apps.Deployment { return of[apps.Deployment](t, all) }
 func (all objects) jobs(t *testing.T) []*batch.Job              { return of[batch.Job](t, all) }
 
-// pod is the template of the pods of a Deployment or Job.
+// pod is the template of the pods of a Deployment, StatefulSet or Job.
 type pod struct {
 	of string
 	core.PodTemplateSpec
@@ -145,6 +146,9 @@ func (all objects) pods(t *testing.T) []pod {
 	for _, d := range all.deployments(t) {
 		pods = append(pods, pod{"Deployment " + d.Name, d.Spec.Template})
 	}
+	for _, s := range of[apps.StatefulSet](t, all) {
+		pods = append(pods, pod{"StatefulSet " + s.Name, s.Spec.Template})
+	}
 	for _, j := range all.jobs(t) {
 		pods = append(pods, pod{"Job " + j.Name, j.Spec.Template})
 	}
@@ -155,7 +159,7 @@ func (all objects) pods(t *testing.T) []pod {
 type scaledObject struct {
 	Metadata struct{ Name, Namespace string }
 	Spec     struct {
-		ScaleTargetRef                   struct{ Name string }
+		ScaleTargetRef                   struct{ Kind, Name string }
 		MinReplicaCount, MaxReplicaCount int
 		Fallback                         any
 		Triggers                         []struct {

@@ -36,6 +36,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\npodLabels: {app.kubernetes.io/component: relay}":                                           "podLabels.app.kubernetes.io/component cannot be set",
 		small + "\npodAnnotations: {shop.example/count: 3}":                                                   "podAnnotations",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_LISTEN: "0.0.0.0:80"}`:                             "ORDERCLOSE_LISTEN",
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_INSTANCE: "relay"}`:                                "ORDERCLOSE_INSTANCE",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_CONSOLE_ACTIONS: "1"}`:                             "ORDERCLOSE_CONSOLE_ACTIONS",
 		`env: {ORDERCLOSE_KAFKA_BROKER: "k:1"}`:                                                               "'ORDERCLOSE_KAFKA_BROKER'",
 		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", ORDERCLOSE_RELEASE_URL: "https://u:p@s/"}`:                    "into env.ORDERCLOSE_RELEASE_URL_FILE",

@@ -160,6 +160,7 @@ func TestCodeOf_FindsTheCodeInTheChain(t *testing.T) {
 	for want, err := range map[Code]error{
 		Done: nil, Failed: errors.New("broken"), TimedOut: fmt.Errorf("asking: %w", context.DeadlineExceeded),
 		Partly: fmt.Errorf("half: %w", Exit(Partly, errors.New("x"))), Findings: Exit(Findings, nil),
+		Fenced: errors.Join(fmt.Errorf("relay: %w", pipeline.ErrFenced)),
 	} {
 		if got := codeOf(err); got != int(want) {
 			t.Errorf("%v exits with %d, want %d", err, got, want)

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // Code is an exit code of the process.
@@ -22,6 +24,7 @@ const (
 	Refused  Code = 5
 	Partly   Code = 6
 	TimedOut Code = 7
+	Fenced   Code = 8 // another process has the same instance: a restart would end that one
 )
 
 // exitError is an error with an exit code.
@@ -57,6 +60,8 @@ func codeOf(err error) int {
 		return int(coded.code)
 	case errors.Is(err, context.DeadlineExceeded):
 		return int(TimedOut)
+	case errors.Is(err, pipeline.ErrFenced):
+		return int(Fenced)
 	}
 	return int(Failed)
 }

@@ -43,7 +43,11 @@ Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 A process applies a changed topics.yaml while it runs: when the file changes, on SIGHUP,
 and on POST /-/reload at the same address. The reload answers 200 with the changes, or
 400 with the problems; then nothing changes. Delays and buckets take effect at once, the
-rest at the next start; the log says which.`,
+rest at the next start; the log says which.
+
+With ` + config.EnvInstance + ` a process that was killed gets its partitions back at once
+when it is started again. Each process needs a value of its own: of two with the same
+value, one ends with exit code 8.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.runRoles(cmd.Context(), args, true)
@@ -81,7 +85,7 @@ func (c *common) runRoles(ctx context.Context, args []string, listens bool) erro
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
 func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
-	also := []string{config.EnvBrokers, config.EnvListen}
+	also := []string{config.EnvBrokers, config.EnvListen, config.EnvInstance}
 	var settings webconsole.Settings
 	if slices.Contains(roles, pipeline.Console) {
 		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)
@@ -165,6 +169,7 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan 
 	o := s.options()
 	o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
 	o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
+	o.Instance = s.servers.Instance
 	a, err := pipeline.New(o)
 	if err != nil {
 		return err

@@ -26,6 +26,9 @@ const (
 	EnvRedis   = "ORDERCLOSE_REDIS_URL"
 	EnvListen  = "ORDERCLOSE_LISTEN"
 
+	// EnvInstance names this process among all others, for static memberships in consumer groups.
+	EnvInstance = "ORDERCLOSE_INSTANCE"
+
 	// The service that holds the stock, if a service does. Files are accepted too.
 	EnvReleaseURL   = "ORDERCLOSE_RELEASE_URL"
 	EnvReleaseToken = "ORDERCLOSE_RELEASE_TOKEN"
@@ -44,6 +47,7 @@ type Servers struct {
 	DSN      string         `json:"-"` // of the database
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
+	Instance string         // of the memberships in consumer groups; "": they are not static
 	Release  Release        `json:"-"` // the service that holds the stock
 	Secrets  Secrets        `json:"-"` // of the user's services
 
@@ -73,7 +77,7 @@ var ErrNotSet = errors.New("not set")
 var (
 	orFiles = []string{EnvBrokers, EnvDSN, EnvRedis, EnvReleaseURL, EnvReleaseToken, EnvHTTPSecret, EnvPaymentSecret, EnvSASLUser, EnvSASLPassword}
 	others  = []string{
-		EnvListen, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
+		EnvListen, EnvInstance, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
 		EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL, EnvSASLScope, EnvSASLExtensions,
 		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
 		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleWebConfig, EnvConsoleProxies,
@@ -111,6 +115,8 @@ var examples = map[string]string{
 	EnvBrokers: "127.0.0.1:9092,127.0.0.1:9093",
 	EnvDSN:     "user:password@tcp(127.0.0.1:3306)/shop",
 	EnvRedis:   "redis://127.0.0.1:6379/0",
+
+	EnvInstance: "host1-relay",
 
 	EnvReleaseURL:    "https://stock.internal/release",
 	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
@@ -157,11 +163,21 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	if wants(EnvListen) {
 		s.Listen = e.listen(EnvListen, DefaultListen)
 	}
+	if wants(EnvInstance) {
+		if s.Instance = e.plain(EnvInstance); !ValidInstance(s.Instance) {
+			e.fail(fmt.Errorf("%s has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as %s", EnvInstance, examples[EnvInstance]))
+		}
+	}
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
 }
+
+// ValidInstance reports whether brokers accept the instance of a process in each of its groups.
+func ValidInstance(name string) bool { return instanceForm.MatchString(name) }
+
+var instanceForm = regexp.MustCompile(`^[a-zA-Z0-9._-]{0,100}$`)
 
 // environment reads variables, and collects the errors.
 type environment struct {

@@ -107,6 +107,10 @@ func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 		env  environ
 		want string
 	}{
+		{environ{"ORDERCLOSE_INSTANCE": "hunter2 relay"},
+			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
+		{environ{"ORDERCLOSE_INSTANCE": strings.Repeat("hunter2", 15)},
+			"ORDERCLOSE_INSTANCE has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as host1-relay"},
 		{environ{"ORDERCLOSE_DB_DSN": "hunter2", "ORDERCLOSE_DB_DSN_FILE": "x"},
 			"ORDERCLOSE_DB_DSN and ORDERCLOSE_DB_DSN_FILE are both set; unset one"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": "no/such"},

@@ -46,6 +46,7 @@ type Cluster struct {
 	clock     atomic.Pointer[BrokerClock] // is set while its Keep runs
 	topicList atomic.Pointer[topicList]
 	member    atomic.Pointer[string] // the client id of memberships
+	instance  instance
 }
 
 // New returns a Cluster. It opens no connection; Ping does.

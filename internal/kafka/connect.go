@@ -129,9 +129,8 @@ func (c *connector) handshake(ctx context.Context, raw net.Conn, to *brokerConns
 }
 
 // latestCorrect has the last version that the client library encodes and decodes correctly, for
-// requests of which it knows later versions too. In answers to heartbeats, for example, it takes
-// the throttle time for the error code.
-var latestCorrect = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 0, protocol.LeaveGroup: 0}
+// requests of which it knows later versions too.
+var latestCorrect = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.LeaveGroup: 0}
 
 // agreeOnVersions asks the broker for the versions of each request that it accepts, and
 // chooses one for each.

@@ -31,6 +31,7 @@
 //	generation.go the partitions of a member between two rebalances, and their commits
 //	group_start.go where each partition of a membership begins
 //	commits.go    what a group has committed, what waits above it, and commits without members
+//	static.go     memberships that a process gets back when it is started again
 //	members.go    the members of a group, and their partitions
 //	clock.go      an estimate of the brokers' clock
 //	databaseclock.go the database's clock, from the probes of processes that know it

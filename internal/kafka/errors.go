@@ -38,5 +38,5 @@ func Passes(err error) bool {
 // evicted reports whether a commit was rejected because the partitions may belong to
 // another member now.
 func evicted(err error) bool {
-	return errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.RebalanceInProgress)
+	return errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.RebalanceInProgress) || errors.Is(err, kafka.FencedInstanceID)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/heartbeat"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -21,7 +20,7 @@ type generation struct {
 	number int32
 	own    []int // the assigned partitions
 	// assigned is the number of partitions that this member has handed out as the group's
-	// leader; -1 if it is not the leader.
+	// leader; notLeading if it is not the leader; notKnown if it leads since before it was started again.
 	assigned int
 
 	mu         sync.Mutex
@@ -31,6 +30,12 @@ type generation struct {
 
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
 }
+
+// Values of generation.assigned that are no number of partitions.
+const (
+	notLeading = -1
+	notKnown   = -2
+)
 
 // run serves the claims until ctx ends, or until the partitions may go to another member. It
 // reports whether the group has rejected a commit for that reason.
@@ -72,7 +77,7 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 	for retry.Sleep(ctx, heartbeatEvery) {
 		sent := time.Now()
 		limited, cancel := context.WithTimeout(ctx, min(heartbeatTimeout, sessionTimeout-time.Since(heard)))
-		err := g.send(limited, &heartbeat.Request{GroupID: g.group, GenerationID: g.number, MemberID: g.id})
+		err := g.send(limited, g.heartbeat())
 		cancel()
 		switch {
 		case err == nil:
@@ -145,7 +150,7 @@ func (g *generation) commit(ctx context.Context) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id})
+	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id, InstanceID: g.instance})
 	if err != nil {
 		g.log.Warn("commit failed", "err", err)
 		g.mu.Lock()
@@ -165,7 +170,17 @@ func (g *generation) note(partition int, c Commit) {
 // watch calls revoke when the number of partitions differs from the number that this member has
 // handed out as the leader. Then the members join again.
 func (g *generation) watch(ctx context.Context, revoke func()) {
-	for g.assigned >= 0 && retry.Sleep(ctx, watchPartitions) {
+	for g.assigned != notLeading && retry.Sleep(ctx, watchPartitions) {
+		if g.assigned == notKnown {
+			group, err := g.cluster.Group(ctx, g.group, g.topic)
+			if err != nil || group.State != "Stable" {
+				continue
+			}
+			g.assigned = 0
+			for _, member := range group.Members {
+				g.assigned += len(member.Partitions)
+			}
+		}
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
 			continue

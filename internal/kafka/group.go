@@ -45,13 +45,15 @@ const (
 // all serves end at once.
 //
 // Consume retries after every failure. It returns nil when ctx has ended, all serves have
-// returned, and the member has left the group. It returns an error only at once, for an
-// invalid group or topic.
+// returned, and the member has left the group. It returns an error at once for an invalid group or
+// topic, and one that wraps ErrFenced if another process has the same instance; see NameInstance.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	if group == "" || topic == "" {
 		return fmt.Errorf("group %q of topic %q: both need a name", group, topic)
 	}
-	m := &membership{cluster: c, group: group, topic: topic, log: c.opts.Logger.With("group", group, "topic", topic)}
+	instance, release := c.instance.take(group)
+	defer release()
+	m := &membership{cluster: c, group: group, topic: topic, instance: instance, log: c.opts.Logger.With("group", group, "topic", topic)}
 	finishing, cancel := retry.WithFinishTime(ctx, memberStopTimeout)
 	defer cancel()
 	rejected := retry.NewBackOff()
@@ -59,6 +61,10 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		g, err := m.join(ctx)
 		switch {
 		case ctx.Err() != nil:
+		case errors.Is(err, kafka.FencedInstanceID):
+			if err := m.fenced(ctx); err != nil {
+				return err
+			}
 		case err != nil:
 			m.log.Warn("join group failed, will retry", "err", err)
 			retry.Sleep(ctx, rejoinBackoff)
@@ -83,6 +89,9 @@ type membership struct {
 	topic   string
 	log     *slog.Logger
 	id      string // given by the coordinator; "": it is not a member
+
+	instance string // "": the membership is not static
+	waited   bool   // it was fenced, and has waited for the end of the other process
 }
 
 // protocolType and protocolName are what all members of a group must agree on.
@@ -101,16 +110,19 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generation{membership: m, number: joined.GenerationID, assigned: -1,
+	g := &generation{membership: m, number: joined.GenerationID, assigned: notLeading,
 		last: map[int]Commit{}, unsent: map[int]bool{}, commitRequests: make(chan chan error)}
-	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id}
-	if joined.LeaderID == m.id {
+	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id, GroupInstanceID: m.instance}
+	switch {
+	case joined.LeaderID == m.id:
 		if req.Assignments, g.assigned, err = m.assign(ctx, joined.Members); err != nil {
 			leaving, cancel := context.WithTimeout(ctx, requestTimeout)
 			m.leave(leaving) // another member may be able to lead
 			cancel()
 			return nil, err
 		}
+	case m.is(joined.LeaderID): // the group keeps the assignment, and names the member id of before the start
+		g.assigned = notKnown
 	}
 	res, err := m.cluster.transport.RoundTrip(ctx, nil, req)
 	if err != nil {
@@ -121,6 +133,7 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 		return nil, kafka.Error(synced.ErrorCode)
 	}
 	g.own, err = assignedPartitions(synced.Assignments, m.topic)
+	m.waited = false
 	m.log.Debug("joined the group", "generation", g.number, "partitions", len(g.own))
 	return g, err
 }
@@ -132,7 +145,7 @@ func (m *membership) joinGroup(ctx context.Context) (*joingroup.Response, error)
 		return nil, err
 	}
 	res, err := m.cluster.transport.RoundTrip(ctx, nil, &joingroup.Request{
-		GroupID: m.group, MemberID: m.id, ProtocolType: protocolType,
+		GroupID: m.group, MemberID: m.id, GroupInstanceID: m.instance, ProtocolType: protocolType,
 		SessionTimeoutMS: int32(sessionTimeout.Milliseconds()), RebalanceTimeoutMS: int32(rebalanceTimeout.Milliseconds()),
 		Protocols: []joingroup.RequestProtocol{{Name: protocolName, Metadata: subscription}},
 	})

@@ -17,7 +17,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/deletetopics"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
-	"github.com/segmentio/kafka-go/protocol/heartbeat"
 	"github.com/segmentio/kafka-go/protocol/joingroup"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/produce"
@@ -258,9 +257,12 @@ func (r *missingACLs) explain(request protocol.ApiKey, group string, who func() 
 func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case messageAnswer:
-		if f, ok := r.Response.(*kmsg.FetchResponse); ok {
+		switch f := r.Response.(type) {
+		case *kmsg.FetchResponse:
 			topic, _ := partitionOf(req)
 			see(int16(fetchError(f)), topic)
+		case *kmsg.HeartbeatResponse:
+			see(f.ErrorCode, groupOf(req))
 		}
 	case *produce.Response: // the most frequent one, without reflection
 		for i := range r.Topics {
@@ -296,8 +298,10 @@ func eachCodeIn(v reflect.Value, name string, see func(code int16, name string))
 // groupOf returns the group of a request that goes to a coordinator; "" for any other request.
 func groupOf(req kafka.Request) string {
 	switch r := req.(type) {
-	case *heartbeat.Request:
-		return r.GroupID
+	case *message:
+		if h, ok := r.Request.(*kmsg.HeartbeatRequest); ok {
+			return h.Group
+		}
 	case protocol.GroupMessage:
 		return r.Group()
 	}

@@ -9,8 +9,11 @@ import (
 // Process is a process that runs parts of the pipeline. It appends one to the control topic when it starts,
 // each hour or each EverySeconds, when its Delays have changed, and when it stops.
 type Process struct {
-	Name    string `json:"process"` // role@host:pid:port, its client id in consumer groups
+	Name    string `json:"process"` // role@host:pid:port or role@instance:port, its client id in consumer groups
 	Version string `json:"version,omitempty"`
+	// Instance is that of its memberships, if it has one, and At its host:pid.
+	Instance string `json:"instance,omitempty"`
+	At       string `json:"at,omitempty"`
 	// Database is the host, port and name of the database; "": it has none.
 	Database string `json:"database,omitempty"`
 	Ended    bool   `json:"ended,omitempty"` // it has stopped because somebody asked it to, and not because a part of it failed

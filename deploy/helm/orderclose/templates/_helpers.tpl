@@ -27,6 +27,11 @@ migrate: [database]
 topics: [kafka]
 {{- end }}
 
+{{/* The kind of the object that has the pods of a part. Parts that join consumer groups may be StatefulSets. */}}
+{{- define "orderclose.kind" -}}
+{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part (list "relay" "closer" "release" "shadow"))) -}}
+{{- end }}
+
 {{/* The data of the ConfigMap with the environment. */}}
 {{- define "orderclose.env" -}}
 {{- range $name := list "DB_DSN" "REDIS_URL" "KAFKA_SASL_PASSWORD" "HTTP_SECRET" "PAYMENT_SECRET" "RELEASE_TOKEN" }}
@@ -83,6 +88,7 @@ does, which the parts read again. notify has notify.yaml in place of topics.yaml
 */}}
 {{- define "orderclose.pod" -}}
 {{- $root := .root -}}
+{{- $stateful := eq (include "orderclose.kind" .) "StatefulSet" -}}
 {{- $pod := $root.Values.pod -}}
 {{- $config := dict "name" "topics" "flag" "--config=/etc/orderclose/topics.yaml" "read" "" -}}
 {{- if eq .part "notify" -}}
@@ -130,10 +136,17 @@ spec:
         - configMapRef: {name: {{ include "orderclose.name" $root }}-console}
         {{- end }}
       {{- $memory := include "orderclose.memory" .of.resources }}
-      {{- if and $memory (not $root.Values.env.GOMEMLIMIT) }}
+      {{- $limited := and $memory (not $root.Values.env.GOMEMLIMIT) }}
+      {{- if or $limited $stateful }}
       env:
+        {{- if $limited }}
         # 90 % of the limit of memory below.
         - {name: GOMEMLIMIT, value: {{ $memory | quote }}}
+        {{- end }}
+        {{- if $stateful }}
+        # A container that is started again in this pod gets its partitions back at once.
+        - {name: ORDERCLOSE_INSTANCE, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        {{- end }}
       {{- end }}
       {{- toYaml (omit $root.Values.container "volumeMounts") | nindent 6 }}
       resources: {{- toYaml .of.resources | nindent 8 }}
@@ -185,7 +198,7 @@ spec:
         matchLabels:
           {{- include "orderclose.labels" $root | nindent 10 }}
           app.kubernetes.io/component: {{ $.part }}
-      matchLabelKeys: [pod-template-hash]
+      matchLabelKeys: [{{ ternary "controller-revision-hash" "pod-template-hash" $stateful }}]
     {{- end }}
   {{- end }}
 {{- end }}

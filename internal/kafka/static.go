@@ -1,0 +1,108 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+// ErrFenced is wrapped by the error of a membership whose instance id another process has taken.
+var ErrFenced = errors.New("another process runs with the same instance")
+
+// fencedWait is how long a process waits for the end of another one with the same instance, which needs
+// a heartbeat to notice that, and then leaves its groups.
+const fencedWait = 3 * time.Second
+
+// instance is the instance id of this process, which makes its memberships static (KIP-345): the group
+// keeps the partitions of a process that died for the session timeout, and returns them at once to the
+// next process with the same id.
+type instance struct {
+	mu     sync.Mutex
+	name   string          // empty: memberships are not static
+	groups map[string]bool // in which a membership of this process has the name
+}
+
+// NameInstance makes the memberships static that begin from now on. No other process may have the same
+// name at the same time: the groups give everything to the process that joined last, and Consume of the other
+// process ends with ErrFenced. Brokers before Kafka 2.3 ignore the name.
+func (c *Cluster) NameInstance(name string) {
+	c.instance.mu.Lock()
+	defer c.instance.mu.Unlock()
+	c.instance.name, c.instance.groups = name, map[string]bool{}
+}
+
+// take returns the instance id for a membership in the group, until release is called. A second membership
+// of this process in one group is not static: the two would fence each other.
+func (i *instance) take(group string) (id string, release func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	groups := i.groups
+	if i.name == "" || groups[group] {
+		return "", func() {}
+	}
+	groups[group] = true
+	return i.name, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(groups, group)
+	}
+}
+
+// is reports whether a member id belongs to this instance. Coordinators make the id of a static member of its
+// instance id, a hyphen, and a UUID.
+func (m *membership) is(member string) bool {
+	return m.instance != "" && strings.HasPrefix(member, m.instance+"-")
+}
+
+// first reports whether the group is the first one, by name, of those in which this process has its instance id.
+func (i *instance) first(group string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for other := range i.groups {
+		if other < group {
+			return false
+		}
+	}
+	return true
+}
+
+// fenced is called when the group has given this member's instance id to another process. Two processes
+// that start at the same moment may each lose groups to the other. Then the one that has lost the first
+// group ends, and the other one must not end too: it joins again after fencedWait, when the first one
+// has left. fenced returns nil if the member must join again, and otherwise an error.
+func (m *membership) fenced(ctx context.Context) error {
+	if !m.waited && !m.cluster.instance.first(m.group) {
+		m.waited = true
+		retry.Sleep(ctx, fencedWait)
+		return nil
+	}
+	other := "unknown"
+	group, _ := m.cluster.Group(ctx, m.group, m.topic) // without an answer it is unknown
+	for _, member := range group.Members {
+		if m.is(member.ID) {
+			other = member.ID
+		}
+	}
+	return fmt.Errorf("group %s: %w, %s: member %s was replaced by member %s", m.group, ErrFenced, m.instance, m.id, other)
+}
+
+// heartbeat returns a heartbeat of a member. The client library decodes the answers of version 0 only,
+// which has no instance id.
+func (g *generation) heartbeat() *message {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.Generation, req.MemberID = g.group, g.number, g.id
+	if g.instance != "" {
+		req.InstanceID = &g.instance
+	}
+	return &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
+		return min(offered[protocol.Heartbeat], 3), true
+	}}
+}

@@ -1,0 +1,248 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// member is a membership that runs in a test.
+type member struct {
+	cluster *Cluster
+	claims  chan int   // the partitions that it serves, in order
+	ended   chan error // what Consume returned
+	stop    func()
+	dead    atomic.Bool // its process was killed: nothing that it writes arrives
+}
+
+// join begins a membership of a group, for the topic t, in a process of its own. Without a name it is not static.
+func (b *broker) join(group, instance string) *member {
+	m := &member{}
+	var err error
+	m.cluster, err = New(Options{Brokers: b.ListenAddrs(), Logger: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := b.dial(ctx, network, address)
+			return &mortalConn{c, &m.dead}, err
+		}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(m.cluster.Close)
+	m.cluster.NameInstance(instance)
+	m.consume(b.t, group)
+	return m
+}
+
+// also begins another membership in the process of m.
+func (m *member) also(t *testing.T, group string) *member {
+	other := &member{cluster: m.cluster}
+	other.consume(t, group)
+	return other
+}
+
+func (m *member) consume(t *testing.T, group string) {
+	m.claims, m.ended = make(chan int, 100), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	m.stop = cancel
+	go func() {
+		m.ended <- m.cluster.Consume(ctx, group, "t", func(ctx context.Context, claim wire.Claim) {
+			m.claims <- claim.Partition
+			claim.Done(5, "")
+			<-ctx.Done()
+		})
+	}()
+}
+
+// end stops a membership, and fails the test if it ended with an error.
+func (m *member) end(t *testing.T) {
+	t.Helper()
+	m.stop()
+	if err := <-m.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// mortalConn is a connection of a process that may be dead.
+type mortalConn struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+// Write implements net.Conn.
+func (c *mortalConn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// after returns when a member serves n partitions, and how long that took.
+func (m *member) after(t *testing.T, n int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for range n {
+		select {
+		case <-m.claims:
+		case <-time.After(time.Minute):
+			t.Fatal("it serves no partition")
+		}
+	}
+	return time.Since(began)
+}
+
+// TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack at once. Without an instance the group
+// waits for the end of the session.
+func TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack(t *testing.T) {
+	for _, instance := range []string{"", "host-relay"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBroker(t, kfake.SeedTopics(3, "t"), kfake.NumBrokers(1))
+			first := b.join("g", instance)
+			first.after(t, 3)
+			first.dead.Store(true)
+			killed := time.Now()
+			second := b.join("g", instance)
+			second.after(t, 3)
+			took := time.Since(killed)
+			if static := took < time.Second; static != (instance != "") {
+				t.Errorf("with the instance %q the partitions came back after %v, with a session of %v", instance, took, sessionTimeout)
+			}
+			second.end(t)
+			first.end(t)
+		})
+	}
+}
+
+// TestConsume_AnInstanceThatStopsLeaves, so that others take over at once.
+func TestConsume_AnInstanceThatStopsLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(2, "t"), kfake.NumBrokers(1))
+		first := b.join("g", "host-1")
+		first.after(t, 2)
+		second := b.join("g", "host-2")
+		second.after(t, 1)
+		first.after(t, 1)
+		first.end(t)
+		if took := second.after(t, 2); took > time.Second {
+			t.Errorf("the other took over after %v", took)
+		}
+		if g, err := second.cluster.Group(t.Context(), "g", "t"); err != nil || len(g.Members) != 1 {
+			t.Errorf("%+v, %v", g, err)
+		}
+		second.end(t)
+	})
+}
+
+// TestConsume_OfTwoWithOneInstanceTheFirstEnds, and commits nothing any more. The error names both members.
+func TestConsume_OfTwoWithOneInstanceTheFirstEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		first := b.join("g", "one")
+		first.after(t, 1)
+		second := b.join("g", "one")
+		second.after(t, 1)
+		err := <-first.ended
+		if !errors.Is(err, ErrFenced) {
+			t.Fatalf("the first ended with %v", err)
+		}
+		if strings.Count(err.Error(), "member one-") != 2 {
+			t.Errorf("%v does not name two members", err)
+		}
+		time.Sleep(2 * sessionTimeout)
+		g, err := second.cluster.Group(t.Context(), "g", "t")
+		if owner := g.Owner(0); err != nil || owner == nil || len(g.Members) != 1 {
+			t.Errorf("%+v, %v; want the second", g, err)
+		}
+		select {
+		case err := <-second.ended:
+			t.Errorf("the second ended too: %v", err)
+		default:
+		}
+		second.end(t)
+	})
+}
+
+// TestConsume_OfTwoThatFenceEachOtherOneGoesOn: each has joined one of two groups last. The one that lost the
+// first group ends, and leaves the other to it.
+func TestConsume_OfTwoThatFenceEachOtherOneGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		loser, winner := b.join("a", "one"), b.join("b", "one")
+		loser.after(t, 1)
+		winner.after(t, 1)
+		lost := loser.also(t, "b")
+		won := winner.also(t, "a")
+		go func() { // as the program does when one part ends
+			if err := <-loser.ended; errors.Is(err, ErrFenced) {
+				lost.stop()
+			}
+		}()
+		if err := <-lost.ended; err != nil {
+			t.Errorf("the loser ended its other group with %v", err)
+		}
+		time.Sleep(2 * fencedWait)
+		for _, group := range []string{"a", "b"} {
+			if g, err := winner.cluster.Group(t.Context(), group, "t"); err != nil || len(g.Members) != 1 || g.Owner(0) == nil {
+				t.Errorf("group %s: %+v, %v", group, g, err)
+			}
+		}
+		winner.end(t)
+		won.end(t)
+	})
+}
+
+// TestConsume_AProcessIsOncePerGroupStatic: a second membership of the same process in a group is not.
+func TestConsume_AProcessIsOncePerGroupStatic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(2, "t"), kfake.NumBrokers(1))
+		m := b.join("g", "one")
+		m.after(t, 2)
+		again := m.also(t, "g")
+		again.after(t, 1)
+		g, err := m.cluster.Group(t.Context(), "g", "t")
+		static := 0
+		for _, in := range g.Members {
+			if strings.HasPrefix(in.ID, "one-") {
+				static++
+			}
+		}
+		if err != nil || len(g.Members) != 2 || static != 1 {
+			t.Errorf("%+v, %v; want one static member of two", g, err)
+		}
+		m.end(t)
+		again.end(t)
+	})
+}
+
+// TestConsume_ALeaderThatIsStartedAgainWatchesThePartitions, although the coordinator does not let it assign them:
+// brokers do so for JoinGroup before version 9, and kfake does not.
+func TestConsume_ALeaderThatIsStartedAgainWatchesThePartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(2, "t"), kfake.NumBrokers(1))
+		m := b.join("g", "one")
+		m.after(t, 2)
+		changed, revoke := context.WithCancel(t.Context())
+		g := &generation{membership: &membership{cluster: m.cluster, group: "g", topic: "t", instance: "one", log: slog.New(slog.DiscardHandler)}, assigned: notKnown}
+		go g.watch(t.Context(), revoke)
+		time.Sleep(3 * watchPartitions)
+		if changed.Err() != nil || g.assigned != 2 {
+			t.Fatalf("it joins again with %d partitions assigned, of 2", g.assigned)
+		}
+		m.end(t)
+		res, err := m.cluster.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: "t", Count: 3}}})
+		if err != nil || res.Errors["t"] != nil {
+			t.Fatal(err, res.Errors)
+		}
+		<-changed.Done()
+	})
+}

@@ -1,0 +1,169 @@
+package realtest
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+)
+
+// session is for how long a group keeps the partitions of a member that died: sessionTimeout of internal/kafka.
+const session = 6 * time.Second
+
+// instanceRig is a rig whose processes are relay and closer in one, each with an instance.
+type instanceRig struct{ *rig }
+
+// begin starts a process with an instance; "": it has none.
+func (r instanceRig) begin(name, instance string) {
+	r.t.Helper()
+	r.run(name, func() *exec.Cmd {
+		cmd := r.command("run", "relay", "closer")
+		cmd.Env = append(cmd.Env, config.EnvInstance+"="+instance)
+		return cmd
+	})
+}
+
+// owners returns the members of the group of the smallest bucket and of that of the closers; nil if not
+// every partition has an owner.
+func (r instanceRig) owners() (members []kafka.Member) {
+	b := r.cfg.Buckets[0]
+	for group, topic := range map[string]string{r.cfg.RelayGroup(b): b.Topic, r.cfg.CloserGroup(): r.cfg.Topics.Close} {
+		g, err := r.kafka.Group(r.t.Context(), group, topic)
+		if err != nil || g.State != "Stable" {
+			return nil
+		}
+		owned := 0
+		for _, m := range g.Members {
+			owned += len(m.Partitions)
+		}
+		if n, err := r.kafka.Partitions(r.t.Context(), topic); err != nil || owned != n {
+			return nil
+		}
+		members = append(members, g.Members...)
+	}
+	return members
+}
+
+// ids returns the member ids of all owners, sorted by nothing, as a set.
+func ids(members []kafka.Member) map[string]bool {
+	set := map[string]bool{}
+	for _, m := range members {
+		set[m.ID] = true
+	}
+	return set
+}
+
+// killed kills a process, starts it again, and returns how long its groups had no owners but the dead ones.
+func (r instanceRig) killed(name, instance string) time.Duration {
+	r.t.Helper()
+	before := ids(r.owners())
+	r.signal(name, syscall.SIGKILL)
+	began := time.Now()
+	r.begin(name, instance)
+	r.until("the process has its partitions back", func() bool {
+		now := r.owners()
+		for id := range ids(now) {
+			if before[id] {
+				return false
+			}
+		}
+		return len(now) > 0
+	})
+	return time.Since(began)
+}
+
+// A process that is killed and started again has its partitions at once, if it has an instance. Without one
+// the groups wait for the end of its session.
+func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
+	t.Parallel()
+	r := instanceRig{newRig(t, realServers(t))}
+	r.begin("one", "")
+	r.until("the process owns all partitions", func() bool { return len(r.owners()) == 2 })
+	took := r.killed("one", "")
+	t.Logf("without an instance: %v", took)
+	if took < session/2 {
+		t.Errorf("without an instance the partitions came back after %v: the test proves nothing", took)
+	}
+	r.signal("one", syscall.SIGTERM)
+
+	r.begin("one", "shop-1")
+	r.until("the process owns all partitions", func() bool { return len(r.owners()) == 2 })
+	for attempt := 1; ; attempt++ { // a busy machine may need longer than the session for the start itself
+		took := r.killed("one", "shop-1")
+		t.Logf("with an instance: %v", took)
+		if took < session/2 {
+			break
+		}
+		if attempt == 5 {
+			t.Fatalf("with an instance the partitions came back after %v", took)
+		}
+	}
+	for _, m := range r.owners() {
+		if m.ClientID != "closer+relay@shop-1:0" || !strings.HasPrefix(m.ID, "shop-1-") {
+			t.Errorf("an owner is %+v", m)
+		}
+	}
+
+	// A process that was started again, and leads its groups, still assigns partitions that are added.
+	r.rewrite("partitions: 4", "partitions: 6")
+	r.readConfig()
+	r.must("topics", "apply")
+	r.until("it owns the added partitions too", func() bool {
+		n, err := r.kafka.Partitions(t.Context(), r.cfg.Topics.Close)
+		return err == nil && n == 6 && len(r.owners()) == 2
+	})
+
+	// A planned stop hands over at once: when the process has ended, the groups have forgotten it.
+	r.begin("two", "shop-2")
+	r.until("two processes share the partitions", func() bool { return len(r.owners()) == 4 })
+	r.signal("one", syscall.SIGTERM)
+	r.until("the other process owns all", func() bool { return len(r.owners()) == 2 })
+	for _, m := range r.owners() {
+		if !strings.HasPrefix(m.ID, "shop-2-") {
+			t.Errorf("an owner is %+v", m)
+		}
+	}
+}
+
+// Of two processes with the same instance one ends, with an exit code of its own, and says which other one it is.
+// The other works.
+func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
+	t.Parallel()
+	r := instanceRig{newRig(t, realServers(t))}
+	r.begin("one", "shop")
+	r.until("the first process owns all partitions", func() bool { return len(r.owners()) == 2 })
+	r.begin("two", "shop")
+	one, two := r.process("one"), r.process("two")
+	r.until("the first process ends", func() bool { return one.State() != nil })
+	if code := one.State().ExitCode(); code != 8 {
+		t.Errorf("it ended with code %d, want 8", code)
+	}
+	if text := r.logs.String(); strings.Count(text, "another process has the same instance, so this one ends") != 1 ||
+		!strings.Contains(text, "other_process=\"closer+relay@shop:0 at ") {
+		t.Error("the log does not name the other process, once")
+	}
+	r.load(41, 100, 3*time.Second, func() {})
+	r.settle()
+	if n := two.Exits(); n > 0 || two.PID() == 0 {
+		t.Errorf("the second process ended too, %d times", n)
+	}
+	if members := r.owners(); len(members) != 2 {
+		t.Errorf("the owners are %+v", members)
+	}
+
+	// Both are killed and started at the same moment: one of the two works.
+	r.signal("two", syscall.SIGKILL)
+	r.begin("one", "shop")
+	r.begin("two", "shop")
+	r.until("one of the two ends", func() bool { return (r.process("one").State() != nil) != (r.process("two").State() != nil) })
+	r.load(42, 100, 3*time.Second, func() {})
+	r.settle()
+	if a, b := r.process("one").State(), r.process("two").State(); a != nil && b != nil {
+		t.Errorf("both ended: %v and %v", a, b)
+	}
+	r.check()
+}
