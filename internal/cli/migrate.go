@@ -54,6 +54,9 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		if err := s.Store.CheckMapping(ctx); err != nil {
 			return findings(err)
 		}
+		if err := c.showOrders(ctx, s); err != nil {
+			return err
+		}
 	}
 	err := s.Store.Migrate(ctx)
 	if _, wrong := errors.AsType[*store.SchemaError](err); wrong {
@@ -75,6 +78,23 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		fmt.Fprintln(c.env.Stderr, "note:", note)
 	}
 	return err
+}
+
+// showOrders prints the numbers of the shop's own tables. It refuses a doubtful status. A doubt about the due times
+// may end by itself, such as after an outage, so it is only printed; so is a failure to count.
+func (c *common) showOrders(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	counts, err := s.countOrders(ctx)
+	switch {
+	case err != nil:
+		fmt.Fprintln(c.env.Stderr, "note: the orders could not be counted:", err)
+	case counts.wrong:
+		return Exit(Findings, fmt.Errorf("%s; %s", counts.Doubt, counts.Fix))
+	default:
+		fmt.Fprintln(c.env.Stderr, counts.line())
+	}
+	return nil
 }
 
 // schemaIs says which version a schema has that this program can use.

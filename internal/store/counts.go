@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"math"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// CountLimit bounds how many closed orders of a table CountOrders counts: a shop may have a hundred
-// million of them.
+// CountLimit bounds how many orders of a table CountOrders counts for each number: a shop may have a hundred
+// million orders with a status. A number that is not smaller says at least how many there are.
 const CountLimit = 1_000_000
 
 // OrderCounts says how many orders have which state. An operator who sees the numbers notices a
@@ -20,7 +19,7 @@ const CountLimit = 1_000_000
 type OrderCounts struct {
 	At       time.Time `json:"at"`       // the database's clock
 	From     int64     `json:"from"`     // orders with the status Status.From, also those that are never due
-	To       int64     `json:"to"`       // orders with the status Status.To, at most CountLimit of each table
+	To       int64     `json:"to"`       // orders with the status Status.To
 	Excluded int64     `json:"excluded"` // unpaid orders that Mapping.Where or Mapping.NotBefore excludes
 	// Overdue and Waiting are the other unpaid orders: due for longer than the grace, and not due
 	// yet. Those that have been due for less are in neither.
@@ -30,9 +29,8 @@ type OrderCounts struct {
 	Farthest time.Time `json:"farthest"`
 }
 
-// CountOrders counts the orders of all tables. It reads an entry of the index on status and due time
-// for each unpaid order, and for up to CountLimit closed orders of each table. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
+// the index on status and due time for each order. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCounts, err error) {
 	if c.At, err = s.Now(ctx); err != nil {
 		return c, err
@@ -54,10 +52,10 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		query string // empty: the table has no such orders
 		args  []any
 	}{
-		{&c.From, withStatus, []any{m.Status.From.Arg(), math.MaxInt32}},
+		{&c.From, withStatus, []any{m.Status.From.Arg(), CountLimit}},
 		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
-		{&c.Overdue, t.page, s.q.pageArgs(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32)},
-		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, math.MaxInt32, s.q.excluded.args)},
+		{&c.Overdue, t.page, s.q.pageArgs(c.At.Add(-grace), orderclose.Order{}, CountLimit)},
+		{&c.Excluded, t.excluded, s.q.rangeArgs(m.Status.From, s.q.latest(), orderclose.Order{}, CountLimit, s.q.excluded.args)},
 	} {
 		if part.query == "" {
 			continue
@@ -73,7 +71,7 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 
 func (s *Store) countWaiting(ctx context.Context, t *table, c *OrderCounts) error {
 	next := orderclose.Order{Due: c.At.Add(cmp.Or(s.q.m.Due.Step(), time.Second))} // the column's next value, since Arg rounds down
-	query, args := "SELECT COUNT(*), MAX(oc_due) FROM ("+t.page+") AS oc_all", s.q.pageArgs(s.q.latest(), next, math.MaxInt32)
+	query, args := "SELECT COUNT(*), MAX(oc_due) FROM ("+t.page+") AS oc_all", s.q.pageArgs(s.q.latest(), next, CountLimit)
 	return eachRow(s.gorm.WithContext(ctx), query, args, func(rows *sql.Rows) error {
 		var n int64
 		var farthest any

@@ -53,6 +53,12 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 			problems = append(problems, mapping.Problem{Path: path, What: "the statement has no index to find its rows of " + scanned,
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
 		}
+		written, _ := mapping.OnCloseTable(statement)
+		schema, err := s.dialect.describe(s.gorm.WithContext(ctx), []string{written})
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, s.q.m.CheckOnClose(path, statement, schema)...)
 	}
 	return problems, nil
 }
