@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ func newMigrate(c *common) *cobra.Command {
 If topics.yaml maps orders to tables of your own (section orders), only the tables beside
 them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
 checked first and never changed. If they do not fit the mapping, or a close would do harm
-to them, nothing is created and the exit code is 3.
+to them, nothing is created and the exit code is 3. At the end one unpaid order is closed, and
+the transaction rolled back: if that fails, the exit code is 3 too.
 
 A schema that a newer program has migrated stays as it is. If this program cannot use it, the
 exit code is 3.`,
@@ -77,7 +79,7 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	for _, note := range notes {
 		fmt.Fprintln(c.env.Stderr, "note:", note)
 	}
-	return err
+	return cmp.Or(err, c.tryClose(ctx, s))
 }
 
 // showOrders prints the numbers of the shop's own tables. It refuses a doubtful status. A doubt about the due times

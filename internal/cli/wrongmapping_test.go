@@ -147,9 +147,6 @@ func wrongMappingsOn(t *testing.T, server string) {
 	}
 	env := map[string]string{config.EnvDSN: dsn}
 	for i, c := range wrongMappings {
-		if strings.HasPrefix(c.want, trial) {
-			continue
-		}
 		yaml := strings.Replace(litemallYAML, c.old, c.new, 1)
 		if c.new == "accept: [due_like_creation]" {
 			yaml = strings.Replace(yaml, "column: pay_deadline", "column: add_time", 1)
@@ -161,7 +158,7 @@ func wrongMappingsOn(t *testing.T, server string) {
 		file := topicsYAML(t, yaml)
 		args := []string{"doctor", "--config", file}
 		if strings.HasPrefix(c.want, trial) || i == 0 {
-			_ = args
+			args = append(args, "--try-close")
 		}
 		kind, want, _ := strings.Cut(c.want, ": ")
 		for _, args := range [][]string{{"migrate", "--config", file}, args} {
