@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -69,8 +70,8 @@ func triedMapped(t *testing.T, s *mapped) {
 // A trial waits a second for a lock, and leaves out orders that others lock.
 func triedLocked(t *testing.T, s *shop) {
 	s.needs(trials)
-	s.migrated()
-	s.order("a", time.Hour)
+	s.migrated("ink")
+	s.order("a", time.Hour, shopdb.Item{SKU: "ink", Quantity: 1})
 	for _, lock := range []string{"SELECT id FROM orders WHERE id = 'a' FOR UPDATE", "UPDATE stock SET available = available + 1"} {
 		tx, err := s.DB().BeginTx(t.Context(), nil)
 		s.must(err)
