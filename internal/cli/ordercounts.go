@@ -46,7 +46,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if c.Doubt, c.Fix = doubtStatus(evidence, s.cfg); c.Doubt != "" {
 		c.wrong = true
 	} else {
-		c.Doubt, c.Fix = doubt(found, evidence, s.cfg)
+		c.Doubt, c.Fix = doubt(found, s.cfg)
 	}
 	return c, nil
 }
@@ -70,18 +70,15 @@ func doubtStatus(e store.Evidence, cfg *config.Config) (what, fix string) {
 }
 
 // doubt says what is improbable about the due times of orders, and what to do. Pure.
-func doubt(c store.OrderCounts, e store.Evidence, cfg *config.Config) (what, fix string) {
+func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
 	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
 		return fmt.Sprintf("orders.where or orders.not_before excludes all %d unpaid orders: none is ever closed", c.Excluded), "correct the values"
-	case c.Overdue > 0 && c.Waiting == 0 && e.ToWaiting > 0 && !cfg.Accepts(mapping.NothingDueLater):
-		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future, but orders with the status orders.status.to are: orders.status.from and orders.status.to may be swapped, and closed orders would be opened", c.Overdue),
-			mapping.OrAccept("correct orders.status", mapping.NothingDueLater)
 	case c.Overdue > 0 && c.Waiting == 0 && !cfg.Accepts(mapping.NothingDueLater):
-		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, or its zone may be wrong", c.Overdue),
-			mapping.OrAccept("correct orders.due; if no order is waiting now, check again when one is", mapping.NothingDueLater)
+		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, its zone may be wrong, or orders.status.from may be the status of closed orders", c.Overdue),
+			mapping.OrAccept("correct them; if no order is waiting now, check again when one is", mapping.NothingDueLater)
 	case c.Waiting > 0 && ahead > longest+dueSlack && !cfg.Accepts(mapping.FarDue):
 		return fmt.Sprintf("an unpaid order is due in %v, but the longest delay in topics.yaml is %s: the zone of orders.due may be wrong, and every order would be closed late",
 			ahead.Round(time.Second), config.FormatDuration(longest)), mapping.OrAccept("correct the zone, or the delays", mapping.FarDue)

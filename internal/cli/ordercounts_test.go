@@ -28,7 +28,7 @@ func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
 	} {
 		cfg := config.Default()
 		cfg.Accept = []string{c.accept}
-		what, fix := doubt(c.counts, store.Evidence{}, cfg)
+		what, fix := doubt(c.counts, cfg)
 		if (what == "") != (c.want == "") || !strings.Contains(what, c.want) || (fix == "") != (what == "") {
 			t.Errorf("%+v: %q; %q", c.counts, what, fix)
 		}

@@ -53,7 +53,7 @@ func (c *common) tryClose(ctx context.Context, s *session) error {
 	case err != nil:
 		return findings(err)
 	default:
-		fmt.Fprintln(c.env.Stderr, "close of one order:", tried(t))
+		fmt.Fprintln(c.env.Stderr, "close of one order:", oneLine(tried(t), 2000))
 	}
 	return nil
 }

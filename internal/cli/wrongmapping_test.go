@@ -65,7 +65,7 @@ var wrongMappings = []struct{ old, new, want string }{
 	{"closed: [102, 104]", "closed: [101, 102]", refused + "101 is listed with two meanings"},
 	{"from: 101, to: 103, paid: [201,", "from: 201, to: 103, paid: [201,", refused + "201 is listed with two meanings"},
 	{"from: 101, to: 103, paid: [201,", "from: 101, to: 201, paid: [201,", refused + "201 is listed with two meanings"},
-	{"from: 101, to: 103", "from: 103, to: 101", found + "orders.status.from and orders.status.to may be swapped"},
+	{"from: 101, to: 103", "from: 103, to: 101", found + "or orders.status.from may be the status of closed orders"},
 	{"from: 101, to: 103, paid: [201,", "from: 201, to: 103, paid: [", refused + "orders have statuses that orders.status does not name: 101; they count as paid"},
 	{"from: 101, to: 103, paid: [201, 202", "from: 201, to: 103, paid: [101", refused + "4 of 4 orders with the status 201 (orders.status.from) have a pay_time: paid orders would be closed"},
 	{"from: 101, to: 103, paid: [201,", "from: 101, to: 201, paid: [103,", refused + "4 of 4 orders with the status 201 (orders.status.to) have a pay_time: a close would mark unpaid orders as paid"},

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -147,19 +146,19 @@ func (t *trial) run(o orderclose.Order) (err error) {
 	if err := c.lockOrders([]string{o.ID}); err != nil || len(c.won) == 0 {
 		return err
 	}
-	before, err := c.rows(o.ID)
+	before, pieces, err := c.rows(o.ID)
+	if err == nil {
+		err = c.write()
+	}
 	if err != nil {
 		return err
 	}
-	if err := c.write(); err != nil {
-		return err
-	}
-	after, err := c.rows(o.ID)
-	if err != nil {
-		return err
+	after, _, err := c.rows(o.ID)
+	if err != nil || len(after) != len(before) {
+		return cmp.Or(err, errors.New("the close adds or removes rows of the order or of its stock"))
 	}
 	t.done, t.Changes = true, changes(before, after)
-	if c.s.q.m.Items != nil && !slices.ContainsFunc(before, func(r row) bool { return r.stock }) {
+	if c.s.q.m.Items != nil && pieces == 0 {
 		t.Changes = append(t.Changes, "no line of the order has a quantity: no stock would come back")
 	}
 	for i, n := range c.onClosed {
@@ -171,73 +170,52 @@ func (t *trial) run(o orderclose.Order) (err error) {
 // row is a row of the shop, as text.
 type row struct {
 	name            string // table and key
-	stock           bool   // a close would return stock to it
 	columns, values []string
 }
 
-// rows returns the row of an order that c closes, and the stock of its lines.
-func (c *closing) rows(id string) (all []row, err error) {
+// rows returns the row of an order that c closes, and the stock of its lines. pieces is the sum of the lines.
+func (c *closing) rows(id string) (all []row, pieces int64, err error) {
 	q := c.s.q
-	for t := range c.won {
+	for t := range c.won { // one
 		ids := q.args([]string{id})
 		if all, err = readRows(c.tx, t.name, q.m.ID.Column, ids); err != nil || t.lines == "" {
-			return all, err
+			return all, 0, err
 		}
 		lines, _, err := readLines(c.tx, t.lines, ids)
 		var skus []any
 		for _, l := range lines {
-			if l.quantity > 0 && q.m.Stock != nil {
+			pieces += l.quantity
+			if q.m.Stock != nil {
 				skus = append(skus, q.skuArg(l.sku))
-			} else if l.quantity > 0 {
-				all = append(all, row{stock: true})
 			}
 		}
 		if err != nil || len(skus) == 0 {
-			return all, err
+			return all, pieces, err
 		}
 		stock, err := readRows(c.tx, q.m.Stock.Table, q.m.Stock.SKU.Column, skus)
-		for i := range stock {
-			stock[i].stock = true
-		}
-		return append(all, stock...), err
+		return append(all, stock...), pieces, err
 	}
-	return all, err
+	return nil, 0, nil
 }
 
-// readRows reads the rows of a table by their keys.
+// readRows reads the rows of a table by their keys. NULL is the text -.
 func readRows(tx *gorm.DB, table, key string, keys []any) (all []row, err error) {
 	column := mapping.Quote(key)
-	err = eachRow(tx, "SELECT * FROM "+mapping.Quote(table)+" WHERE "+column+" IN ? ORDER BY "+column, []any{keys}, func(rows *sql.Rows) error {
+	err = eachRow(tx, "SELECT "+column+", t.* FROM "+mapping.Quote(table)+" AS t WHERE "+column+" IN ? ORDER BY "+column, []any{keys}, func(rows *sql.Rows) error {
 		columns, err := rows.Columns()
-		if err != nil {
-			return err
-		}
-		r := row{name: table, columns: columns, values: make([]string, len(columns))}
+		r := row{columns: columns, values: make([]string, len(columns))}
 		into := make([]any, len(columns))
 		for i := range columns {
-			into[i] = scanner(func(src any) error { r.values[i] = inText(src); return nil })
+			into[i] = nullable(&r.values[i])
 		}
-		err = rows.Scan(into...)
-		if at := slices.IndexFunc(columns, func(c string) bool { return strings.EqualFold(c, key) }); at >= 0 {
-			r.name += " " + r.values[at]
+		if err == nil {
+			err = rows.Scan(into...)
+			r.name = table + " " + r.values[0]
+			all = append(all, r)
 		}
-		all = append(all, r)
 		return err
 	})
 	return all, err
-}
-
-// inText writes a value of a column, for people.
-func inText(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "NULL"
-	case []byte:
-		return fmt.Sprintf("%.60s", v)
-	case time.Time:
-		return v.Format("2006-01-02 15:04:05.999999")
-	}
-	return fmt.Sprintf("%.60s", fmt.Sprint(v))
 }
 
 // changes returns a line for each row that differs.
@@ -245,8 +223,8 @@ func changes(before, after []row) (lines []string) {
 	for i, b := range before {
 		var changed []string
 		for n := range b.values {
-			if i < len(after) && b.values[n] != after[i].values[n] {
-				changed = append(changed, fmt.Sprintf("%s %s -> %s", b.columns[n], b.values[n], after[i].values[n]))
+			if old, now := b.values[n], after[i].values[n]; old != now {
+				changed = append(changed, fmt.Sprintf("%s %s -> %s", b.columns[n], cmp.Or(old, "-"), cmp.Or(now, "-")))
 			}
 		}
 		if len(changed) > 0 {
