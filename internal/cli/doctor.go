@@ -25,14 +25,17 @@ import (
 const doctorTimeout = 15 * time.Second
 
 func newDoctor(c *common) *cobra.Command {
-	var stock bool
+	var stock, try bool
 	cmd := &cobra.Command{
-		Use:   "doctor [--stock]",
+		Use:   "doctor [--try-close | --stock]",
 		Short: "Check servers, clocks, schema, topics and dead letters; or the stock, row by row",
 		Long: `Check that the servers that are set answer, how much the clocks differ, that schema
 and topics are as this version needs them, that brokers accept long commits, that Redis
 takes writes, that no dead letter is pending, and what orderclose status says about the
 pipeline as a whole.
+
+With --try-close also close one unpaid order that no other transaction locks, in a
+transaction that is always rolled back, and print what would have changed.
 
 With --stock check the stock instead: the reserved quantity of each SKU must be what
 unpaid and paid orders hold, and each closed, cancelled or shipped order must have moved
@@ -46,9 +49,10 @@ status shows it, and 5 if --stock is used with tables of your own.`,
 			if stock {
 				return c.doctorStock(cmd.Context())
 			}
-			return c.doctor(cmd.Context())
+			return c.doctor(cmd.Context(), try)
 		},
 	}
+	cmd.Flags().BoolVar(&try, "try-close", false, "also close one unpaid order, and roll back")
 	cmd.Flags().BoolVar(&stock, "stock", false, "check the stock instead")
 	return cmd
 }
@@ -78,7 +82,7 @@ func finding(check, what, fix string) checkup { return checkup{Check: check, Wha
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
 
 // doctor makes every check that is possible.
-func (c *common) doctor(ctx context.Context) error {
+func (c *common) doctor(ctx context.Context, try bool) error {
 	s, err := c.openReadOnly([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis)
 	if err != nil {
 		return err
@@ -88,7 +92,7 @@ func (c *common) doctor(ctx context.Context) error {
 	if s.pipeline().ClosesInDatabase() { // what its user may not write is a finding too
 		asks.Writes = ops.NewQuestion(ctx, doctorTimeout, doctorTimeout, doctorTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Store.Writable(ctx) })
 	}
-	e := exam{session: s, Facts: asks.Facts(ctx)}
+	e := exam{session: s, Facts: asks.Facts(ctx), try: try}
 	e.verdict = ops.Judge(e.Facts)
 	all := s.checkSettings()
 	more, kafkaOffset, measured := e.checkKafka(ctx)
@@ -176,6 +180,7 @@ type exam struct {
 	*session
 	ops.Facts
 	verdict ops.Verdict
+	try     bool // doctor --try-close
 }
 
 // answer is the check of one question of the verdict: a finding if there is a problem of that kind, and skipped if the question

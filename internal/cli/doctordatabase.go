@@ -79,6 +79,9 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	default:
 		all = append(all, e.answer(writes, ops.WritesRefused, e.Writes.Err, "the writes of a close succeed", "closer.kind"))
 	}
+	if fit && e.try {
+		all = append(all, s.checkTrial(ctx))
+	}
 	return append(all, e.answer("clock of the database", ops.ClocksDiffer, e.Offset.Err, "differs by "+e.Offset.Value.Round(time.Millisecond).String()))
 }
 

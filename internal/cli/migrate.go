@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ func newMigrate(c *common) *cobra.Command {
 If topics.yaml maps orders to tables of your own (section orders), only the tables beside
 them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
 checked first and never changed. If they do not fit the mapping, or a close would do harm
-to them, nothing is created and the exit code is 3.
+to them, nothing is created and the exit code is 3. At the end one unpaid order is closed, and
+the transaction rolled back: if that fails, the exit code is 3 too.
 
 A schema that a newer program has migrated stays as it is. If this program cannot use it, the
 exit code is 3.`,
@@ -54,6 +56,9 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		if err := s.Store.CheckMapping(ctx); err != nil {
 			return findings(err)
 		}
+		if err := c.showOrders(ctx, s); err != nil {
+			return err
+		}
 	}
 	err := s.Store.Migrate(ctx)
 	if _, wrong := errors.AsType[*store.SchemaError](err); wrong {
@@ -77,7 +82,24 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	for _, note := range notes {
 		fmt.Fprintln(c.env.Stderr, "note:", note)
 	}
-	return err
+	return cmp.Or(err, c.tryClose(ctx, s))
+}
+
+// showOrders prints the numbers of the shop's own tables. It refuses a doubtful status. A doubt about the due times
+// may end by itself, such as after an outage, so it is only printed; so is a failure to count.
+func (c *common) showOrders(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	counts, err := s.countOrders(ctx)
+	switch {
+	case err != nil:
+		fmt.Fprintln(c.env.Stderr, "note: the orders could not be counted:", err)
+	case counts.wrong:
+		return Exit(Findings, fmt.Errorf("%s; %s", counts.Doubt, counts.Fix))
+	default:
+		fmt.Fprintln(c.env.Stderr, counts.line())
+	}
+	return nil
 }
 
 // schemaIs says which version a schema has that this program can use.

@@ -19,10 +19,14 @@ const dueSlack = time.Minute
 // orderCounts are the numbers of the shop's own tables, and what they say about the mapping.
 type orderCounts struct {
 	store.OrderCounts
-	status mapping.Status
+	store.Evidence
+	status  mapping.Status
+	longest time.Duration // the longest delay of topics.yaml
 	// Doubt says why the mapping is probably wrong, and Fix what to do. Both empty: it may be right.
 	Doubt string `json:"doubt,omitempty"`
 	Fix   string `json:"fix,omitempty"`
+	// wrong says that the doubt is about the statuses, and stays: it is not about the orders of this hour.
+	wrong bool
 }
 
 // countOrders counts the orders of the shop's own tables. It returns nil in the reference schema.
@@ -34,9 +38,35 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &orderCounts{OrderCounts: found, status: s.cfg.Orders.Status}
-	c.Doubt, c.Fix = doubt(found, s.cfg)
+	evidence, err := s.Store.Evidence(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &orderCounts{OrderCounts: found, Evidence: evidence, status: s.cfg.Orders.Status, longest: s.cfg.Delays.Longest()}
+	if c.Doubt, c.Fix = doubtStatus(evidence, s.cfg); c.Doubt != "" {
+		c.wrong = true
+	} else {
+		c.Doubt, c.Fix = doubt(found, s.cfg)
+	}
 	return c, nil
+}
+
+// doubtStatus says which status of the mapping is improbable, and what to do. Pure.
+func doubtStatus(e store.Evidence, cfg *config.Config) (what, fix string) {
+	st := cfg.Orders.Status
+	switch {
+	case len(e.Unnamed) > 0 && !cfg.Accepts(mapping.UnnamedStatus):
+		return fmt.Sprintf("orders have statuses that orders.status does not name: %s; they count as %s", strings.Join(e.Unnamed, ", "), e.UnnamedAs),
+			mapping.OrAccept("list them in status.paid or status.closed, or correct status.from", mapping.UnnamedStatus)
+	case cfg.Accepts(mapping.PaidOrders):
+	case e.FromSample.Mostly():
+		return fmt.Sprintf("%d of %d orders with the status %v (orders.status.from) have a %s: paid orders would be closed", e.FromSample.Paid, e.FromSample.Orders, st.From, e.PaidColumn),
+			mapping.OrAccept("write the status of unpaid orders", mapping.PaidOrders)
+	case e.ToSample.Mostly():
+		return fmt.Sprintf("%d of %d orders with the status %v (orders.status.to) have a %s: a close would mark unpaid orders as paid", e.ToSample.Paid, e.ToSample.Orders, st.To, e.PaidColumn),
+			mapping.OrAccept("write the status of closed orders", mapping.PaidOrders)
+	}
+	return "", ""
 }
 
 // doubt says what is improbable about the due times of orders, and what to do. Pure.
@@ -47,8 +77,8 @@ func doubt(c store.OrderCounts, cfg *config.Config) (what, fix string) {
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
 		return fmt.Sprintf("orders.where or orders.not_before excludes all %d unpaid orders: none is ever closed", c.Excluded), "correct the values"
 	case c.Overdue > 0 && c.Waiting == 0 && !cfg.Accepts(mapping.NothingDueLater):
-		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, or its zone may be wrong", c.Overdue),
-			mapping.OrAccept("correct orders.due; if no order is waiting now, check again when one is", mapping.NothingDueLater)
+		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: orders.due may name a creation time, its zone may be wrong, or orders.status.from may be the status of closed orders", c.Overdue),
+			mapping.OrAccept("correct them; if no order is waiting now, check again when one is", mapping.NothingDueLater)
 	case c.Waiting > 0 && ahead > longest+dueSlack && !cfg.Accepts(mapping.FarDue):
 		return fmt.Sprintf("an unpaid order is due in %v, but the longest delay in topics.yaml is %s: the zone of orders.due may be wrong, and every order would be closed late",
 			ahead.Round(time.Second), config.FormatDuration(longest)), mapping.OrAccept("correct the zone, or the delays", mapping.FarDue)
@@ -61,18 +91,28 @@ func (c *orderCounts) print(w io.Writer) {
 	if c == nil {
 		return
 	}
-	fmt.Fprintf(w, "unpaid, status %v\t%d: %d overdue, %d not due yet", c.status.From, c.From, c.Overdue, c.Waiting)
+	fmt.Fprintf(w, "unpaid, status %v\t%s: %s overdue, %s not due yet", c.status.From, atLeast(c.From), atLeast(c.Overdue), atLeast(c.Waiting))
 	if c.Waiting > 0 {
-		fmt.Fprintf(w, ", the farthest in %v", c.Farthest.Sub(c.At).Round(time.Second))
+		fmt.Fprintf(w, ", the farthest in %v (the longest delay is %s)", c.Farthest.Sub(c.At).Round(time.Second), config.FormatDuration(c.longest))
 	}
-	fmt.Fprintf(w, ", %d excluded\nclosed, status %v\t%d", c.Excluded, c.status.To, c.To)
-	if c.To >= store.CountLimit {
-		fmt.Fprint(w, " or more")
+	fmt.Fprintf(w, ", %s excluded\nclosed, status %v\t%s\n", atLeast(c.Excluded), c.status.To, atLeast(c.To))
+	if c.PaidColumn != "" {
+		fmt.Fprintf(w, "with a %s\t%d of %d unpaid, %d of %d closed\n", c.PaidColumn, c.Evidence.FromSample.Paid, c.Evidence.FromSample.Orders, c.Evidence.ToSample.Paid, c.Evidence.ToSample.Orders)
 	}
-	fmt.Fprintln(w)
+	if len(c.Unnamed) > 0 {
+		fmt.Fprintf(w, "not named\tthe statuses %s count as %s\n", strings.Join(c.Unnamed, ", "), c.UnnamedAs)
+	}
 	if c.Doubt != "" {
 		fmt.Fprintf(w, "FOUND\t%s\n", c.Doubt)
 	}
+}
+
+// atLeast writes a number that was counted up to store.CountLimit.
+func atLeast(n int64) string {
+	if n >= store.CountLimit {
+		return fmt.Sprintf("at least %d", n)
+	}
+	return fmt.Sprint(n)
 }
 
 // checkOrders counts the orders of the shop's own tables and doubts improbable numbers.
@@ -84,7 +124,12 @@ func (s *session) checkOrders(ctx context.Context, check string) checkup {
 	case c.Doubt != "" && !s.found.Unknown("delays"):
 		return finding(check, c.Doubt, c.Fix)
 	}
+	return passed(check, "%s", c.line())
+}
+
+// line returns the numbers in one line.
+func (c *orderCounts) line() string {
 	var numbers strings.Builder
 	c.print(&numbers)
-	return passed(check, "%s", strings.NewReplacer("\t", ": ", "\n", "; ").Replace(strings.TrimSpace(numbers.String())))
+	return strings.NewReplacer("\t", ": ", "\n", "; ").Replace(strings.TrimSpace(numbers.String()))
 }

@@ -37,8 +37,9 @@ func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
 
 func TestOrderCounts_Table(t *testing.T) {
 	c := &orderCounts{
-		OrderCounts: store.OrderCounts{At: at, From: 420, To: 1640, Overdue: 12, Waiting: 388, Excluded: 20, Farthest: at.Add(119 * time.Minute)},
-		status:      mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(103)}, Doubt: "the longest delay is 30m",
+		OrderCounts: store.OrderCounts{At: at, From: 420, To: store.CountLimit, Overdue: 12, Waiting: 388, Excluded: 20, Farthest: at.Add(119 * time.Minute)},
+		status:      mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(103)}, longest: 30 * time.Minute, Doubt: "the longest delay is 30m",
+		Evidence: store.Evidence{Unnamed: []string{"104"}, UnnamedAs: store.AuditPaid, PaidColumn: "pay_time", FromSample: store.PaidSample{Orders: 100}, ToSample: store.PaidSample{Orders: 100, Paid: 2}},
 	}
 	golden(t, "compensate_counts", c.print)
 }

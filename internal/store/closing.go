@@ -36,6 +36,8 @@ type closing struct {
 	won       map[*table][]string  // ids that this transaction closes, in the order of their index
 	all       []string             // all ids of won, sorted
 	open      map[string]*table    // the tables of unpaid orders, due or not, also excluded ones
+	step      string               // the key under orders in topics.yaml of what write does now
+	onClosed  []int64              // how many rows each statement of Mapping.OnClose changed, of up to maxIn orders
 }
 
 // locking is how a transaction reads the rows of orders.
@@ -79,12 +81,19 @@ func (c *closing) run(ids []string) error {
 	if len(c.won) == 0 {
 		return c.readClock()
 	}
+	return c.write()
+}
+
+// write makes all changes of a close.
+func (c *closing) write() error {
 	released, moved := map[string][]orderclose.Release{}, c.s.newMoves()
+	c.step = "status"
 	for _, t := range sorted(c.won) {
 		if err := c.mark(t); err != nil {
 			return fmt.Errorf("mark as closed: %w", err)
 		}
 	}
+	c.step = "items"
 	for _, t := range sorted(c.won) {
 		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now, moved)
 		if err != nil {
@@ -94,15 +103,18 @@ func (c *closing) run(ids []string) error {
 		c.all = append(c.all, c.won[t]...)
 	}
 	slices.Sort(c.all)
+	c.step = "table"
 	if err := c.receipts(); err != nil {
 		return fmt.Errorf("write receipts: %w", err)
 	}
 	if err := c.onClose(); err != nil {
 		return err
 	}
+	c.step = "event"
 	if err := c.events(released); err != nil {
 		return fmt.Errorf("write events: %w", err)
 	}
+	c.step = "stock"
 	return c.s.moveStock(c.tx, moved, c.now, c.spelt)
 }
 

@@ -3,15 +3,14 @@ package store
 import (
 	"context"
 	"database/sql"
-	"math"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// CountLimit bounds how many closed orders of a table CountOrders counts: a shop may have a hundred
-// million of them.
+// CountLimit bounds how many orders of a table CountOrders counts for each number: a shop may have a hundred
+// million orders with a status. A number that is not smaller says at least how many there are.
 const CountLimit = 1_000_000
 
 // OrderCounts says how many orders have which state. An operator who sees the numbers notices a
@@ -19,7 +18,7 @@ const CountLimit = 1_000_000
 type OrderCounts struct {
 	At       time.Time `json:"at"`       // the database's clock
 	From     int64     `json:"from"`     // orders with the status Status.From, also those that are never due
-	To       int64     `json:"to"`       // orders with the status Status.To, at most CountLimit of each table
+	To       int64     `json:"to"`       // orders with the status Status.To
 	Excluded int64     `json:"excluded"` // unpaid orders that Mapping.Where or Mapping.NotBefore excludes
 	// Overdue and Waiting are the other unpaid orders: due for longer than the grace, and not due
 	// yet. Those that have been due for less are in neither.
@@ -29,9 +28,8 @@ type OrderCounts struct {
 	Farthest time.Time `json:"farthest"`
 }
 
-// CountOrders counts the orders of all tables. It reads an entry of the index on status and due time
-// for each unpaid order, and for up to CountLimit closed orders of each table. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
+// the index on status and due time for each order. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCounts, err error) {
 	if c.At, err = s.Now(ctx); err != nil {
 		return c, err
@@ -53,7 +51,7 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		query string
 		args  []any
 	}{
-		{&c.From, withStatus, []any{m.Status.From.Arg(), math.MaxInt32}},
+		{&c.From, withStatus, []any{m.Status.From.Arg(), CountLimit}},
 		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
 	} {
 		n, err := s.count(ctx, part.query, part.args)
@@ -62,9 +60,9 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 		}
 		*part.to += n
 	}
-	n, err := s.countPage(ctx, t, s.q.openPage(c.At.Add(-grace), orderclose.Order{}, math.MaxInt32))
+	n, err := s.countPage(ctx, t, s.q.openPage(c.At.Add(-grace), orderclose.Order{}, CountLimit))
 	if c.Overdue += n; err == nil && s.q.excludes {
-		n, err = s.countPage(ctx, t, s.q.excludedPage(t, s.q.latest(), orderclose.Order{}, math.MaxInt32))
+		n, err = s.countPage(ctx, t, s.q.excludedPage(t, s.q.latest(), orderclose.Order{}, CountLimit))
 		c.Excluded += n
 	}
 	if err != nil {
@@ -76,7 +74,7 @@ func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c
 func (s *Store) countWaiting(ctx context.Context, t *table, c *OrderCounts) error {
 	next := orderclose.Order{Due: c.At.Add(s.q.due.Step())} // the column's next value, since Arg rounds down
 	db := s.gorm.WithContext(ctx)
-	query, args, err := s.page(db, []*table{t}, s.q.openPage(s.q.latest(), next, math.MaxInt32))
+	query, args, err := s.page(db, []*table{t}, s.q.openPage(s.q.latest(), next, CountLimit))
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,12 @@ type Dialect struct {
 	lockWait string
 	// limitLockWait is a statement that bounds the same by tableLockWait until its transaction ends; empty: there is none.
 	limitLockWait string
+	// effects returns the code of the triggers of tables and of the routines that have one of the names, and those
+	// tables and routines whose changes a rollback may not undo. Nil: no close is tried.
+	effects func(tx *gorm.DB, names []string) (code, lasting []string, err error)
+	// trialWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
+	// outlast the transaction.
+	trialWaits []string
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
@@ -118,6 +124,8 @@ var mysqlDialect = Dialect{
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
 	describe:     describe,
 	scannedTable: scannedTable,
+	effects:      effects,
+	trialWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
 	lockWait:     "lock_wait_timeout",
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
@@ -157,6 +165,8 @@ var postgresDialect = Dialect{
 	jsonArray:     "json_build_array",
 	readOnly:      postgres.ReadOnly,
 	limitLockWait: "SET LOCAL lock_timeout = '1s'",
+	effects:       postgres.Effects,
+	trialWaits:    []string{"SET LOCAL lock_timeout = '1s'"},
 	sessionLock:   &postgresLock,
 	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	exclusively:   postgres.Exclusively,

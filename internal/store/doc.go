@@ -46,8 +46,8 @@
 //	history.go                                  all rows of one order
 //	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
 //	migrate.go                                  the schema's versions
-//	describe.go, notes.go                       whether the shop's own tables match the mapping
-//	probe.go, writable.go                       trial writes
+//	describe.go, notes.go, evidence.go          whether the shop's own tables match the mapping
+//	probe.go, writable.go, trial.go, effects.go trial writes, and a close that is rolled back
 //
 // The database's clock decides, in UTC, whatever the time zone of the server, the session
 // or this machine. Times are whole milliseconds everywhere.

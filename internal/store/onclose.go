@@ -26,11 +26,15 @@ func (s *Store) OnClose(statements []string) { s.q.m.OnClose = statements }
 // statement may change any number of rows.
 func (c *closing) onClose() error {
 	for i, statement := range c.s.q.m.OnClose {
+		c.step = fmt.Sprintf("on_close[%d]", i)
 		for ids := range slices.Chunk(c.all, maxIn) {
 			query := onCloseSQL(statement, "?"+strings.Repeat(", ?", len(ids)-1))
-			if _, err := execLong(c.tx, query, c.s.q.args(ids)); err != nil {
+			result, err := execLong(c.tx, query, c.s.q.args(ids))
+			if err != nil {
 				return fmt.Errorf("orders.on_close[%d]: %w", i, err)
 			}
+			n, _ := result.RowsAffected()
+			c.onClosed = append(c.onClosed, n)
 		}
 	}
 	return nil
@@ -53,6 +57,12 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 			problems = append(problems, mapping.Problem{Path: path, What: "the statement has no index to find its rows of " + scanned,
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
 		}
+		written, _ := mapping.OnCloseTable(statement)
+		schema, err := s.dialect.describe(s.gorm.WithContext(ctx), []string{written})
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, s.q.m.CheckOnClose(path, statement, schema)...)
 	}
 	return problems, nil
 }

@@ -55,6 +55,7 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 		d.timeColumn(t.Path, t.TimeColumn)
 	}
 	d.writableTimes(m)
+	d.apartByName(m)
 	d.writable("status.column", m.Status.Column, m.ID.Column, "")
 	d.optional("category", m.Category)
 	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {

@@ -14,6 +14,7 @@
 //	conn.go        a connection, or a transaction of the program's, that takes the store's statements
 //	sql.go         the translation of statements, and those that only PostgreSQL has
 //	describe.go    the definitions of tables, and the plans of statements
+//	effects.go     the code of triggers
 //	exclusively.go the lock of a migration
 //	fault.go       the meaning of errors
 //	migrations     the steps of the schema

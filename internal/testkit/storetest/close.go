@@ -17,6 +17,7 @@ import (
 var closePromises = []promise{
 	{"NeverBeforeDue", neverBeforeDue},
 	{"AnOrderThatIsNeverDueIsNeverClosed", neverDueNeverClosed},
+	{"ATrialWaitsASecondForALock", triedLocked},
 	{"PaidIsNeverClosed", paidIsNeverClosed},
 	{"CancelledIsNeverClosed", cancelledIsNeverClosed},
 	{"ClosingTwiceChangesNothing", closingTwiceChangesNothing},

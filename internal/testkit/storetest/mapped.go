@@ -50,6 +50,7 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mappin
 		{"AnOrderWithoutDueTimeIsNeverClosed", mappedNoDue},
 		{"AnOrderThatIsNeverDueIsNeverClosed", mappedNever},
 		{"AnOrderOfAnotherMonthIsFound", mappedOtherMonth},
+		{"ATrialCloseIsRolledBack", triedMapped},
 		{"TheTablesFit", tablesFit},
 		{"PreviewsAndPays", payOrdersMapped},
 		{"APaymentIsRecordedOnce", recordPaymentsMapped},

@@ -121,12 +121,13 @@ const (
 	rowLocks        capability = "several transactions write at the same time"
 	describedTables capability = "the definitions of tables are checked"
 	waitsForNewRows capability = "a locking read waits for rows that another transaction has inserted"
+	trials          capability = "a close is tried and rolled back"
 	earlierSchemas  capability = "databases with the schemas of earlier programs exist"
 )
 
 // lacking lists what each kind of database cannot do.
 var lacking = map[store.DialectName][]capability{
-	store.SQLite:   {rowLocks, describedTables},
+	store.SQLite:   {rowLocks, describedTables, trials},
 	store.Postgres: {waitsForNewRows, earlierSchemas},
 }
 

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/postgres"
+)
+
+const (
+	// trialWithin bounds a trial, with all its waits for locks.
+	trialWithin = 2 * time.Second
+	// trialOrders is how many unpaid orders a trial looks at, until it finds one that nobody locks.
+	trialOrders = 20
+)
+
+// ErrNoTrial says that TryClose could not try a close, and why.
+var ErrNoTrial = errors.New("no close was tried")
+
+// Trial is what a close would have changed.
+type Trial struct {
+	OrderID string   `json:"order_id,omitempty"` // empty: there is no unpaid order
+	Changes []string `json:"changes"`            // in words, table by table
+}
+
+// TryClose closes one unpaid order that no other transaction locks, in a transaction that it rolls back. It runs the
+// statements of a close, and takes the order for due. Values of AUTO_INCREMENT and of sequences are used up. The
+// error is a *MappingError if the tables or their data do not let the order be closed, wraps ErrNoTrial if that
+// could not be tried, or orderclose.ErrUnavailable if the database failed.
+func (s *Store) TryClose(ctx context.Context) (Trial, error) {
+	if s.dialect.effects == nil {
+		return Trial{}, fmt.Errorf("%w: on %s the transaction would lock the whole database", ErrNoTrial, s.dialect.Name)
+	}
+	if err := s.CheckMapping(ctx); err != nil {
+		return Trial{}, err
+	}
+	if err := s.rollsBack(ctx); err != nil {
+		return Trial{}, err
+	}
+	orders, err := s.ordersToTry(ctx)
+	if err != nil || len(orders) == 0 {
+		return Trial{}, err
+	}
+	var t *trial
+	err = s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) error {
+		defer discard(conn)
+		ctx, cancel := context.WithTimeout(ctx, trialWithin)
+		defer cancel()
+		for _, o := range orders {
+			var err error
+			if t, err = s.try(ctx, conn, o); err != nil || t.done {
+				return err
+			}
+		}
+		return fmt.Errorf("%w: other transactions lock each unpaid order that was looked at; try again", ErrNoTrial)
+	})
+	if err != nil {
+		return Trial{}, s.trialError(ctx, t, err)
+	}
+	return t.Trial, nil
+}
+
+// discard closes a connection, whose session has the lock waits of a trial.
+func discard(conn *gorm.DB) {
+	if c, ok := conn.Statement.ConnPool.(*sql.Conn); ok {
+		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+	}
+}
+
+// ordersToTry returns unpaid orders: some that are not due yet, since nobody else closes those, then others.
+func (s *Store) ordersToTry(ctx context.Context) ([]orderclose.Order, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := s.DueBetween(ctx, now, s.q.latest(), orderclose.Order{}, trialOrders/2)
+	if err != nil {
+		return nil, err
+	}
+	overdue, err := s.Overdue(ctx, now, orderclose.Order{}, trialOrders-len(waiting))
+	return append(waiting, overdue...), err
+}
+
+// trial is one attempt of TryClose.
+type trial struct {
+	Trial
+	closing *closing
+	done    bool // the order was unpaid and not locked, and all statements succeeded
+}
+
+// try closes an order and rolls back.
+func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *trial, err error) {
+	t = &trial{Trial: Trial{OrderID: o.ID}}
+	request := orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+	where, err := s.candidates(ctx, []orderclose.CloseRequest{request})
+	if err != nil {
+		return t, err
+	}
+	var spelt []map[string]string
+	for range 2 {
+		err = conn.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			t.closing = s.newClosing(tx, map[string]int{o.ID: 0}, where)
+			t.closing.locks, t.closing.path, t.closing.txID, t.closing.spelt = skipLocked, orderclose.PathPipeline, rand.Int64N(1<<62)+1, spelt
+			if err := t.run(o); err != nil {
+				return err
+			}
+			return errUndo
+		}, readCommitted)
+		e, ok := errors.AsType[*spellingError](err)
+		if !ok {
+			break
+		}
+		spelt = e.spelt
+	}
+	if errors.Is(err, errUndo) {
+		err = nil
+	}
+	return t, err
+}
+
+// run makes the changes of a close at the moment when the order is due, and notes them.
+func (t *trial) run(o orderclose.Order) (err error) {
+	c := t.closing
+	for _, statement := range c.s.dialect.trialWaits {
+		if err := c.tx.Exec(statement).Error; err != nil {
+			return err
+		}
+	}
+	if err := c.readClock(); err != nil {
+		return err
+	}
+	if o.Due.After(c.now) {
+		c.now = o.Due
+	}
+	if err := c.lockOrders([]string{o.ID}); err != nil || len(c.won) == 0 {
+		return err
+	}
+	before, pieces, err := c.rows(o.ID)
+	if err == nil {
+		err = c.write()
+	}
+	if err != nil {
+		return err
+	}
+	after, _, err := c.rows(o.ID)
+	if err != nil || len(after) != len(before) {
+		return cmp.Or(err, errors.New("the close adds or removes rows of the order or of its stock"))
+	}
+	t.done, t.Changes = true, changes(before, after)
+	if c.s.q.m.Items != nil && pieces == 0 {
+		t.Changes = append(t.Changes, "no line of the order has a quantity: no stock would come back")
+	}
+	for i, n := range c.onClosed {
+		t.Changes = append(t.Changes, fmt.Sprintf("on_close[%d]: %d rows", i, n))
+	}
+	return nil
+}
+
+// row is a row of the shop, as text.
+type row struct {
+	name            string // table and key
+	columns, values []string
+}
+
+// rows returns the row of an order that c closes, and the stock of its lines. pieces is the sum of the lines.
+func (c *closing) rows(id string) (all []row, pieces int64, err error) {
+	q := c.s.q
+	for t := range c.won { // one
+		key := mapping.Quote(q.m.ID.Column)
+		all, err = readRows(c.tx, t.name, q.m.ID.Read(q.m.ID.Column), key+" IN ?", []any{q.args([]string{id})})
+		if err != nil || t.lines == "" {
+			return all, 0, err
+		}
+		lines, _, err := c.s.readLines(c.tx, t.lines, []string{id})
+		moved := c.s.newMoves()
+		for i, of := range lines {
+			for _, l := range of {
+				c.s.add(moved, i, l)
+				if i == 0 {
+					pieces += l.quantity
+				}
+			}
+		}
+		for i, stock := range q.m.Stocks() {
+			if err == nil && len(moved[i]) > 0 {
+				var rows []row
+				rows, err = readStock(c.tx, stock, slices.Sorted(maps.Keys(moved[i])))
+				all = append(all, rows...)
+			}
+		}
+		return all, pieces, err
+	}
+	return nil, 0, nil
+}
+
+// readStock reads the rows of a table of stock by their keys.
+func readStock(tx *gorm.DB, stock *mapping.Stock, keys []string) ([]row, error) {
+	is, read := stockKey(stock)
+	var args []any
+	for _, key := range keys {
+		args = append(args, stockArgs(stock, key)...)
+	}
+	return readRows(tx, stock.Table, read[0], strings.Repeat(is+" OR ", len(keys)-1)+is, args)
+}
+
+// readRows reads the rows of a table that meet a condition, each with its key. NULL is the text -.
+func readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row, err error) {
+	query := "SELECT " + key + ", t.* FROM " + mapping.Quote(table) + " AS t WHERE " + condition + " ORDER BY 1"
+	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
+		columns, err := rows.Columns()
+		r := row{columns: columns, values: make([]string, len(columns))}
+		into := make([]any, len(columns))
+		for i := range columns {
+			into[i] = nullable(&r.values[i])
+		}
+		if err == nil {
+			err = rows.Scan(into...)
+			r.name = table + " " + r.values[0]
+			all = append(all, r)
+		}
+		return err
+	})
+	return all, err
+}
+
+// changes returns a line for each row that differs.
+func changes(before, after []row) (lines []string) {
+	for i, b := range before {
+		var changed []string
+		for n := range b.values {
+			if old, now := b.values[n], after[i].values[n]; old != now {
+				changed = append(changed, fmt.Sprintf("%s %s -> %s", b.columns[n], cmp.Or(old, "-"), cmp.Or(now, "-")))
+			}
+		}
+		if len(changed) > 0 {
+			lines = append(lines, b.name+": "+strings.Join(changed, ", "))
+		}
+	}
+	return lines
+}
+
+// trialError says why a close failed: its mapping is wrong, or it could not be tried.
+func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
+	answered := number(err) != 0 || postgres.Code(err) != ""
+	switch {
+	case errors.Is(err, ErrNoTrial):
+		return err
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return fmt.Errorf("%w: it took longer than %v; try again", ErrNoTrial, trialWithin)
+	case denied(err):
+		return fmt.Errorf("%w: this user may not close orders: %w", ErrNoTrial, err)
+	case s.dialect.Fault(err) == FaultRetry:
+		return fmt.Errorf("%w: another transaction locks a row that the close of order %q needs; try again: %w", ErrNoTrial, t.OrderID, err)
+	case t == nil || t.closing == nil || !answered && s.dialect.Fault(err) == FaultUnavailable:
+		return s.failed(ctx, err, "try a close")
+	case s.dialect.Fault(err) == FaultDuplicate:
+		err = t.closing.explainDuplicate(ctx, err)
+	}
+	p := mapping.Problem{Path: cmp.Or(t.closing.step, "table"), What: fmt.Sprintf("closing order %q fails: %v", t.OrderID, err), Fix: "correct the mapping, or the data of the order; nothing was changed"}
+	for _, a := range s.q.m.Set {
+		if p.Path == "status" && strings.Contains(err.Error(), a.Column) {
+			p.Path = "set." + a.Column
+		}
+	}
+	if s.ordersAt != nil {
+		p.At = s.ordersAt(p.Path)
+	}
+	return &MappingError{Problems: []mapping.Problem{p}}
+}

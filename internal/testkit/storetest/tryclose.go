@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// A trial makes each change of a close, whether the order is due or not, and leaves nothing of it.
+func triedMapped(t *testing.T, s *mapped) {
+	s.begin()
+	if s.lacks(trials) {
+		if _, err := s.TryClose(t.Context()); !errors.Is(err, store.ErrNoTrial) {
+			t.Errorf("error %v, want that no close was tried", err)
+		}
+		return
+	}
+	trial, err := s.TryClose(t.Context())
+	s.must(err)
+	want(t, "a trial without an unpaid order", trial, store.Trial{})
+	overdue, waiting := s.an(1, -time.Minute), s.an(2, time.Hour)
+	s.put(s.Paid, s.an(3, -time.Minute))
+	s.put(s.Mapping.Status.From, overdue)
+	tables := []string{"receipts", "stock_ledger", "outbox_events"}
+	for _, o := range []string{overdue.ID, waiting.ID} {
+		if o == waiting.ID {
+			s.put(s.Mapping.Status.From, waiting)
+		}
+		trial, err := s.TryClose(t.Context())
+		s.must(err)
+		want(t, "the order that is tried", trial.OrderID, o)
+		said := strings.Join(trial.Changes, "\n")
+		changes := []string{fmt.Sprintf("%s %s -> %s", s.Mapping.Status.Column, s.Mapping.Status.From.Text, s.Mapping.Status.To.Text)}
+		if stock := s.Mapping.Stock; stock != nil && stock.Available != "" {
+			changes = append(changes, stock.Table+" "+s.SKUs[1]+": "+stock.Available+" 900 -> 903")
+		}
+		for i := range s.Mapping.OnClose {
+			changes = append(changes, fmt.Sprintf("on_close[%d]: ", i))
+		}
+		for _, c := range changes {
+			if !strings.Contains(said, c) {
+				t.Errorf("the trial of %s says nothing of %q:\n%s", o, c, said)
+			}
+		}
+		for _, table := range tables {
+			want(t, "rows of "+table, s.count("SELECT COUNT(*) FROM "+table), 0)
+		}
+	}
+	open := s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.table(s.Mapping.Orders, overdue.CreatedAt))+" WHERE "+mapping.Quote(s.Mapping.Status.Column)+" = ?", s.Mapping.Status.From.Arg())
+	want(t, "unpaid orders", open, 2)
+	want(t, "verdict on the order after its trial", verdicts(s.closing(overdue)), []string{overdue.ID + " closed"})
+	if s.Mapping.Stock == nil {
+		return
+	}
+	s.exec("DELETE FROM " + mapping.Quote(s.Mapping.Stock.Table))
+	_, err = s.TryClose(t.Context())
+	wrong, ok := errors.AsType[*store.MappingError](err)
+	if !ok || !slices.ContainsFunc(wrong.Problems, func(p mapping.Problem) bool { return p.Path == "stock" }) {
+		t.Errorf("without a row of the stock: %v", err)
+	}
+}
+
+// A trial waits a second for a lock, and leaves out orders that others lock.
+func triedLocked(t *testing.T, s *shop) {
+	s.needs(trials)
+	s.migrated("ink")
+	s.order("a", time.Hour, shopdb.Item{SKU: "ink", Quantity: 1})
+	for _, lock := range []string{"SELECT id FROM orders WHERE id = 'a' FOR UPDATE", "UPDATE stock SET available = available + 1"} {
+		tx, err := s.DB().BeginTx(t.Context(), nil)
+		s.must(err)
+		_, err = tx.ExecContext(t.Context(), lock)
+		s.must(err)
+		began := time.Now()
+		if _, err := s.TryClose(t.Context()); !errors.Is(err, store.ErrNoTrial) || time.Since(began) > 10*time.Second {
+			t.Errorf("while %q: %v after %v", lock, err, time.Since(began))
+		}
+		s.must(tx.Rollback())
+	}
+	trial, err := s.TryClose(t.Context())
+	s.must(err)
+	want(t, "the order that is tried", trial.OrderID, "a")
+}
