@@ -94,3 +94,17 @@ orders:
 	must(t, s.Migrate(t.Context()))
 	return s
 }
+
+// A line whose SKU is text has no row in a stock of binary UUIDs.
+func TestMySQL_BinaryUUIDsNeedBinaryColumns(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := openBinary(t, mapping.UUIDBinary)
+		exec(t, s.DB(), "ALTER TABLE b_line MODIFY sku CHAR(36) NULL, MODIFY order_id BINARY(18) NOT NULL")
+		err := s.CheckMapping(t.Context())
+		for _, want := range []string{"orders.items.sku: column b_line.sku is char(36), and is mapped as uuid_binary", "orders.items.order: column b_line.order_id is binary(18)"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v; want %s", err, want)
+			}
+		}
+	})
+}

@@ -55,6 +55,17 @@ func harmIsRefused(t *testing.T) {
 		{func(m *mapping.Mapping) { m.ClosedAt = moment("shut") }, "closed_at.column: t_order.shut is a generated column"},
 		{func(m *mapping.Mapping) { m.ClosedAt = moment("late") }, "closed_at.column: t_order.late is a generated column"},
 		{func(m *mapping.Mapping) { m.ClosedAt = stamp }, "closed_at.column: t_order.touched is set to the present moment"},
+		{func(m *mapping.Mapping) { m.Lock = stamp }, ""},
+		{func(m *mapping.Mapping) { m.AlsoClosedAt = []mapping.TimeColumn{*stamp} }, ""},
+		{func(m *mapping.Mapping) { m.Lock = moment("placed") }, "lock.column: t_order.placed has the present moment as its default"},
+		{func(m *mapping.Mapping) { m.AlsoClosedAt = []mapping.TimeColumn{*moment("placed")} }, "closed_at[1].column: t_order.placed has the present moment as its default"},
+		{func(m *mapping.Mapping) { m.Lock = moment("shut") }, "lock.column: t_order.shut is a generated column"},
+		{func(m *mapping.Mapping) { m.Lock = moment("touched") }, "lock.type: t_order.touched is timestamp"},
+		{func(m *mapping.Mapping) { m.Items.Where = []mapping.ColumnValue{{Column: "id"}} }, "items.where.id: t_order_line.id is bigint"},
+		{func(m *mapping.Mapping) {
+			m.Items.Location, m.Stock.Location = "id", mapping.Key{Column: "id", Type: mapping.Integer}
+		}, "stock.sku.index: no unique index PRIMARY on goods_id and id alone"},
+		{func(m *mapping.Mapping) { m.Stock.Version = "price" }, "stock.version: t_goods_stock.price is decimal(9,2)"},
 		{func(m *mapping.Mapping) { m.Status.Closed = []mapping.Value{mapping.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
 		{func(m *mapping.Mapping) { m.Status.To = mapping.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
 		{func(m *mapping.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},

@@ -21,7 +21,8 @@ func changeLock(row, version string, lock *mapping.TimeColumn) (set string) {
 	return set
 }
 
-// lockStep writes the smallest difference of two values of a column.
+// lockStep writes the smallest difference of two values of a column, as all servers take it. SQLite takes that of
+// unix times only.
 func lockStep(lock *mapping.TimeColumn) string {
 	if lock.Type == mapping.UnixSeconds || lock.Type == mapping.UnixMillis {
 		return "1"

@@ -97,7 +97,9 @@ func (c *checker) stock(m *Mapping, path string, s *Stock) {
 // lineKeys checks the columns of lines that name rows of the stock.
 func (d *databaseChecker) lineKeys(m *Mapping) {
 	read := func(path, column string, t KeyType) {
-		if c, ok := d.column(path, column); ok && !(t.binary() && c.Definition == "binary(16)") {
+		if t.binary() {
+			d.key(path, column, t)
+		} else if c, ok := d.column(path, column); ok {
 			d.readable(path, column, c)
 		}
 	}
