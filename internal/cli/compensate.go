@@ -23,8 +23,8 @@ func newCompensate(c *common) *cobra.Command {
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
 hourly sweeps, and print a report. With --dry-run it only counts. Exit 3: the orders'
-tables do not fit the mapping in topics.yaml, or with --dry-run, the due times of the
-orders do not fit its delays; 5: another process is sweeping; 6: some
+tables do not fit the mapping in topics.yaml, or with --dry-run, the due times or the
+statuses of the orders do not fit it; 5: another process is sweeping; 6: some
 orders could not be closed.
 
 If Kafka is set, the report has the reason why the pipeline missed each order:

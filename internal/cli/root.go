@@ -10,6 +10,7 @@
 //	send.go           send: schedules orders, which it can read from JSON
 //	sendcheck.go      send --check: whether records can be read
 //	topics.go         topics check, apply and plan
+//	tryclose.go       a close that is tried and rolled back
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave, and its chart
 //	lateness.go       lateness: how late the stages were

@@ -1,0 +1,60 @@
+package mapping
+
+import "testing"
+
+// The condition on the order's ids decides which rows a statement changes, but not one in a SELECT.
+func TestOnCloseTable_NamesTheComparedColumn(t *testing.T) {
+	for statement, want := range map[string][2]string{
+		"UPDATE coupons SET used = 0 WHERE order_id IN ({ids}) AND used = 1":               {"coupons", "order_id"},
+		"UPDATE shop.`coupons` SET used = 0 WHERE (used = 1 AND `id` IN ({ids}))":          {"shop.coupons", "id"},
+		`DELETE FROM "couponUse" WHERE "orderId" IN ({ids})`:                               {"couponUse", "orderId"},
+		"DELETE FROM coupons WHERE user_id IN (SELECT user_id FROM t WHERE id IN ({ids}))": {"coupons", ""},
+		"INSERT INTO closed (order_id) SELECT id FROM t_order WHERE id IN ({ids})":         {"closed", ""},
+		"UPDATE coupons SET used = 0 WHERE LEFT(order_no, 9) IN ({ids})":                   {"coupons", ""},
+		"UPDATE coupons SET used = 0 WHERE coupons.order_id IN ({ids})":                    {"coupons", "order_id"},
+		"nothing": {"", ""},
+	} {
+		if table, column := OnCloseTable(statement); table != want[0] || column != want[1] {
+			t.Errorf("%s: %q, %q; want %q", statement, table, column, want)
+		}
+	}
+}
+
+func TestCheckOnClose_RefusesOtherIDs(t *testing.T) {
+	schema := Schema{"coupons": {Engine: "InnoDB", Columns: map[string]Column{
+		"no": {Numbered: true}, "id": {}, "user_id": {RefersTo: "users"}, "order_id": {RefersTo: "t_order"}, "plain": {},
+	}}, "log": {Engine: "MyISAM", Columns: map[string]Column{"order_id": {}}}}
+	for column, refused := range map[string]bool{"no": true, "id": true, "user_id": true, "order_id": false, "plain": false, "missing": false} {
+		m := &Mapping{Orders: "shop.t_order"}
+		statement := "UPDATE coupons SET used = 0 WHERE " + column + " IN ({ids})"
+		if got := m.CheckOnClose("on_close[0]", statement, schema); (len(got) > 0) != refused {
+			t.Errorf("%s: %v", column, got)
+		}
+		m.Accept = []string{OnCloseOtherID}
+		if got := m.CheckOnClose("on_close[0]", statement, schema); len(got) > 0 {
+			t.Errorf("%s, accepted: %v", column, got)
+		}
+	}
+	if got := (&Mapping{Orders: "t"}).CheckOnClose("on_close[0]", "DELETE FROM log WHERE order_id IN ({ids})", schema); len(got) != 1 || got[0].Accept != "" {
+		t.Errorf("a table without transactions: %v", got)
+	}
+}
+
+func TestNames_OfCreationsAndPayments(t *testing.T) {
+	for name, want := range map[string]string{
+		"add_time": "creation", "created_at": "creation", "createdat": "creation", "gmt_create": "creation", "date_added": "creation", "order_time": "creation", "order_date": "creation",
+		"pay_time": "payment", "paid_at": "payment", "pay_id": "payment", "payment_date": "payment", "payid": "payment",
+		"pay_deadline": "payment", "expire_time": "", "end_time": "", "finish_time": "", "closed_at": "", "order_expire": "", "payload": "", "address": "",
+	} {
+		got := ""
+		switch {
+		case creationNames.MatchString(name):
+			got = "creation"
+		case paymentNames.MatchString(name):
+			got = "payment"
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
