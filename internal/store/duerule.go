@@ -35,13 +35,16 @@ func (q *statements) dueOf(orders string) string {
 
 // delayOf writes the expression of an order's delay in microseconds: the one that Postpone has written, else the one
 // of the order's category that was in force when the order was created, else the one of orders without category.
+//
+// The subquery names the id because MariaDB caches its result for the columns of the order that it names. The cache compares them by their
+// collation, so an order of the category Virtual would get the delay of virtual.
 func (q *statements) delayOf(orders string) string {
 	of := "= ''"
 	if q.m.Category != "" {
 		of = "IN (" + q.d.asText(mapping.Quote(orders+"."+q.m.Category)) + ", '')"
 	}
 	return fmt.Sprintf("COALESCE((SELECT oc_p.delay_us FROM postponed_orders AS oc_p WHERE oc_p.order_id = %s), (SELECT NULLIF(oc_d.delay_us, %d) FROM order_delays AS oc_d"+
-		" WHERE oc_d.pipeline = %s AND oc_d.category %s AND oc_d.since_us <= %s ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1))",
+		" WHERE oc_d.pipeline = %s AND oc_d.category %s AND oc_d.since_us <= %s AND %[1]s <> '' ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1))",
 		q.d.asText(q.m.ID.Read(orders+"."+q.m.ID.Column)), neverMicros, q.d.literal(q.pipeline), of, q.createdMicros(orders))
 }
 

@@ -67,7 +67,7 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "old orders that wait on purpose hide new overdue ones",
-		edits: []edit{{"internal/store/pages.go", "read(t.newest, &last[i])", "read(t.oldest, &last[i])"}},
+		edits: []edit{{"internal/store/pages.go", "read(t, &last[i], true)", "read(t, &last[i], false)"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNowReads", says: "the newest",
 	},
 	{
