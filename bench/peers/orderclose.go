@@ -118,7 +118,8 @@ func (p *pipeline) dsn(database string) string {
 // command returns a command of the program with its environment.
 func (p *pipeline) command(arguments ...string) *exec.Cmd {
 	cmd := exec.Command(p.run.Program, append(arguments, "--config", p.file)...)
-	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+p.run.Servers["kafka"], config.EnvListen+"=127.0.0.1:0")
+	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+p.run.Servers["kafka"], config.EnvListen+"=127.0.0.1:0",
+		config.EnvInstance+"=peers") // as the systemd unit: the one process of its groups
 	if p.db != nil {
 		cmd.Env = append(cmd.Env, config.EnvDSN+"="+p.dsn(p.database()))
 	}
@@ -231,7 +232,7 @@ func (p *pipeline) queries(ctx context.Context) (int64, error) {
 func (p *pipeline) settings(context.Context) map[string]string {
 	s := map[string]string{
 		"server":  "Apache Kafka 4.1.0, 1 broker, default flushing: no fsync before the ack",
-		"relay":   "orderclose run relay, built from this tree",
+		"relay":   "orderclose run relay, built from this tree, with ORDERCLOSE_INSTANCE as the systemd unit sets it",
 		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
 		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
 		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, SessionTimeout 6 s, HeartbeatInterval 1 s, JoinGroupBackoff 250 ms; " + versionOf("github.com/segmentio/kafka-go"),

@@ -48,7 +48,7 @@ func (r instanceRig) owners() (members []kafka.Member) {
 	return members
 }
 
-// ids returns the member ids of all owners, sorted by nothing, as a set.
+// ids returns the set of member ids.
 func ids(members []kafka.Member) map[string]bool {
 	set := map[string]bool{}
 	for _, m := range members {
@@ -57,23 +57,46 @@ func ids(members []kafka.Member) map[string]bool {
 	return set
 }
 
-// killed kills a process, starts it again, and returns how long its groups had no owners but the dead ones.
-func (r instanceRig) killed(name, instance string) time.Duration {
+// forwarded returns how many records relays have appended to the close topic.
+func (r instanceRig) forwarded() (n int64) {
+	spans, err := r.kafka.Window(r.t.Context(), r.cfg.Topics.Close, kafka.LogStart, kafka.LogEnd)
+	if err != nil {
+		r.t.Error(err)
+	}
+	for _, s := range spans {
+		n += s.End - s.First
+	}
+	return n
+}
+
+// killed kills a process under load, starts it again, and returns how long its groups had no owners but the
+// dead ones. Each seed makes other orders.
+func (r instanceRig) killed(seed uint64, name, instance string) (took time.Duration) {
 	r.t.Helper()
-	before := ids(r.owners())
-	r.signal(name, syscall.SIGKILL)
-	began := time.Now()
-	r.begin(name, instance)
-	r.until("the process has its partitions back", func() bool {
-		now := r.owners()
-		for id := range ids(now) {
-			if before[id] {
-				return false
+	r.load(seed, 300, 10*time.Second, func() {
+		start := r.forwarded()
+		r.until("orders are due", func() bool { return r.forwarded() > start+50 })
+		before := ids(r.owners())
+		began := time.Now()
+		r.signal(name, syscall.SIGKILL)
+		at := r.forwarded()
+		r.begin(name, instance)
+		r.until("the next order is forwarded", func() bool { return r.forwarded() > at })
+		first := time.Since(began)
+		r.until("the process has its partitions back", func() bool {
+			now := r.owners()
+			for id := range ids(now) {
+				if before[id] {
+					return false
+				}
 			}
-		}
-		return len(now) > 0
+			return len(now) > 0
+		})
+		took = time.Since(began)
+		r.t.Logf("with the instance %q: the next record is forwarded after %v, and all partitions are served after %v", instance, first, took)
 	})
-	return time.Since(began)
+	r.settle()
+	return took
 }
 
 // A process that is killed and started again has its partitions at once, if it has an instance. Without one
@@ -81,10 +104,10 @@ func (r instanceRig) killed(name, instance string) time.Duration {
 func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 	t.Parallel()
 	r := instanceRig{newRig(t, realServers(t))}
+	r.disturbed = true
 	r.begin("one", "")
 	r.until("the process owns all partitions", func() bool { return len(r.owners()) == 2 })
-	took := r.killed("one", "")
-	t.Logf("without an instance: %v", took)
+	took := r.killed(40, "one", "")
 	if took < session/2 {
 		t.Errorf("without an instance the partitions came back after %v: the test proves nothing", took)
 	}
@@ -93,8 +116,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 	r.begin("one", "shop-1")
 	r.until("the process owns all partitions", func() bool { return len(r.owners()) == 2 })
 	for attempt := 1; ; attempt++ { // a busy machine may need longer than the session for the start itself
-		took := r.killed("one", "shop-1")
-		t.Logf("with an instance: %v", took)
+		took := r.killed(40+uint64(attempt), "one", "shop-1")
 		if took < session/2 {
 			break
 		}
@@ -127,6 +149,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 			t.Errorf("an owner is %+v", m)
 		}
 	}
+	r.check()
 }
 
 // Of two processes with the same instance one ends, with an exit code of its own, and says which other one it is.
@@ -134,6 +157,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	t.Parallel()
 	r := instanceRig{newRig(t, realServers(t))}
+	r.disturbed = true
 	r.begin("one", "shop")
 	r.until("the first process owns all partitions", func() bool { return len(r.owners()) == 2 })
 	r.begin("two", "shop")
@@ -146,7 +170,7 @@ func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 		!strings.Contains(text, "other_process=\"closer+relay@shop:0 at ") {
 		t.Error("the log does not name the other process, once")
 	}
-	r.load(41, 100, 3*time.Second, func() {})
+	r.load(51, 100, 3*time.Second, func() {})
 	r.settle()
 	if n := two.Exits(); n > 0 || two.PID() == 0 {
 		t.Errorf("the second process ended too, %d times", n)
@@ -160,7 +184,7 @@ func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
 	r.begin("one", "shop")
 	r.begin("two", "shop")
 	r.until("one of the two ends", func() bool { return (r.process("one").State() != nil) != (r.process("two").State() != nil) })
-	r.load(42, 100, 3*time.Second, func() {})
+	r.load(52, 100, 3*time.Second, func() {})
 	r.settle()
 	if a, b := r.process("one").State(), r.process("two").State(); a != nil && b != nil {
 		t.Errorf("both ended: %v and %v", a, b)
