@@ -8,7 +8,7 @@
 //	category.go       refuses a category in a flag that is probably a typo
 //	run.go            run: the parts of the pipeline; console: the web console
 //	send.go           send: schedules orders, which it can read from JSON
-//	sendcheck.go      send --check: whether records can be read
+//	recordscheck.go   records check: whether the records of a producer can be read
 //	topics.go         topics check, apply and plan
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave, and its chart
@@ -129,7 +129,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	root.AddCommand(
 		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
-		newConsole(c), newSend(c), newDelays(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		newConsole(c), newSend(c), newRecords(c), newDelays(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
 	return root
