@@ -243,7 +243,7 @@ func with(s *session, err error) func(run func(*session) error) error {
 // openKafka is like open for commands that need Kafka. The variables of also may be set.
 func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
 	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, also...)
-	return answering(ctx, s, err)
+	return answering(ctx, s, c.withoutKafka(err))
 }
 
 // answering checks that Kafka answers a session that was just opened, if it has Kafka, because later
@@ -313,7 +313,20 @@ func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) 
 // also use the servers that the variables also name, if they are set. If topics.yaml is broken, the
 // command uses its valid values, and the exit code says so in the end.
 func (c *common) readKafka(ctx context.Context, run func(ctx context.Context, s *session) error, also ...string) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers}, also...)
+	return c.withoutKafka(c.readAny(ctx, []string{config.EnvBrokers}, run, also...))
+}
+
+// withoutKafka adds to an error of a command that needs Kafka what it needs Kafka for, if no Kafka is named.
+func (c *common) withoutKafka(err error) error {
+	if v, _ := c.env.LookupEnv(config.EnvBrokers); err == nil || v != "" || codeOf(err) != int(Usage) {
+		return err
+	}
+	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
+}
+
+// readAny is readKafka for a command that needs one of several servers.
+func (c *common) readAny(ctx context.Context, oneOf []string, run func(ctx context.Context, s *session) error, also ...string) error {
+	s, err := c.openReadOnly(oneOf, also...)
 	if err != nil {
 		return err
 	}
