@@ -141,7 +141,7 @@ A query each second is the better choice if all of this is true:
 - You run no Kafka yet. A poller has no further server, and nothing that can be lost: what is in the
   database is closed.
 
-Then run [`orderclose run sweeper --every 1s`](sweeper.md): a poller that needs the database only. It closes in
+Then run [orderclose run sweeper](sweeper.md): a poller that needs the database only. It closes in
 the transaction of the pipeline, with receipts, stock, payments, audit and console, and one of several
 processes sweeps at a time. It finds orders as the ways poll-1s, poll-3s and poll-5s do, by an index on status and due
 time, so it is late as they are. It was not measured beside them. With an interval of 5 s it sends more statements than
