@@ -18,7 +18,7 @@ const (
 
 // resting holds the orders that sweeps leave out for a while, because a sweep could not close them: such as those whose
 // payment is pending. Otherwise sweeps that follow each other within seconds would ask the payment provider each
-// time. A process that takes over begins anew. A nil resting leaves out nothing.
+// time. A process that takes over tries all again. A nil resting leaves out nothing.
 type resting map[string]rest
 
 // rest is the rest of one order.
