@@ -24,6 +24,7 @@
 //	compensator.go    options, start and stop, and one sweep under the lock
 //	period.go         when a sweep is due; ownLog
 //	sweep.go          a sweep: its pages, and what is tried again
+//	resting.go        orders that sweeps alone leave out for a while
 //	lock.go           work under the lock, and without it
 //	redislock.go      the lock in Redis
 //	databaselock.go   the lock in the database
@@ -154,6 +155,10 @@ type Options struct {
 	Control      *Control // how the Compensator gets to know of lost records; nil: it does not
 	Recheck      *Recheck // how the payment provider is asked again about closed orders; nil: it is not
 	History      *History // where the Compensator records its sweeps; nil: nowhere
+	// Alone says that no pipeline closes orders beside the sweeps, which may follow each other within seconds. So the
+	// orders that a sweep finds were not missed: it counts no causes, and logs only sweeps that closed orders or failed to.
+	// An order that a sweep could not close is left out of the next sweeps, longer each time, up to 5 minutes.
+	Alone bool
 	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
 	// Missed is called with all orders of a page that were closed; a report names
@@ -191,6 +196,7 @@ type Compensator struct {
 	busy       sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
 	from       orderclose.Order // the next sweep starts after this order; zero: at the beginning
 	lastFailed map[string]bool  // orders that failed in the last finished sweep
+	resting    resting          // only if Alone
 }
 
 // New returns a Compensator, or an error if the options are invalid.
@@ -240,6 +246,10 @@ func New(o Options) (*Compensator, error) {
 		calls.due = o.Control.Store
 	}
 	o.Store, o.SweepLog = calls, calls
+	var resting resting
+	if o.Alone {
+		resting = map[string]rest{}
+	}
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
 		limit = rate.Inf
@@ -248,7 +258,7 @@ func New(o Options) (*Compensator, error) {
 		o: o, metrics: m, calls: calls, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: &bisect.Culprits{Limited: true, Logger: o.Logger},
-		recorder: recorder{history: o.History, logger: o.Logger},
+		recorder: recorder{history: o.History, logger: o.Logger}, resting: resting,
 	}, nil
 }
 
@@ -349,13 +359,22 @@ func (c *Compensator) workOnce(ctx context.Context, dryRun bool, wanted func(con
 	return r, err
 }
 
+// logRoutine logs what a sweep says that closed nothing. If Alone, there is one each few seconds.
+func (c *Compensator) logRoutine(msg string, attrs ...any) {
+	level := slog.LevelInfo
+	if c.o.Alone {
+		level = slog.LevelDebug
+	}
+	c.o.Logger.Log(context.Background(), level, msg, attrs...)
+}
+
 // report logs and counts the result of a sweep.
 func (c *Compensator) report(r Report, err error) {
 	switch {
 	case errors.Is(err, context.Canceled) && !errors.Is(err, ErrLockLost):
 		c.o.Logger.Info("sweep stopped", "report", r)
 	case errors.Is(err, ErrHeld):
-		c.o.Logger.Info("not sweeping, another process holds the lock")
+		c.logRoutine("not sweeping, another process holds the lock")
 		c.metrics.skipped.WithLabelValues(skippedHeld).Inc()
 	case errors.Is(err, orderclose.ErrPaused):
 		c.o.Logger.Info("not sweeping", "reason", err, "report", r)
@@ -366,7 +385,11 @@ func (c *Compensator) report(r Report, err error) {
 		c.o.Logger.Error("sweep failed", "err", err, "report", r)
 		c.metrics.failed.Inc()
 	default:
-		c.o.Logger.Info("swept", "report", r)
+		if r.Closed+r.Failed == 0 {
+			c.logRoutine("swept", "report", r)
+		} else {
+			c.o.Logger.Info("swept", "report", r)
+		}
 		if !r.DryRun {
 			c.metrics.seconds.Observe(r.Took().Seconds())
 		}

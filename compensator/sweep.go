@@ -67,6 +67,7 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		return fmt.Errorf("read the database clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
+	c.resting.forget(now)
 	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
 	if c.o.Investigator != nil && !r.DryRun {
 		err := c.calls.catch("Investigator.Begin", func() (err error) { s.investigation, err = c.o.Investigator.Begin(ctx); return err })
@@ -198,6 +199,7 @@ func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]o
 // close closes pages concurrently and adds the outcomes to the report, in the order
 // of the pages. Orders without a verdict, and locked ones, are kept for a retry. The error is ctx's.
 func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error {
+	pages = s.resting.without(pages, s.r.StartedAt)
 	outcomes := make([][]orderclose.Outcome, len(pages))
 	failures := make([]error, len(pages))
 	var transactions sync.WaitGroup
@@ -246,14 +248,17 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 			missed = append(missed, page[i])
 		}
 	}
-	s.metrics.Missed(notClosed, decided-len(missed))
-	s.explain(ctx, missed)
+	if !s.o.Alone {
+		s.metrics.Missed(notClosed, decided-len(missed))
+		s.explain(ctx, missed)
+	}
 }
 
 // tally counts one outcome.
 func (s *sweepRun) tally(o orderclose.Outcome) {
 	s.metrics.Verdict(o.Verdict)
 	s.r.count(o)
+	s.resting.tried(o, s.r.StartedAt)
 	if o.Verdict == orderclose.Failed && len(s.failed) < maxRemembered {
 		s.failed[o.OrderID] = true
 	}

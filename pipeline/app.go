@@ -30,6 +30,7 @@
 //	announce.go     tells which process this is, and its delays
 //	instance.go     the name of this process, and another process with the same instance
 //	compensator.go  the role that sweeps
+//	sweeper.go      the role Sweeper, which closes orders without Kafka
 //	recheck.go      what the compensator asks the payment provider again
 //	investigator.go why a sweep found orders
 //	shadow.go       the role that closes nothing
@@ -76,12 +77,16 @@ const (
 	Outbox      Role = "outbox"      // publishes the rows of the outbox tables
 )
 
+// Sweeper is a compensator that closes all orders by itself, at the period of topics.yaml, without Kafka and Redis. No
+// other role may run beside it, but Console. See docs/sweeper.md.
+const Sweeper Role = "sweeper"
+
 // AllRoles returns all roles but Release, which only shops with stock in a service need, Shadow,
 // which is for a trial, and Console, which people open. The order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
 // knownRoles returns all roles that Run accepts.
-func knownRoles() []Role { return append(AllRoles(), Release, Shadow, Console) }
+func knownRoles() []Role { return append(AllRoles(), Sweeper, Release, Shadow, Console) }
 
 // App runs roles, once. Make it with New.
 type App struct {
@@ -108,6 +113,8 @@ type App struct {
 
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
+
+	alone bool // the role Sweeper runs
 }
 
 // New returns an App, or an error that names what is missing or wrong in the options, in
@@ -210,6 +217,10 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 
 // runRoles runs the roles until ctx ends. An error of one role calls cancel, which ends ctx.
 func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []Role) error {
+	roles, err := a.sweepAlone(roles)
+	if err != nil {
+		return err
+	}
 	if a.conns.Kafka != nil {
 		a.conns.Kafka.NameMember(a.o.processName(roles))
 	}
@@ -231,7 +242,7 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	var watching sync.WaitGroup
 	for _, watch := range []func(context.Context, []Role){
 		a.guard, a.keepClock, a.watchDeadLetters, a.watchRecords, a.countOrders, a.remind, a.watchWrites, a.watchPauses, a.keepBuckets,
-		a.watchFile, a.announce,
+		a.watchFile, a.announce, a.dropOutbox,
 	} {
 		watching.Go(func() { watch(beside, roles) })
 	}

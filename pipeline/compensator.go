@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -44,7 +45,11 @@ func (a *App) buildCompensator() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	return part{Compensator, needs, sweeps.Run}, nil
+	role := Compensator
+	if a.alone {
+		role = Sweeper
+	}
+	return part{role, needs, sweeps.Run}, nil
 }
 
 // Compensator returns a compensator with the configured settings, for a sweep on demand.
@@ -68,16 +73,17 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	if err != nil {
 		return compensator.Options{}, nil, err
 	}
-	c := a.o.Config.Compensator
+	c := a.sweepSettings()
 	o := compensator.Options{
 		Store:        sweepStore{source, bisect.Wrapped{Store: method.store}},
 		Investigator: a.investigator(source),
 		Missed:       a.o.Missed,
 		Name:         a.o.Config.Topics.Close, // distinguishes pipelines that share a database
 		Period:       c.Period,
-		Grace:        c.Grace,
+		Grace:        cmp.Or(c.Grace, -1), // 0s in topics.yaml means none
 		PageSize:     method.batch(c.PageSize),
 		Rate:         c.Rate,
+		Alone:        a.alone,
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
 		Category:     a.category,
 		OnHang:       a.o.OnHang,
@@ -97,7 +103,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 // lockChecked shows in /-/ready why the lock of the sweep cannot be taken.
 func (a *App) lockChecked(err error) {
 	hint := "redis"
-	if a.o.Config.Compensator.Lock.Kind == config.LockDatabase {
+	if a.sweepSettings().Lock.Kind == config.LockDatabase {
 		hint = "lock"
 	}
 	if err == nil {
@@ -110,7 +116,7 @@ func (a *App) lockChecked(err error) {
 // sweepLock returns the lock with this suffix of the key, which expires after longest at most; nil if it is in Redis, and
 // none is named.
 func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock, error) {
-	c := a.o.Config.Compensator.Lock
+	c := a.sweepSettings().Lock
 	if c.Kind == config.LockDatabase && a.conns.Store == nil {
 		return nil, fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
 	}

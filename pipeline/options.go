@@ -43,7 +43,7 @@ func Parse(file string, data []byte) (*Config, error) { return config.Parse(file
 
 // Options configure an App. TopicsFile or Config is required. The roles need:
 //
-//   - Kafka: every role except the compensator
+//   - Kafka: every role except Compensator and Console; Sweeper works only without it
 //   - the database: the outbox; the compensator, unless Store is a compensator.Store; the closer,
 //     unless Store or a service (topics.yaml: closer.kind) closes orders; the role Shadow, which works
 //     only if the database closes orders
@@ -64,6 +64,9 @@ type Options struct {
 	// pipelinetest. With Connections, New does not connect, and Close does not close them.
 	Servers     Servers
 	Connections Connections
+
+	// SweepEvery is how often the role Sweeper closes the orders that are due, from 1 s on; default DefaultSweepEvery.
+	SweepEvery time.Duration
 
 	// Store closes orders instead of the SQL store. Its "orders" may be anything that has a due
 	// time. Store may implement more:

@@ -64,7 +64,7 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"a shadow run of a Store":      {Options{Config: cfg, Store: ownStore{}, Servers: Servers{Brokers: []string{"127.0.0.1:1"}, DSN: "u@tcp(h)/d"}}, Shadow, "without Options.Store"},
 		"a lock in no database":        {Options{Config: locked, Store: sweptStore{}}, Compensator, "compensator.lock is database: there is no database"},
 		"a pool that is too small":     {Options{Config: locked, Servers: Servers{DB: small}}, Compensator, "SetMaxOpenConns(14)"},
-		"an unknown role":              {Options{Config: cfg}, "sweeper", "unknown role"},
+		"an unknown role":              {Options{Config: cfg}, "painter", "unknown role"},
 		"a watch without a file":       {Options{Config: cfg, Watch: true}, Relay, "Options.Watch needs TopicsFile"},
 	} {
 		a, err := New(c.o)

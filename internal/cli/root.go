@@ -8,7 +8,7 @@
 //	category.go       refuses a category in a flag that is probably a typo
 //	run.go            run: the parts of the pipeline; console: the web console
 //	send.go           send: schedules orders, which it can read from JSON
-//	sendcheck.go      send --check: whether records can be read
+//	recordscheck.go   records check: whether the records of a producer can be read
 //	topics.go         topics check, apply and plan
 //	tryclose.go       a close that is tried and rolled back
 //	status.go         status: what waits, and what is overdue
@@ -130,7 +130,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	root.AddCommand(
 		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
-		newConsole(c), newSend(c), newDelays(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		newConsole(c), newSend(c), newRecords(c), newDelays(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
 	return root
@@ -244,7 +244,7 @@ func with(s *session, err error) func(run func(*session) error) error {
 // openKafka is like open for commands that need Kafka. The variables of also may be set.
 func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
 	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, also...)
-	return answering(ctx, s, err)
+	return answering(ctx, s, c.withoutKafka(err))
 }
 
 // answering checks that Kafka answers a session that was just opened, if it has Kafka, because later
@@ -314,7 +314,20 @@ func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) 
 // also use the servers that the variables also name, if they are set. If topics.yaml is broken, the
 // command uses its valid values, and the exit code says so in the end.
 func (c *common) readKafka(ctx context.Context, run func(ctx context.Context, s *session) error, also ...string) error {
-	s, err := c.openReadOnly([]string{config.EnvBrokers}, also...)
+	return c.withoutKafka(c.readAny(ctx, []string{config.EnvBrokers}, run, also...))
+}
+
+// withoutKafka adds to an error of a command that needs Kafka what it needs Kafka for, if no Kafka is named.
+func (c *common) withoutKafka(err error) error {
+	if v, _ := c.env.LookupEnv(config.EnvBrokers); err == nil || v != "" || codeOf(err) != int(Usage) {
+		return err
+	}
+	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
+}
+
+// readAny is readKafka for a command that needs one of several servers.
+func (c *common) readAny(ctx context.Context, oneOf []string, run func(ctx context.Context, s *session) error, also ...string) error {
+	s, err := c.openReadOnly(oneOf, also...)
 	if err != nil {
 		return err
 	}

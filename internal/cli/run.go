@@ -22,8 +22,9 @@ import (
 const stopTimeout = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {
-	return &cobra.Command{
-		Use:   "run [relay|closer|compensator|outbox|release|shadow|console|all]...",
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "run [relay|closer|compensator|outbox|release|shadow|console|all]... | run sweeper [console] [--every 5s]",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
 in flight and leaves its consumer groups, within 10 s.
@@ -36,6 +37,11 @@ with relay beside the job that closes the orders today, as docs/mapping.md says.
 not include it.
 
 console serves the web console, as orderclose console does. all does not include it.
+
+sweeper takes the place of the pipeline. It needs the database, and neither Kafka nor
+Redis. Each --every it closes the orders that are due, so they close late by up to that
+time. One of several sweepers works at a time, by a lock in the database. It ignores
+period, grace and lock.kind of compensator in topics.yaml: docs/sweeper.md.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 (default ` + config.DefaultListen + `).
@@ -50,14 +56,22 @@ when it is started again. Each process needs a value of its own: of two with the
 value, one ends with exit code 8.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.runRoles(cmd.Context(), args, true)
+			if every < time.Second || every > 24*time.Hour {
+				return Exit(Usage, fmt.Errorf("--every is %v, want 1s to 24h", every))
+			}
+			if cmd.Flags().Changed("every") && !slices.Contains(args, string(pipeline.Sweeper)) {
+				return Exit(Usage, errors.New("--every is of the role sweeper: the sweeps of the pipeline have compensator.period of topics.yaml"))
+			}
+			return c.runRoles(cmd.Context(), args, every, true)
 		},
 	}
+	cmd.Flags().DurationVar(&every, "every", 5*time.Second, "how often a sweeper closes the orders that are due")
+	return cmd
 }
 
 // runRoles runs the roles that the arguments name until ctx ends. If listens is set, it serves their
-// metrics, and warns of variables that have no effect.
-func (c *common) runRoles(ctx context.Context, args []string, listens bool) error {
+// metrics, and warns of variables that have no effect. every is the period of a sweeper.
+func (c *common) runRoles(ctx context.Context, args []string, every time.Duration, listens bool) error {
 	hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -71,7 +85,9 @@ func (c *common) runRoles(ctx context.Context, args []string, listens bool) erro
 		return err
 	}
 	defer s.Close()
-	c.attachKafka(s)
+	if !slices.Contains(roles, pipeline.Sweeper) {
+		c.attachKafka(s)
+	}
 	if slices.Contains(roles, pipeline.Console) && s.Kafka == nil && s.Store == nil {
 		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
 	}
@@ -80,12 +96,15 @@ func (c *common) runRoles(ctx context.Context, args []string, listens bool) erro
 			s.logger.Warn("unknown environment variable", "problem", problem)
 		}
 	}
-	return s.run(ctx, roles, hangup, listens)
+	return s.run(ctx, roles, every, hangup, listens)
 }
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
 func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	also := []string{config.EnvBrokers, config.EnvListen, config.EnvInstance}
+	if slices.Contains(roles, pipeline.Sweeper) {
+		also = []string{config.EnvListen} // a variable of Kafka has no effect
+	}
 	var settings webconsole.Settings
 	if slices.Contains(roles, pipeline.Console) {
 		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)
@@ -108,7 +127,7 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 	}) {
 		return nil, errors.New("shadow runs beside another program that closes the orders: run it without closer and compensator")
 	}
-	known := append(pipeline.AllRoles(), pipeline.Release, pipeline.Shadow, pipeline.Console)
+	known := append(pipeline.AllRoles(), pipeline.Sweeper, pipeline.Release, pipeline.Shadow, pipeline.Console)
 	if len(args) == 0 || slices.Contains(args, "all") {
 		roles := pipeline.AllRoles()
 		if releasing {
@@ -135,7 +154,9 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 // requiredVariables returns the environment variables that the roles require.
 func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
 	var names []string
-	if slices.ContainsFunc(roles, func(r pipeline.Role) bool { return r != pipeline.Compensator && r != pipeline.Console }) {
+	if slices.ContainsFunc(roles, func(r pipeline.Role) bool {
+		return r != pipeline.Compensator && r != pipeline.Sweeper && r != pipeline.Console
+	}) {
 		names = append(names, config.EnvBrokers)
 	}
 	if slices.Contains(roles, pipeline.Closer) {
@@ -149,6 +170,9 @@ func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
 	}
 	if slices.Contains(roles, pipeline.Compensator) {
 		names = append(append(names, sweepVariables(cfg)...), cfg.Compensator.Lock.Needs()...)
+	}
+	if slices.Contains(roles, pipeline.Sweeper) {
+		names = append(names, sweepVariables(cfg)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -165,9 +189,9 @@ func sweepVariables(cfg *config.Config) []string {
 }
 
 // run runs the roles, and serves their metrics if listens is set, until ctx ends.
-func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal, listens bool) error {
+func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Duration, hangup <-chan os.Signal, listens bool) error {
 	o := s.options()
-	o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup
+	o.TopicsFile, o.Watch, o.Hangup, o.SweepEvery = s.file, true, hangup, every
 	o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
 	o.Instance = s.servers.Instance
 	a, err := pipeline.New(o)
@@ -228,7 +252,7 @@ and ` + config.EnvDSN + ` must be set; with ` + config.EnvRedis + ` it can sweep
 On the loopback everybody may look. Elsewhere it needs an identity and TLS, and actions
 need ` + config.EnvConsoleActions + `=1 and an identity: docs/console.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, false)
+			return c.runRoles(cmd.Context(), []string{string(pipeline.Console)}, 0, false)
 		},
 	}
 }

@@ -29,10 +29,9 @@ type sent struct {
 
 func newSend(c *common) *cobra.Command {
 	var id, category, due string
-	var check bool
 	cmd := &cobra.Command{
-		Use:   "send (--id ID [--category CATEGORY] [--due TIME] | [--check] -)",
-		Short: "Publish the record of an order, as checkout does; or check records of a producer",
+		Use:   "send (--id ID [--category CATEGORY] [--due TIME] | -)",
+		Short: "Publish the record of an order, as checkout does",
 		Long: `Publish the record of an order, as checkout does. The order must be in the
 database already, with the same due time: otherwise the close does not find it.
 
@@ -40,22 +39,11 @@ Without --due the order is due after the delay of its category, from now on, or 
 rule of topics.yaml says. With
 - it reads one JSON object per line from stdin: order_id, category, created_at,
 due_at, attributes; created_at defaults to now. Any other key is refused. Times are
-RFC 3339.
-
-With --check - it sends nothing, and asks no server. It decodes each record on stdin as
-relay and closer do, and says what they could not read. A record is a JSON object with
-key, headers and value, where headers is an object and value is text or JSON; or the
-value alone, as in a row of outbox_schedules; or a line that kcat -J prints. Exits 3 if a
-record has a problem.`,
-		Example: "  orderclose send --id order-17 --category virtual\n  orderclose send - < orders.jsonl\n" +
-			`  echo '{"key": "1", "headers": {"due": "1772366700000", "v": "1"}, "value": {"order_id": 1}}' | orderclose send --check -`,
-		Args: cobra.MaximumNArgs(1),
+RFC 3339.`,
+		Example: "  orderclose send --id order-17 --category virtual\n  orderclose send - < orders.jsonl",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case check && (len(args) != 1 || args[0] != "-" || id != ""):
-				return Exit(Usage, errors.New("--check reads records from stdin: want send --check -"))
-			case check:
-				return c.sendCheck(newOrders(c.env.Stdin))
 			case len(args) == 1 && args[0] == "-" && id == "":
 				return c.send(cmd.Context(), newOrders(c.env.Stdin).next)
 			case len(args) == 0 && id != "":
@@ -71,7 +59,6 @@ record has a problem.`,
 			return Exit(Usage, errors.New("give --id, or - to read orders from stdin"))
 		},
 	}
-	cmd.Flags().BoolVar(&check, "check", false, "send nothing: say whether relay and closer can read the records on stdin")
 	cmd.Flags().StringVar(&id, "id", "", "the order's id")
 	cmd.Flags().StringVar(&category, "category", "", "its category")
 	cmd.Flags().StringVar(&due, "due", "", "when it is due, RFC 3339; default: after its category's delay")
@@ -209,7 +196,7 @@ func (o *orders) raw() (raw json.RawMessage, at int, err error) {
 	if broken := (*json.SyntaxError)(nil); errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("not a JSON object of an order: %w", err)
 	} else if err != nil {
-		err = fmt.Errorf("read stdin: %w", err)
+		err = fmt.Errorf("read the input: %w", err)
 	}
 	return raw, at, err
 }

@@ -48,6 +48,9 @@ what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
 partition is always a little overdue. Records above the commit may be done already;
 they count as waiting until the commit passes them.
 
+Without Kafka, beside orderclose run sweeper, it shows the last sweep and what is overdue
+in the database.
+
 With a broken topics.yaml it uses the valid values, and defaults for the others.
 
 If a record is overdue by more than 30 s, the command looks again after a second, and
@@ -63,7 +66,7 @@ something could not be checked, or topics.yaml is broken. orderclose doctor does
 }
 
 func (c *common) status(ctx context.Context, partitions bool) error {
-	return c.readKafka(ctx, func(ctx context.Context, s *session) error {
+	return c.readAny(ctx, []string{config.EnvBrokers, config.EnvDSN}, func(ctx context.Context, s *session) error {
 		f := s.questions(ctx).Facts(ctx)
 		if f.Status.Away() && s.Store == nil {
 			return Exit(Partly, f.Status.Err)
@@ -83,6 +86,9 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			if f.Status.Known() {
 				printStatus(w, f.Status.Value, partitions)
 			}
+			if s.Kafka == nil && s.Store != nil {
+				printWithoutKafka(ctx, w, s)
+			}
 			if shown.Overdue != nil {
 				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, shown.Overdue)
 			}
@@ -94,7 +100,19 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				fmt.Fprintf(w, "\nwhether closing is paused is unknown: %v\n", oneLine(err.Error(), 300))
 			}
 		}), verdictError(v))
-	}, config.EnvDSN, config.EnvRedis)
+	}, config.EnvRedis)
+}
+
+// printWithoutKafka prints what the database knows of the sweeps, of which Kafka has the history.
+func printWithoutKafka(ctx context.Context, w io.Writer, s *session) {
+	last := "no sweep has finished"
+	finished, now, err := s.Store.LastSweep(ctx, s.cfg.Topics.Close)
+	if err != nil {
+		last = "when the last sweep finished is unknown: " + oneLine(err.Error(), 300)
+	} else if !finished.IsZero() {
+		last = fmt.Sprintf("the last sweep finished %v ago", now.Sub(finished).Round(100*time.Millisecond))
+	}
+	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, config.EnvBrokers)
 }
 
 // questions returns those of the verdict about the servers of the session.

@@ -72,7 +72,9 @@ func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
 // servers judges Kafka, database and Redis.
 func (j *judgement) servers() {
 	j.notAnswered()
-	fault(j, KafkaAway, j.Status)
+	if !errors.Is(j.Status.Err, ErrNoKafka) || j.Overdue.Err != nil { // a sweeper needs the database only
+		fault(j, KafkaAway, j.Status)
+	}
 	cause := fault(j, DatabaseAway, j.Overdue)
 	if cause == nil {
 		cause = fault(j, WritesRefused, j.Writes)

@@ -154,6 +154,36 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 	return b, s.failed(ctx, err, "read %s", table)
 }
 
+// dropPage is how many rows DropOutbox looks at in one transaction.
+const dropPage = 1000
+
+// DropOutbox deletes the rows of an outbox that are older than keep, by the database's clock, and returns how many. It
+// is for a database whose outboxes nobody dispatches. The error wraps orderclose.ErrUnavailable if the database failed.
+func (s *Store) DropOutbox(ctx context.Context, box wire.Outbox, keep time.Duration) (all int64, err error) {
+	table, err := tableOf(box)
+	if err != nil {
+		return 0, err
+	}
+	for dropped := int64(dropPage); dropped == dropPage && err == nil; {
+		dropped = 0
+		err = s.transact(ctx, func(tx *gorm.DB) error {
+			var last sql.NullInt64
+			if err := tx.Raw("SELECT MAX(id) FROM (SELECT id FROM "+table+" ORDER BY id LIMIT ?) AS oldest", dropPage).Row().Scan(&last); err != nil {
+				return err
+			}
+			now, err := s.now(tx)
+			if err != nil {
+				return err
+			}
+			res := tx.Exec("DELETE FROM "+table+" WHERE id <= ? AND created_at < ?", last, s.dialect.time(now.Add(-keep)))
+			dropped = res.RowsAffected
+			return res.Error
+		})
+		all += dropped
+	}
+	return all, s.failed(ctx, err, "delete old rows of %s", table)
+}
+
 // PendingSchedules returns a page of the schedule outbox, which has the orders whose record is not
 // published yet: up to limit rows with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.

@@ -29,6 +29,7 @@ var outboxPromises = []promise{
 	{"DispatchBlocksNoCheckoutAndNoClose", dispatchBlocksNobody},
 	{"DispatchersDeleteNeighboringRows", dispatchersDeleteNeighboringRows},
 	{"BacklogHasTheAgeOfTheOldest", backlogTellsTheOldest},
+	{"OldRowsAreDropped", dropsOldRows},
 	{"AnUnknownOutboxIsRefused", unknownOutbox},
 	{"AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", addedWithItsTransaction},
 	{"AGormTransactionCanBeUsed", gormLendsItsTransaction},
@@ -219,6 +220,24 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 	b := look()
 	if b.Rows != 2 || b.Oldest < time.Hour || b.Oldest > time.Hour+time.Minute {
 		t.Errorf("backlog is %+v, want 2 rows, the row of the lowest id an hour old", b)
+	}
+}
+
+func dropsOldRows(t *testing.T, s *shop) {
+	s.migrated()
+	drop := func() int64 {
+		n, err := s.DropOutbox(t.Context(), wire.EventOutbox, time.Hour)
+		s.must(err)
+		return n
+	}
+	want(t, "dropped of an empty outbox", drop(), 0)
+	s.event(1, 2*time.Hour)
+	s.event(2, time.Minute)
+	s.event(3, 61*time.Minute)
+	want(t, "dropped", drop(), 2)
+	want(t, "left", s.texts("SELECT order_id FROM outbox_events"), []string{"o2"})
+	if _, err := s.DropOutbox(t.Context(), "orders", time.Hour); err == nil {
+		t.Error("an unknown outbox is emptied")
 	}
 }
 

@@ -4,18 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// check runs send --check on records, without a server.
+// check runs records check on records, without a server.
 func check(t *testing.T, stdin string, more ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	return runOn(t, stdin, nil, append([]string{"send", "--check", "-", "--config", topicsYAML(t, "buckets: [10s, 5m]\n")}, more...)...)
+	return runOn(t, stdin, nil, append([]string{"records", "check", "-", "--config", topicsYAML(t, "buckets: [10s, 5m]\n")}, more...)...)
 }
 
-func TestSendCheck_AcceptsWhatTheStagesRead(t *testing.T) {
+func TestRecordsCheck_AcceptsWhatTheStagesRead(t *testing.T) {
 	due := time.Now().Add(4 * time.Minute).UTC().Truncate(time.Millisecond)
 	value := fmt.Sprintf(`{"order_id":"17","category":null,"created_at":"2026-03-01T20:00:00.123456789+08:00","due_at":%q,"attributes":null,"more":1}`, due.Format(time.RFC3339Nano))
 	quoted, err := json.Marshal(value)
@@ -47,7 +48,7 @@ func TestSendCheck_AcceptsWhatTheStagesRead(t *testing.T) {
 	}
 }
 
-func TestSendCheck_NamesWhatTheStagesCouldNotRead(t *testing.T) {
+func TestRecordsCheck_NamesWhatTheStagesCouldNotRead(t *testing.T) {
 	const times = `"created_at":"2026-03-01T12:00:00Z","due_at":"2026-03-01T12:05:00Z"`
 	record := func(headers string) string {
 		return `{"key":"17","headers":` + headers + `,"value":{"order_id":"17",` + times + `}}`
@@ -73,7 +74,7 @@ func TestSendCheck_NamesWhatTheStagesCouldNotRead(t *testing.T) {
 	}
 }
 
-func TestSendCheck_RefusesWhatIsNoRecord(t *testing.T) {
+func TestRecordsCheck_RefusesWhatIsNoRecord(t *testing.T) {
 	for input, want := range map[string]string{
 		"":                      "stdin has no record",
 		"\n<order/>":            "line 2: not a JSON object",
@@ -85,14 +86,53 @@ func TestSendCheck_RefusesWhatIsNoRecord(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, %q", input, code, out, stderr)
 		}
 	}
-	for _, args := range [][]string{{"send", "--check"}, {"send", "--check", "--id", "a"}} {
-		if _, stderr, code := run(t, nil, args...); code != 2 || !strings.Contains(stderr, "want send --check -") {
+	for _, args := range [][]string{{}, {"-", "--topic", "delay_10s"}, {"--topic", "delay_10s", "--last", "0"}} {
+		if _, stderr, code := run(t, nil, append([]string{"records", "check"}, args...)...); code != 2 || !strings.Contains(stderr, "give a file, or -") {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}
 	}
+	if _, stderr, code := run(t, nil, "records", "check", "nowhere.jsonl"); code != 2 || !strings.Contains(stderr, "nowhere.jsonl") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
 }
 
-func TestSendCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
+func TestRecordsCheck_NamesAllProblemsOfARecord(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "records.jsonl")
+	record := `{"headers":{"due":"soon"},"value":{"order_id":"17","created_at":"yesterday","due_at":"2026-03-01T12:05:00Z"}}`
+	if err := os.WriteFile(file, []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, code := run(t, nil, "records", "check", file, "--config", topicsYAML(t, "buckets: [10s]\n"))
+	want := `FOUND  line 1  no_key: the key must be the order id; bad_version: header v is missing, want "1"; ` +
+		`bad_due: header due is "soon", want unix milliseconds in decimal digits; bad_value: created_at is "yesterday", want text in RFC 3339`
+	if code != 3 || !strings.HasPrefix(out, want) {
+		t.Errorf("exit %d\n%swant %s", code, out, want)
+	}
+}
+
+func TestRecordsCheck_ReadsTheEndOfATopic(t *testing.T) {
+	r := newRig(t)
+	if _, stderr, code := r.cli("topics", "apply"); code != 0 {
+		t.Fatal(stderr)
+	}
+	due := time.Now().Add(time.Minute)
+	for range 2 {
+		r.put("delay_1m", 0, time.Now(), due)
+	}
+	r.put("delay_1m", 1, time.Now(), due)
+	out, stderr, code := r.cli("records", "check", "--topic", "delay_1m", "--last", "1")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	const missing = "bad_value: created_at is missing"
+	if code != 3 || len(lines) != 2 || !strings.Contains(stderr, "2 of 2 records with a problem") ||
+		!strings.HasPrefix(lines[0], "FOUND  0/1  "+missing) || !strings.HasPrefix(lines[1], "FOUND  1/0  "+missing) {
+		t.Fatalf("exit %d\n%s%s", code, out, stderr)
+	}
+	if !strings.Contains(lines[0], "the key belongs to partition 1: ") || strings.Contains(lines[1], "partition") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestRecordsCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,107 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// clients are the commands of the examples. Each takes: record ID, or verify SECRET TIMESTAMP SIGNATURES with the body on
+// stdin.
+var clients = map[string][]string{
+	"java":   {"java"},
+	"node":   {"node", "node/orders.mjs"},
+	"php":    {"php", "php/orders.php"},
+	"python": {"python3", "python/orders.py"},
+}
+
+func TestClients(t *testing.T) {
+	for language, command := range clients {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(command[0]); err != nil {
+				t.Skipf("%s is not installed", command[0])
+			}
+			if language == "java" {
+				command = []string{"java", "-cp", compiled(t), "Orders"}
+			}
+			run := func(stdin []byte, args ...string) ([]byte, error) {
+				cmd := exec.CommandContext(t.Context(), command[0], append(command[1:len(command):len(command)], args...)...)
+				cmd.Stdin = bytes.NewReader(stdin)
+				return cmd.Output()
+			}
+			checkRecord(t, run)
+			checkSignatures(t, run)
+		})
+	}
+}
+
+// compiled returns the folder of the classes of java/Orders.java.
+func compiled(t *testing.T) string {
+	if _, err := exec.LookPath("javac"); err != nil {
+		t.Skip("javac is not installed")
+	}
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "javac", "-d", dir, "java/Orders.java").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+func checkRecord(t *testing.T, run func(stdin []byte, args ...string) ([]byte, error)) {
+	out, err := run(nil, "record", "ORD-20260301-000017")
+	var r struct {
+		Key, Value string
+		Headers    map[string]string
+	}
+	if err = errors.Join(err, json.Unmarshal(out, &r)); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m := wire.Message{Key: []byte(r.Key), Value: []byte(r.Value)}
+	for name, value := range r.Headers {
+		m.Headers = append(m.Headers, wire.Header{Key: name, Value: []byte(value)})
+	}
+	got, err := m.Decode()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if delay := got.Order.Due.Sub(got.Order.CreatedAt); got.Order.ID != "ORD-20260301-000017" || delay != 5*time.Minute || !got.Release.Equal(got.Order.Due) {
+		t.Errorf("%+v: due after %v", got, delay)
+	}
+	if off := time.Since(got.Order.CreatedAt); off < 0 || off > time.Minute {
+		t.Errorf("created %v ago", off)
+	}
+}
+
+func checkSignatures(t *testing.T, run func(stdin []byte, args ...string) ([]byte, error)) {
+	body := []byte(`{"orders":[{"order_id":"订单-17"}]}`)
+	right := func(at time.Time) []string {
+		timestamp, signatures := httpcall.Sign([]string{"another-secret-of-the-shop", "orderclose-test-secret-one"}, at, body)
+		return []string{timestamp, signatures}
+	}
+	now, old := right(time.Now()), right(time.Now().Add(-6*time.Minute))
+	for _, c := range []struct {
+		what string
+		args []string
+		body []byte
+		ok   bool
+	}{
+		{"a right signature", now, body, true},
+		{"another body", now, append(body, ' '), false},
+		{"an old request", old, body, false},
+		{"another time", []string{fmt.Sprint(time.Now().Unix() - 1), now[1]}, body, false},
+		{"no signature", []string{now[0], "v1="}, body, false},
+		{"no time", []string{"now", now[1]}, body, false},
+	} {
+		if _, err := run(c.body, append([]string{"verify", "orderclose-test-secret-one"}, c.args...)...); (err == nil) != c.ok {
+			t.Errorf("%s: accepted %v: %v", c.what, err == nil, err)
+		}
+	}
+}

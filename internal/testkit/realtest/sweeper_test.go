@@ -1,0 +1,71 @@
+package realtest
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+)
+
+// Two sweepers have a database and nothing else. One is killed under load. Every order closes once, within the interval
+// and what the machine needs.
+func TestReal_SweepersNeedADatabaseOnly(t *testing.T) { eachDatabase(t, sweepersAlone) }
+
+func sweepersAlone(t *testing.T, s config.Servers) {
+	r := newRig(t, s) // Kafka is for the producer of the test, and no sweeper knows it
+	r.disturbed = true
+	r.extra = func([]string) []string { return []string{config.EnvBrokers + "=", config.EnvRedis + "="} }
+	r.start("sweeper-1", "sweeper-2")
+
+	steps := scenario.Plan(scenario.Spec{Seed: 11, Orders: 400, Over: 25 * time.Second, SKUs: skus, Categories: categories})
+	for i := range steps {
+		if steps[i].Fate == scenario.Unpaid {
+			steps[i].Fate = scenario.Unpublished
+		}
+	}
+	played := make(chan error, 1)
+	go func() { played <- r.shop.Run(t.Context(), time.Now(), steps) }()
+	time.Sleep(12 * time.Second)
+	r.signal("sweeper-1", syscall.SIGKILL)
+	if err := <-played; err != nil {
+		t.Error(err)
+	}
+	r.settle()
+	r.checkWithoutKafka()
+
+	v := r.check()
+	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] > 0 {
+		t.Errorf("closed by %v", v.ByPath)
+	}
+	// The lock of a killed process ends with its connection, and the other one asks each second whether a sweep is due.
+	if most := r.count("SELECT MAX(lateness_ms) FROM receipts"); most > 20_000 {
+		t.Errorf("an order closed %d ms late, with an interval of 5 s", most)
+	} else {
+		t.Logf("the latest close was %d ms late", most)
+	}
+}
+
+// checkWithoutKafka checks what commands say beside a sweeper.
+func (r *rig) checkWithoutKafka() {
+	r.t.Helper()
+	for command, want := range map[string]string{
+		"status":                       "the last sweep finished",
+		"doctor":                       "the writes of a close succeed",
+		"audit --from 1h":              "Kafka was not asked",
+		"pause --for 1m --reason test": "closes by sweep",
+		"payments late":                "no late payment",
+	} {
+		if out := r.must(strings.Fields(command)...); !strings.Contains(out, want) {
+			r.t.Errorf("orderclose %s prints\n%s\nwant %q", command, out, want)
+		}
+	}
+	r.must("resume")
+	for _, command := range []string{"sweeps", "forecast", "dlq ls", "topics check"} {
+		if _, code := r.cli(strings.Fields(command)...); code != 2 || !strings.Contains(r.logs.Tail(1000), "have none") {
+			r.t.Errorf("orderclose %s exits with %d, and does not say what it needs Kafka for", command, code)
+		}
+	}
+}
