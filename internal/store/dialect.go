@@ -49,6 +49,10 @@ type Dialect struct {
 	nowSQL     string // the server's clock in UTC, in milliseconds; empty: Clock is set
 	millisSQL  string // the same in unix milliseconds
 	timeLayout string // of Dialect.timeText
+	// trigger is the SQL of a trigger that schedules orders. Nil: there is none.
+	trigger *triggerSyntax
+	// translate returns a statement with backquotes as the database takes it. Nil: as it is.
+	translate func(string) string
 	// onTx returns the transaction of a program, as the store's statements need it. Nil: as it is.
 	onTx func(*sql.Tx) gorm.ConnPool
 	// onConflict says that an INSERT has ON CONFLICT in place of REPLACE.
@@ -111,6 +115,7 @@ var mysqlDialect = Dialect{
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
 	sessionLock:  &mysqlLock,
+	trigger:      &mysqlTrigger,
 	forceIndex:   " FORCE INDEX (%s)",
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
@@ -155,8 +160,22 @@ var postgresDialect = Dialect{
 	readOnly:      postgres.ReadOnly,
 	limitLockWait: "SET LOCAL lock_timeout = '1s'",
 	sessionLock:   &postgresLock,
+	trigger:       &postgresTrigger,
+	translate:     postgres.Translate,
 	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	exclusively:   postgres.Exclusively,
+}
+
+var postgresTrigger = triggerSyntax{
+	moments: postgres.Moments,
+	zoned:   postgres.ZonedMoment,
+	limits:  postgres.FarDue,
+	now:     postgres.NowUTC,
+	iso:     postgres.MomentText,
+	text:    "text",
+	object:  "json_build_object",
+	create:  postgres.CreateTrigger,
+	drop:    postgres.DropTrigger,
 }
 
 // serverDialects are the dialects of servers.

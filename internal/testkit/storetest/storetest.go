@@ -122,11 +122,12 @@ const (
 	describedTables capability = "the definitions of tables are checked"
 	waitsForNewRows capability = "a locking read waits for rows that another transaction has inserted"
 	earlierSchemas  capability = "databases with the schemas of earlier programs exist"
+	triggers        capability = "a trigger schedules orders"
 )
 
 // lacking lists what each kind of database cannot do.
 var lacking = map[store.DialectName][]capability{
-	store.SQLite:   {rowLocks, describedTables},
+	store.SQLite:   {rowLocks, describedTables, triggers},
 	store.Postgres: {waitsForNewRows, earlierSchemas},
 }
 
