@@ -17,6 +17,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ import (
 // Stage is the name of this part in dead letters, logs and metrics.
 const Stage = "intake"
 
+// DefaultLeaveOverdue is longer than any restart.
+const DefaultLeaveOverdue = 2 * time.Hour
+
 // Options configure an Intake. Log, Group, Topic, Format, Orders, Current, CloseTopic and DeadLetterTopic are required.
 type Options struct {
 	Log             partition.Log
@@ -46,7 +50,7 @@ type Options struct {
 	CloseTopic      string                    // for orders that are due already
 	DeadLetterTopic string
 	// LeaveOverdue is how long an order may be overdue to be scheduled. Sweeps find the others: an old topic that is
-	// read from its beginning must not close each of its orders again. Default: 2 hours.
+	// read from its beginning must not close each of its orders again. Default: DefaultLeaveOverdue.
 	LeaveOverdue time.Duration
 	Now          func() time.Time // the clock that selects the bucket; default time.Now
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. The process should
@@ -75,9 +79,7 @@ func New(o Options) (*Intake, error) {
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("intake: " + why) }
 	}
-	if o.LeaveOverdue == 0 {
-		o.LeaveOverdue = 2 * time.Hour
-	}
+	o.LeaveOverdue = cmp.Or(o.LeaveOverdue, DefaultLeaveOverdue)
 	o.Logger = retry.LimitLogs(o.Logger)
 	r, err := newRowReader(o)
 	if err != nil {
