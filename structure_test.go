@@ -55,7 +55,7 @@ func goList(t *testing.T, args ...string) string {
 func under(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
 func TestStructure_PartsNeverImportOneAnother(t *testing.T) {
-	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release", "internal/shadow"}
+	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release", "internal/shadow", "internal/intake"}
 	all := imports(t)
 	for _, part := range parts {
 		if all[part] == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -45,7 +46,10 @@ type checkoutCost struct {
 	Workers int            `json:"workers"`
 	Without measure.Number `json:"checkouts_per_s_without_row"`
 	With    measure.Number `json:"checkouts_per_s_with_row"`
-	Percent measure.Number `json:"more_time_percent"` // of a checkout with a row
+	Trigger measure.Number `json:"checkouts_per_s_with_trigger"` // which writes the row
+	Percent measure.Number `json:"more_time_percent"`            // of a checkout with a row
+	// TriggerPercent is the same for a checkout without a row of its own, on tables with the trigger.
+	TriggerPercent measure.Number `json:"trigger_more_time_percent"`
 }
 
 // benchOutbox runs all measurements of make bench-outbox.
@@ -93,11 +97,20 @@ func (r *outboxReport) medians() map[string]measure.Number {
 	all := map[string]measure.Number{"rows dispatched": r.DispatchRPS}
 	for _, c := range r.Costs {
 		all[fmt.Sprintf("checkouts with a row, %d workers", c.Workers)] = c.With
+		all[fmt.Sprintf("checkouts with a trigger, %d workers", c.Workers)] = c.Trigger
 	}
 	return all
 }
 
-// measureCheckoutCost measures checkouts with and without an outbox row, in
+// The sides of measureCheckoutCost.
+const (
+	withoutRow = iota
+	withRow
+	withTrigger // of the table of orders, which writes the row
+	checkoutSides
+)
+
+// measureCheckoutCost measures checkouts without an outbox row, with one, and with the trigger that writes it, in
 // alternating turns.
 func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (checkoutCost, error) {
 	c := checkoutCost{Workers: workers}
@@ -116,14 +129,18 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	if err != nil {
 		return c, err
 	}
+	trigger, err := newTrigger(ctx, s)
+	if err != nil {
+		return c, err
+	}
 	b := &buyers{pool: pool, box: box, workers: workers}
 	turns := max(checkouts/(workers*outboxSpell), 1)
 	fmt.Fprintf(os.Stderr, "warming up: %d checkouts on each side\n", workers*outboxSpell)
-	var took [2][]float64                  // seconds of each turn
+	var took [checkoutSides][]float64      // seconds of each turn
 	for turn := -1; turn < turns; turn++ { // the first turn does not count
-		for i := range 2 {
-			side := (i + turn&1) % 2 // the sides alternate in starting
-			d, err := b.buy(ctx, side == 1)
+		for i := range checkoutSides {
+			side := (i + turn + 1) % checkoutSides // the sides take turns in starting
+			d, err := trigger.during(ctx, side == withTrigger, func() (time.Duration, error) { return b.buy(ctx, side == withRow) })
 			if err != nil {
 				return c, err
 			}
@@ -133,14 +150,50 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 		}
 	}
 	var rows int
-	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_schedules").Scan(&rows); err != nil || rows != (turns+1)*workers*outboxSpell {
-		return c, errors.Join(err, fmt.Errorf("%d outbox rows, want %d", rows, (turns+1)*workers*outboxSpell))
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_schedules").Scan(&rows); err != nil || rows != 2*(turns+1)*workers*outboxSpell {
+		return c, errors.Join(err, fmt.Errorf("%d outbox rows, want %d", rows, 2*(turns+1)*workers*outboxSpell))
 	}
 	each := measure.Number(workers * outboxSpell)
-	c.Without, c.With = each/measure.Number(measure.Median(took[0])), each/measure.Number(measure.Median(took[1]))
-	c.Percent = 100 * (c.Without/c.With - 1)
-	fmt.Fprintf(os.Stderr, "%-10s %d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", s.on.name, workers, turns*int(each), c.Without, c.With, c.Percent)
+	rate := func(side int) measure.Number { return each / measure.Number(measure.Median(took[side])) }
+	c.Without, c.With, c.Trigger = rate(withoutRow), rate(withRow), rate(withTrigger)
+	c.Percent, c.TriggerPercent = 100*(c.Without/c.With-1), 100*(c.Without/c.Trigger-1)
+	fmt.Fprintf(os.Stderr, "%-10s %d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time; %.0f/s with a trigger: %.1f %%\n",
+		s.on.name, workers, turns*int(each), c.Without, c.With, c.Percent, c.Trigger, c.TriggerPercent)
 	return c, nil
+}
+
+// trigger is the trigger that schedules the shop's orders.
+type trigger struct {
+	shop         *shop
+	create, drop string
+}
+
+func newTrigger(ctx context.Context, s *shop) (t trigger, err error) {
+	t.shop = s
+	o := store.TriggerOptions{}
+	if s.on.outbox == producer.Postgres {
+		if err = s.db.QueryRowContext(ctx, "SELECT current_schema()").Scan(&o.Database); err != nil {
+			return t, err
+		}
+	}
+	if t.create, err = store.Trigger(store.DialectName(s.on.outbox), mapping.Reference(), o); err != nil {
+		return t, err
+	}
+	o.Drop = true
+	t.drop, err = store.Trigger(store.DialectName(s.on.outbox), mapping.Reference(), o)
+	return t, err
+}
+
+// during runs work while the trigger exists, if it is wanted.
+func (t trigger) during(ctx context.Context, wanted bool, work func() (time.Duration, error)) (d time.Duration, err error) {
+	if !wanted {
+		return work()
+	}
+	if err = t.shop.exec(ctx, t.create); err == nil {
+		d, err = work()
+		err = errors.Join(err, t.shop.exec(ctx, t.drop))
+	}
+	return d, err
 }
 
 // buyers make checkouts.

@@ -213,13 +213,14 @@ func described(t *testing.T) map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
+		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
 		app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin
-		if err := app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release)...); err != nil {
+		if err := app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...); err != nil {
 			t.Fatal(err)
 		}
 	})

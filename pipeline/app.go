@@ -34,6 +34,7 @@
 //	recheck.go      what the compensator asks the payment provider again
 //	investigator.go why a sweep found orders
 //	shadow.go       the role that closes nothing
+//	intake.go       the role that schedules orders from change records
 //	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
@@ -69,7 +70,7 @@ import (
 type Role string
 
 // The roles of AllRoles. Any number of processes may run each of them. The other roles are Release,
-// Shadow and Console.
+// Intake, Shadow and Console.
 const (
 	Relay       Role = "relay"       // moves records through the delay topics to the close topic
 	Closer      Role = "closer"      // closes the orders of the close topic
@@ -81,12 +82,12 @@ const (
 // other role may run beside it, but Console. See docs/sweeper.md.
 const Sweeper Role = "sweeper"
 
-// AllRoles returns all roles but Release, which only shops with stock in a service need, Shadow,
-// which is for a trial, and Console, which people open. The order of the roles has no meaning.
+// AllRoles returns all roles but Release, which only shops with stock in a service need, Intake, which needs a
+// topic of change records, Shadow, which is for a trial, and Console, which people open. The order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
 // knownRoles returns all roles that Run accepts.
-func knownRoles() []Role { return append(AllRoles(), Sweeper, Release, Shadow, Console) }
+func knownRoles() []Role { return append(AllRoles(), Sweeper, Release, Intake, Shadow, Console) }
 
 // App runs roles, once. Make it with New.
 type App struct {
@@ -307,7 +308,7 @@ func requiresKafka(r Role) bool { return r != Compensator && r != Console }
 func (a *App) build(role Role) (part, error) {
 	build, known := map[Role]func() (part, error){
 		Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox,
-		Release: a.buildRelease, Shadow: a.buildShadow, Console: a.buildConsole,
+		Release: a.buildRelease, Intake: a.buildIntake, Shadow: a.buildShadow, Console: a.buildConsole,
 	}[role]
 	switch {
 	case !known:

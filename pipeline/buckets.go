@@ -34,7 +34,9 @@ func (a *App) keepBuckets(ctx context.Context, roles []Role) {
 }
 
 // usesBuckets reports whether a role puts records into buckets. A compensator does after a loss.
-func usesBuckets(r Role) bool { return r == Relay || r == Closer || r == Outbox || r == Compensator }
+func usesBuckets(r Role) bool {
+	return slices.Contains([]Role{Relay, Closer, Outbox, Intake, Compensator}, r)
+}
 
 // bucketManager is the state of keepBuckets. It belongs to one goroutine.
 type bucketManager struct {

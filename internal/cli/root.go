@@ -30,6 +30,7 @@
 //	doctordatabase.go what doctor checks in the database
 //	ordercounts.go    how many orders have which state
 //	migrate.go        migrate: the schema
+//	trigger.go        trigger: SQL that schedules new orders
 //	notify.go         notify: sends alerts to people
 //	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
@@ -130,7 +131,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	root.AddCommand(
 		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
-		newConsole(c), newSend(c), newRecords(c), newDelays(c), newTopics(c), newMigrate(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		newConsole(c), newSend(c), newRecords(c), newDelays(c), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
 	return root

@@ -24,13 +24,16 @@ const stopTimeout = 10 * time.Second
 func newRun(c *common) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
-		Use:   "run [relay|closer|compensator|outbox|release|shadow|console|all]... | run sweeper [console] [--every 5s]",
+		Use:   "run [relay|closer|compensator|outbox|release|intake|shadow|console|all]... | run sweeper [console] [--every 5s]",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
 in flight and leaves its consumer groups, within 10 s.
 
 release is for a shop that keeps its stock in a service: it calls ` + config.EnvReleaseURL + `
 with the stock of each closed order. all includes it if that variable is set.
+
+intake schedules orders from the change records of their table, as docs/intake.md says. all
+does not include it: write run all intake.
 
 shadow closes nothing: it says what closes would do, for orderclose shadow report. Run it
 with relay beside the job that closes the orders today, as docs/mapping.md says. all does
@@ -127,14 +130,16 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 	}) {
 		return nil, errors.New("shadow runs beside another program that closes the orders: run it without closer and compensator")
 	}
-	known := append(pipeline.AllRoles(), pipeline.Sweeper, pipeline.Release, pipeline.Shadow, pipeline.Console)
+	known := append(pipeline.AllRoles(), pipeline.Sweeper, pipeline.Release, pipeline.Intake, pipeline.Shadow, pipeline.Console)
 	if len(args) == 0 || slices.Contains(args, "all") {
 		roles := pipeline.AllRoles()
 		if releasing {
 			roles = append(roles, pipeline.Release)
 		}
-		if slices.Contains(args, string(pipeline.Console)) {
-			roles = append(roles, pipeline.Console)
+		for _, also := range []pipeline.Role{pipeline.Intake, pipeline.Console} {
+			if slices.Contains(args, string(also)) {
+				roles = append(roles, also)
+			}
 		}
 		return roles, nil
 	}

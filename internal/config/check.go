@@ -30,6 +30,7 @@ func (r *reader) check(s *settings) {
 	r.checkMapping(s.Orders, s.MaxDelay)
 	r.checkDueRules(s)
 	r.checkClosing(s)
+	r.checkIntake(s)
 }
 
 func (r *reader) checkBuckets(s *settings) {

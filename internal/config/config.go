@@ -41,6 +41,7 @@ type Config struct {
 	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
+	Intake      Intake
 	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
 	Accept []string
 }
@@ -222,6 +223,9 @@ func (c *Config) ReplayProgressGroups() string { return c.group("replay", "") }
 // ShadowGroup returns the name of the consumer group of shadow runs, which read the close topic
 // beside the closers.
 func (c *Config) ShadowGroup() string { return c.group("shadow", c.Topics.Close) }
+
+// IntakeGroup returns the name of the consumer group that reads the change records of orders.
+func (c *Config) IntakeGroup() string { return c.group("intake", c.Intake.Topic) }
 
 func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)

@@ -90,6 +90,7 @@ delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s,
 compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: database, key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}, pauses: {wait: never}}
 closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 outbox: {batch: 2, in_flight: 16}
+intake: {topic: shop.orders, format: maxwell, zone: +08:00}
 accept: [long_grace]
 `)
 	want := &config.Config{
@@ -124,6 +125,7 @@ accept: [long_grace]
 			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
 		Outbox: config.Outbox{Batch: 2, InFlight: 16},
+		Intake: config.Intake{Topic: "shop.orders", Format: "maxwell", Zone: "+08:00"},
 		Accept: []string{config.LongGrace},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {

@@ -52,6 +52,7 @@ func (s *settings) grammar() parser {
 			"http":           s.Closer.HTTP.grammar(),
 			"payment":        s.Closer.Payment.grammar(),
 		}),
+		"intake": s.Intake.grammar(),
 		"outbox": section(fields{
 			"batch":     integer(&s.Outbox.Batch, 1, MaxBatch),
 			"in_flight": integer(&s.Outbox.InFlight, 1, 16),

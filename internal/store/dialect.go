@@ -50,6 +50,10 @@ type Dialect struct {
 	millisSQL  string // the same in unix milliseconds
 	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText
+	// trigger is the SQL of a trigger that schedules orders. Nil: there is none.
+	trigger *triggerSyntax
+	// translate returns a statement with backquotes as the database takes it. Nil: as it is.
+	translate func(string) string
 	// onTx returns the transaction of a program, as the store's statements need it. Nil: as it is.
 	onTx func(*sql.Tx) gorm.ConnPool
 	// onConflict says that an INSERT has ON CONFLICT in place of REPLACE.
@@ -118,6 +122,7 @@ var mysqlDialect = Dialect{
 	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	DeleteByID:   deleteByID,
 	sessionLock:  &mysqlLock,
+	trigger:      &mysqlTrigger,
 	forceIndex:   " FORCE INDEX (%s)",
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
@@ -168,8 +173,22 @@ var postgresDialect = Dialect{
 	effects:       postgres.Effects,
 	trialWaits:    []string{"SET LOCAL lock_timeout = '1s'"},
 	sessionLock:   &postgresLock,
+	trigger:       &postgresTrigger,
+	translate:     postgres.Translate,
 	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	exclusively:   postgres.Exclusively,
+}
+
+var postgresTrigger = triggerSyntax{
+	moments: postgres.Moments,
+	zoned:   postgres.ZonedMoment,
+	limits:  postgres.FarDue,
+	now:     postgres.NowUTC,
+	iso:     postgres.MomentText,
+	text:    "text",
+	object:  "json_build_object",
+	create:  postgres.CreateTrigger,
+	drop:    postgres.DropTrigger,
 }
 
 // serverDialects are the dialects of servers.

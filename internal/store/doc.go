@@ -41,6 +41,7 @@
 //	lock.go                                     locks that belong to a connection
 //	rechecks.go                                 orders closed in a span of time, for questions after the close
 //	postpone.go                                 moving due times to later
+//	trigger.go                                  the trigger that schedules new orders
 //	outbox.go                                   the outboxes of events and of schedules
 //	categories.go, counts.go                    the categories of orders, and how many have which state
 //	history.go                                  all rows of one order

@@ -104,6 +104,22 @@ func ParseZone(zone string) (*time.Location, error) {
 	return loc, nil
 }
 
+// Offsets returns the smallest and the largest offset of the column's zone from UTC, in seconds, in the
+// year after now. They are equal if clocks are not changed.
+func (m TimeColumn) Offsets(now time.Time) (low, high int, err error) {
+	loc, err := ParseZone(m.Zone)
+	if m.Type != DateTime || err != nil {
+		return 0, 0, err
+	}
+	_, low = now.In(loc).Zone()
+	high = low
+	for month := range 12 {
+		_, seconds := now.AddDate(0, month+1, 0).In(loc).Zone()
+		low, high = min(low, seconds), max(high, seconds)
+	}
+	return low, high, nil
+}
+
 // Codec converts times to values of a column and back.
 type Codec struct {
 	column TimeColumn

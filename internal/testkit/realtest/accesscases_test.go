@@ -43,10 +43,11 @@ type accessCase struct {
 
 // accessTopics has a grace that no case exceeds: a sweep would close the orders that are to be
 // scheduled again.
-const accessTopics = `topics: {prefix: %s}
+const accessTopics = `topics: {prefix: %[1]s}
 partitions: 2
 buckets: [1s, 2s]
 compensator: {grace: 1h}
+intake: {topic: %[1]sshop.orders, format: debezium}
 `
 
 // accessCases returns the cases of all parts in the table.
@@ -107,7 +108,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
-		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease, "shadow": playShadow, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease, "intake": playIntake, "shadow": playShadow, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	var all []rowCase
 	for _, c := range cases {
@@ -309,6 +310,30 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 	}
 	return c.run(ctx, b, pipeline.Release, func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
+	})
+}
+
+// playIntake schedules an order that is due later and one that is due, and makes a dead letter.
+func playIntake(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	topic := c.cfg.Intake.Topic
+	if err := apply(ctx, admin, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1, Retention: time.Hour}}); err != nil {
+		return err
+	}
+	now := time.Now()
+	records := []wire.Message{
+		debezium(orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(later)}, "c", 0, 0),
+		debezium(orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}, "c", 0, 0),
+		{Key: []byte("x"), Value: []byte("unreadable")},
+	}
+	if _, err := admin.Append(ctx, topic, 0, records); err != nil {
+		return err
+	}
+	return c.run(ctx, b, pipeline.Intake, func() error {
+		return errors.Join(arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
+			arrived(ctx, admin, c.cfg.Topics.Control), committed(ctx, admin, c.cfg.IntakeGroup(), topic))
 	})
 }
 

@@ -60,6 +60,7 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mappin
 		{"CategoriesAreThoseOfTheOrdersThatExist", categoriesMapped},
 		{"PostponeMovesOnlyOpenOrdersWithTheirDueTime", postponeMapped},
 		{"RemindsUnpaidOrdersOnce", mappedReminders},
+		{"ATriggerSchedulesUnpaidOrders", mappedTrigger},
 	} {
 		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
 			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}

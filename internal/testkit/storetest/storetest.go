@@ -123,11 +123,12 @@ const (
 	waitsForNewRows capability = "a locking read waits for rows that another transaction has inserted"
 	trials          capability = "a close is tried and rolled back"
 	earlierSchemas  capability = "databases with the schemas of earlier programs exist"
+	triggers        capability = "a trigger schedules orders"
 )
 
 // lacking lists what each kind of database cannot do.
 var lacking = map[store.DialectName][]capability{
-	store.SQLite:   {rowLocks, describedTables, trials},
+	store.SQLite:   {rowLocks, describedTables, trials, triggers},
 	store.Postgres: {waitsForNewRows, earlierSchemas},
 }
 

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+func newTrigger(c *common) *cobra.Command {
+	var print string
+	var o store.TriggerOptions
+	cmd := &cobra.Command{
+		Use:   "trigger --print",
+		Short: "Print a trigger that schedules new orders",
+		Long: `Print an AFTER INSERT trigger for the table of orders that topics.yaml maps. For each new
+unpaid order it writes the row of outbox_schedules, in the order's transaction: a checkout
+needs no change. orderclose run outbox publishes the rows. Read docs/intake.md first.
+
+The command changes nothing: run the SQL yourself, as the user who owns the tables. --drop
+prints what removes the trigger. After a change of the section orders, drop the trigger and
+create it again.`,
+		Example: "  orderclose trigger --print | mysql shop\n  orderclose trigger --print=postgres --database shop | psql shop",
+		RunE: func(*cobra.Command, []string) error {
+			if print == "" {
+				return Exit(Usage, errors.New("this command only prints SQL: write --print, or --print=postgres"))
+			}
+			return c.printTrigger(store.DialectName(print), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&print, "print", "", "print the SQL, for mysql or postgres")
+	f.Lookup("print").NoOptDefVal = string(store.MySQL)
+	f.BoolVar(&o.Drop, "drop", false, "print the SQL that removes the trigger")
+	f.StringVar(&o.Database, "database", "", "the database (of PostgreSQL: the schema) with the table outbox_schedules, if the orders are in another")
+	f.StringVar(&o.Table, "table", "", "the table of orders, if each month has one")
+	return cmd
+}
+
+func (c *common) printTrigger(d store.DialectName, o store.TriggerOptions) error {
+	cfg, err := config.Load(c.config)
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	orders := cfg.Orders
+	if orders == nil {
+		orders = mapping.Reference()
+	}
+	statement, err := store.Trigger(d, orders, o)
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	if d == store.MySQL && !o.Drop { // the statement has semicolons of its own
+		fmt.Fprintf(c.env.Stdout, "DELIMITER //\n%s//\nDELIMITER ;\n", statement)
+		return nil
+	}
+	fmt.Fprintf(c.env.Stdout, "%s;\n", statement)
+	return nil
+}

@@ -1,0 +1,158 @@
+package intake
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Format is how a topic writes changes of rows.
+type Format string
+
+const (
+	// Debezium is the envelope of Debezium in JSON, with or without its schema, and the flat rows that its
+	// transformation ExtractNewRecordState leaves of it.
+	Debezium Format = "debezium"
+	Canal    Format = "canal"   // the flat messages of Canal, with several rows each
+	Maxwell  Format = "maxwell" // the JSON of Maxwell's daemon
+)
+
+// Formats returns all formats.
+func Formats() []Format { return []Format{Debezium, Canal, Maxwell} }
+
+// row is a row of a table, in JSON by column.
+type row map[string]json.RawMessage
+
+// change is a change of a row. The columns of before have the values before the change. A column that before does
+// not have is unchanged if whole is not set, and unknown otherwise.
+type change struct {
+	row, before row
+	whole       bool
+}
+
+// source names a table.
+type source struct{ database, table string }
+
+// readChange decodes the value of a change record. Without rows the record is of no concern here, and skip says why.
+// The error is a *wire.RecordError.
+func readChange(f Format, value []byte) (from source, changes []change, skip outcome, err error) {
+	if value == nil { // the tombstone after a delete
+		return from, nil, deleted, nil
+	}
+	switch {
+	case !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")):
+		err = errors.New("it is no object in JSON, and other encodings, such as Avro, are not read")
+	case f == Canal:
+		from, changes, skip, err = readCanal(value)
+	case f == Maxwell:
+		from, changes, skip, err = readMaxwell(value)
+	default:
+		from, changes, skip, err = readDebezium(value)
+	}
+	if err != nil {
+		err = &wire.RecordError{Reason: wire.ErrBadValue, Detail: fmt.Sprintf("the value is no change record of %s: %v", f, err)}
+	}
+	return from, changes, skip, err
+}
+
+// readDebezium takes a value with a member op for an envelope. A flat row may have columns of any other name.
+func readDebezium(value []byte) (from source, changes []change, skip outcome, err error) {
+	var top row
+	if err := json.Unmarshal(value, &top); err != nil {
+		return from, nil, "", err
+	}
+	if payload := top["payload"]; payload != nil && top["schema"] != nil {
+		if value, top = payload, nil; json.Unmarshal(value, &top) != nil {
+			return from, nil, "", errors.New("its payload is no object")
+		}
+	}
+	op, enveloped := top.text("op")
+	if !enveloped || !bytes.HasPrefix(top["source"], []byte("{")) {
+		if gone, _ := top.text("__deleted"); top == nil || gone == "true" {
+			return from, nil, deleted, nil
+		}
+		return from, []change{{row: top, whole: true}}, "", nil
+	}
+	var envelope struct {
+		Before, After row
+		Source        struct{ DB, Schema, Table string }
+	}
+	if err := json.Unmarshal(value, &envelope); err != nil {
+		return from, nil, "", err
+	}
+	from = source{cmp.Or(envelope.Source.Schema, envelope.Source.DB), envelope.Source.Table} // PostgreSQL has a schema, and MySQL none
+	if slices.Contains([]string{"c", "r", "u"}, op) && envelope.After != nil {
+		return from, []change{{envelope.After, envelope.Before, true}}, "", nil
+	}
+	return from, nil, deleted, nil
+}
+
+func readCanal(value []byte) (from source, changes []change, skip outcome, err error) {
+	var m struct {
+		Database, Table, Type string
+		IsDDL                 bool `json:"isDdl"`
+		Data, Old             []row
+	}
+	if err := json.Unmarshal(value, &m); err != nil {
+		return from, nil, "", err
+	}
+	if m.Type == "" {
+		return from, nil, "", errors.New("it has no type")
+	}
+	from = source{m.Database, m.Table}
+	if m.IsDDL || m.Type != "INSERT" && m.Type != "UPDATE" {
+		return from, nil, deleted, nil
+	}
+	for i, data := range m.Data {
+		c := change{row: data}
+		if m.Type == "UPDATE" && i < len(m.Old) {
+			c.before = m.Old[i]
+		}
+		changes = append(changes, c)
+	}
+	return from, changes, deleted, nil
+}
+
+func readMaxwell(value []byte) (from source, changes []change, skip outcome, err error) {
+	var m struct {
+		Database, Table, Type string
+		Data, Old             row
+	}
+	if err := json.Unmarshal(value, &m); err != nil {
+		return from, nil, "", err
+	}
+	from = source{m.Database, m.Table}
+	switch m.Type {
+	case "insert", "bootstrap-insert", "update":
+		return from, []change{{row: m.Data, before: m.Old}}, "", nil
+	case "":
+		return from, nil, "", errors.New("it has no type")
+	}
+	return from, nil, deleted, nil
+}
+
+// isOrders reports whether a table is the mapped table of orders, or one of its months. A flat row names no table.
+func isOrders(m *mapping.Mapping, from source) bool {
+	if from.table == "" {
+		return true
+	}
+	database, table := mapping.Split(m.Orders)
+	if mapping.IsPattern(m.Orders) {
+		p, err := mapping.ParsePattern(m.Orders)
+		if err != nil {
+			return false
+		}
+		if _, ok := p.Month(from.table); !ok {
+			return false
+		}
+	} else if table != from.table {
+		return false
+	}
+	return database == "" || database == from.database
+}

@@ -1,0 +1,189 @@
+package intake
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// now is the clock of these tests; records were appended at the same time.
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// litemall is a mapping with a DATETIME in a zone of its own.
+func litemall() *mapping.Mapping {
+	return &mapping.Mapping{
+		Orders: "litemall_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
+		Status:  mapping.Status{Column: "order_status", From: mapping.IntValue(101), To: mapping.IntValue(103)},
+		Due:     mapping.TimeColumn{Column: "pay_deadline", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds},
+		Created: &mapping.TimeColumn{Column: "add_time", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds},
+		Where:   []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}}, Category: "kind",
+	}
+}
+
+// explain decodes a value and says what becomes of each row.
+func explain(t *testing.T, f Format, m *mapping.Mapping, value string) string {
+	t.Helper()
+	r, err := newRowReader(Options{Format: f, Orders: m, LeaveOverdue: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := []byte(value)
+	if value == "" {
+		raw = nil
+	}
+	from, changes, skip, err := readChange(f, raw)
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(changes) == 0:
+		return string(skip)
+	case !isOrders(m, from):
+		return string(otherTable)
+	}
+	var all []string
+	for _, c := range changes {
+		o, is, err := r.decide(c, now, now)
+		text := string(is)
+		if err != nil {
+			text = err.Error()
+		} else if is == scheduled {
+			text = fmt.Sprintf("%s %s %s %s", o.ID, o.Category, o.CreatedAt.UTC().Format(time.RFC3339), o.Due.UTC().Format(time.RFC3339Nano))
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// The values are those that the documents of each program describe.
+func TestReadChange_EachFormat(t *testing.T) {
+	// 2026-11-23 20:30:00 and 20:00:00 of a clock in Shanghai, which Debezium writes as if it were UTC.
+	const row = `{"id": 17, "order_status": 101, "kind": "book", "add_time": 1795464000000, "pay_deadline": 1795465800000, "deleted": 0}`
+	const paid = `{"id": 17, "order_status": 201, "kind": "book", "add_time": 1795464000000, "pay_deadline": 1795465800000, "deleted": 0}`
+	const source = `"source": {"version": "3.0.8.Final", "connector": "mysql", "name": "shop", "ts_ms": 1795435200000, "snapshot": "false", "db": "litemall", "table": "litemall_order", "server_id": 1, "file": "binlog.000003", "pos": 484, "row": 0}`
+	const book = "17 book 2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"
+	const canal = `"database": "litemall", "es": 1795435200000, "id": 3, "isDdl": false, "mysqlType": {"id": "int", "pay_deadline": "datetime"}, "pkNames": ["id"], "sql": "", "sqlType": {"id": 4}, "table": "litemall_order", "ts": 1795435200123`
+	const data = `{"id": "17", "order_status": "101", "kind": "book", "add_time": "2026-11-23 20:00:00", "pay_deadline": "2026-11-23 20:30:00", "deleted": "0"}`
+	const maxwell = `"database": "litemall", "table": "litemall_order", "ts": 1795435200, "xid": 8231, "commit": true`
+	const maxwellRow = `{"id": 17, "order_status": 101, "kind": null, "add_time": "2026-11-23 20:00:00", "pay_deadline": "2026-11-23 20:30:00", "deleted": 0}`
+	for _, c := range []struct {
+		name   string
+		format Format
+		value  string
+		want   string
+	}{
+		{"insert", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "c", "ts_ms": 1795435200456, "transaction": null}`, book},
+		{"snapshot", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "r", "ts_ms": 1795435200456}`, book},
+		{"with schema", Debezium, `{"schema": {"type": "struct", "fields": [], "optional": false, "name": "shop.litemall.litemall_order.Envelope"}, "payload": {"before": null, "after": ` + row + `, ` + source + `, "op": "c"}}`, book},
+		{"flat", Debezium, row, book},
+		{"flat with metadata", Debezium, strings.Replace(row, "{", `{"__op": "u", "__deleted": "false", "source": "app", "op": 3, `, 1), book},
+		{"flat delete", Debezium, strings.Replace(row, "{", `{"__deleted": "true", `, 1), "no_row"},
+		{"flat tombstone with schema", Debezium, `{"schema": {}, "payload": null}`, "no_row"},
+		{"delete", Debezium, `{"before": ` + row + `, "after": null, ` + source + `, "op": "d"}`, "no_row"},
+		{"tombstone", Debezium, "", "no_row"},
+		{"truncate", Debezium, `{` + source + `, "op": "t", "ts_ms": 1}`, "no_row"},
+		{"payment", Debezium, `{"before": ` + row + `, "after": ` + paid + `, ` + source + `, "op": "u"}`, "not_unpaid"},
+		{"update of nothing that matters", Debezium, `{"before": ` + strings.Replace(row, "book", "game", 1) + `, "after": ` + row + `, ` + source + `, "op": "u"}`, "unchanged"},
+		{"update of the due time", Debezium, `{"before": ` + strings.Replace(row, "1795465800000", "1795465700000", 1) + `, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
+		{"back to unpaid", Debezium, `{"before": ` + paid + `, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
+		{"update without the former row", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
+		{"key alone before", Debezium, `{"before": {"id": 17}, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
+		{"another table", Debezium, `{"before": null, "after": ` + row + `, ` + strings.Replace(source, "litemall_order", "litemall_cart", 1) + `, "op": "c"}`, "other_table"},
+		{"excluded", Debezium, strings.Replace(row, `"deleted": 0`, `"deleted": true`, 1), "excluded"},
+		{"no due time", Debezium, strings.Replace(row, "1795465800000", "null", 1), "no_due"},
+		{"zero date", Debezium, strings.Replace(row, "1795465800000", "0", 1), "no_due"},
+		{"never", Debezium, strings.Replace(row, "1795465800000", "253402214400000", 1), "no_due"},
+		{"long overdue", Debezium, strings.Replace(row, "1795465800000", "1795365800000", 1), "overdue"},
+		{"too far ahead", Debezium, strings.Replace(row, "1795465800000", "2795465800000", 1), "due_too_far: the order is due at 2058-08-01T14:16:40Z, the limit is 87840h0m0s ahead"},
+		{"microseconds", Debezium, strings.Replace(row, "1795465800000", "1795465800000001", 1), "17 book 2026-11-23T12:00:00Z 2026-11-23T12:30:00.000001Z"},
+		{"ISO text", Debezium, strings.Replace(row, "1795465800000", `"2026-11-23T20:30:00Z"`, 1), book},
+		{"VIRTUAL column", Debezium, strings.Replace(row, "pay_deadline", "other", 1), "bad_value: the row cannot be scheduled: it has no column pay_deadline: a VIRTUAL generated column is not in the log of the database, and a connector may leave columns out"},
+		{"unreadable time", Debezium, strings.Replace(row, "1795465800000", `"soon"`, 1), `bad_value: the row cannot be scheduled: column pay_deadline has "soon", which is no time`},
+		{"no row", Debezium, `{"databaseName": "litemall", "ddl": "ALTER TABLE"}`, "bad_value: the row cannot be scheduled: it has no column id"},
+		{"no id", Debezium, strings.Replace(row, "17", `"x-17"`, 1), `bad_value: the row cannot be scheduled: column id has "x-17", which is no id of type integer`},
+		{"Avro", Debezium, "\x00\x00\x00\x00\x01", "bad_value: the value is no change record of debezium: it is no object in JSON, and other encodings, such as Avro, are not read"},
+
+		{"insert of two rows", Canal, `{"data": [` + data + `, ` + strings.Replace(data, "17", "18", 1) + `], ` + canal + `, "old": null, "type": "INSERT"}`, book + "; 18" + book[2:]},
+		{"update", Canal, `{"data": [` + data + `, ` + data + `, ` + strings.Replace(data, "101", "201", 1) + `], ` + canal + `, "old": [{"kind": "game"}, {"pay_deadline": "2026-11-23 20:10:00"}, {"order_status": "101"}], "type": "UPDATE"}`, "unchanged; " + book + "; not_unpaid"},
+		{"zero date", Canal, `{"data": [` + strings.Replace(data, "2026-11-23 20:30:00", "0000-00-00 00:00:00", 1) + `], ` + canal + `, "old": null, "type": "INSERT"}`, "no_due"},
+		{"delete", Canal, `{"data": [` + data + `], ` + canal + `, "old": null, "type": "DELETE"}`, "no_row"},
+		{"DDL", Canal, `{"data": null, "database": "litemall", "es": 1795435200000, "id": 4, "isDdl": true, "mysqlType": null, "old": null, "pkNames": null, "sql": "ALTER TABLE litemall_order ADD x INT", "sqlType": null, "table": "litemall_order", "ts": 1795435200123, "type": "ALTER"}`, "no_row"},
+		{"another table", Canal, `{"data": [{"id": "1"}], ` + strings.Replace(canal, "litemall_order", "litemall_cart", 1) + `, "old": null, "type": "INSERT"}`, "other_table"},
+		{"another format", Canal, `{"op": "c"}`, "bad_value: the value is no change record of canal: it has no type"},
+
+		{"insert", Maxwell, `{` + maxwell + `, "type": "insert", "data": ` + maxwellRow + `}`, "17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
+		{"bootstrap", Maxwell, `{` + maxwell + `, "type": "bootstrap-insert", "data": ` + maxwellRow + `}`, "17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
+		{"beginning of a bootstrap", Maxwell, `{` + maxwell + `, "type": "bootstrap-start", "data": {}}`, "no_row"},
+		{"update of nothing that matters", Maxwell, `{` + maxwell + `, "type": "update", "data": ` + maxwellRow + `, "old": {"kind": "book"}}`, "unchanged"},
+		{"back to unpaid", Maxwell, `{` + maxwell + `, "type": "update", "data": ` + maxwellRow + `, "old": {"order_status": 102}}`, "17  2026-11-23T12:00:00Z 2026-11-23T12:30:00Z"},
+		{"delete", Maxwell, `{` + maxwell + `, "type": "delete", "data": ` + maxwellRow + `}`, "no_row"},
+		{"another format", Maxwell, `[]`, "bad_value: the value is no change record of maxwell: it is no object in JSON, and other encodings, such as Avro, are not read"},
+	} {
+		if got := explain(t, c.format, litemall(), c.value); got != c.want {
+			t.Errorf("%s, %s:\n got %s\nwant %s", c.format, c.name, got, c.want)
+		}
+	}
+}
+
+// A time means the same in each notation of a connector.
+func TestReadChange_TimesOfEachType(t *testing.T) {
+	column := func(kind mapping.TimeType, zone string, p mapping.Precision) mapping.TimeColumn {
+		return mapping.TimeColumn{Column: "due", Type: kind, Zone: zone, Precision: p}
+	}
+	for _, c := range []struct {
+		column mapping.TimeColumn
+		value  string
+		want   string
+	}{
+		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23T12:30:00Z"`, "12:30:00"},                       // ZonedTimestamp
+		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23T20:30:00+08:00"`, "12:30:00"},                  // the same
+		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23 20:30:00"`, "12:30:00"},                        // Canal, with intake.zone
+		{column(mapping.TimestampTZ, "", mapping.Micros), `"2026-11-23T12:30:00.123456Z"`, "12:30:00.123456"},        // ZonedTimestamp
+		{column(mapping.TimestampTZ, "", mapping.Micros), `"2026-11-23 20:30:00.5+08"`, "12:30:00.5"},                // as PostgreSQL prints it
+		{column(mapping.DateTime, "UTC", mapping.Micros), "1795437000123456", "12:30:00.123456"},                     // MicroTimestamp
+		{column(mapping.DateTime, "UTC", mapping.Micros), "1795437000123", "12:30:00.123"},                           // time.precision.mode=connect
+		{column(mapping.DateTime, "UTC", mapping.Millis), "1795437000123", "12:30:00.123"},                           // Timestamp
+		{column(mapping.DateTime, "UTC", mapping.Micros), "1795437000123456789", "12:30:00.123456789"},               // NanoTimestamp
+		{column(mapping.DateTime, "America/New_York", mapping.Seconds), `"2026-11-23 07:30:00"`, "12:30:00"},         // the zone of the mapping
+		{column(mapping.DateTime, "America/New_York", mapping.Seconds), `"2026-11-23T07:30:00.000000Z"`, "12:30:00"}, // IsoTimestamp has a Z and no zone
+		{column(mapping.UnixSeconds, "", ""), "1795437000", "12:30:00"},
+		{column(mapping.UnixMillis, "", ""), `"1795437000500"`, "12:30:00.5"}, // Canal
+	} {
+		m := &mapping.Mapping{
+			Orders: "orders", ID: mapping.Key{Column: "id"}, Due: c.column,
+			Status: mapping.Status{Column: "state", From: mapping.TextValue("unpaid")},
+		}
+		shanghai, _ := mapping.ParseZone("Asia/Shanghai")
+		r, err := newRowReader(Options{Orders: m, Zone: shanghai, LeaveOverdue: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, changes, _, err := readChange(Debezium, []byte(`{"id": "o", "state": "UNPAID", "due": `+c.value+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, is, err := r.decide(changes[0], now, now)
+		if got := o.Due.UTC().Format("15:04:05.999999999"); is != scheduled || got != c.want || o.CreatedAt != now {
+			t.Errorf("%s %s %s: %s %v %v, want %s", c.column.Type, c.column.Zone, c.value, got, is, err, c.want)
+		}
+	}
+}
+
+func TestIsOrders_KnowsTheTablesOfMonthsAndTheDatabase(t *testing.T) {
+	for _, c := range []struct {
+		mapped          string
+		database, table string
+		want            bool
+	}{
+		{"orders", "any", "orders", true}, {"orders", "any", "orders_old", false},
+		{"shop.orders", "shop", "orders", true}, {"shop.orders", "other", "orders", false},
+		{"orders_{yyyyMM}", "any", "orders_202611", true}, {"orders_{yyyyMM}", "any", "orders_items", false}, {"orders_{yyyyMM}", "any", "orders", false},
+		{"shop.orders_{yyyyMM}", "other", "orders_202611", false}, {"orders", "", "", true},
+	} {
+		if got := isOrders(&mapping.Mapping{Orders: c.mapped}, source{c.database, c.table}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

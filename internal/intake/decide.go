@@ -1,0 +1,120 @@
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// outcome is what became of a row.
+type outcome string
+
+const (
+	scheduled  outcome = "scheduled"
+	notUnpaid  outcome = "not_unpaid" // its status is another than the mapping's from
+	excluded   outcome = "excluded"   // by where or not_before
+	noDue      outcome = "no_due"     // it has no due time, or is never due
+	overdue    outcome = "overdue"    // longer than Options.LeaveOverdue
+	unchanged  outcome = "unchanged"  // an update of other columns
+	deleted    outcome = "no_row"     // a delete, a change of the schema and the like
+	otherTable outcome = "other_table"
+)
+
+var outcomes = []outcome{scheduled, notUnpaid, excluded, noDue, overdue, unchanged, deleted, otherTable}
+
+// rowReader decides which rows are scheduled. It is read-only.
+type rowReader struct {
+	format       Format
+	m            *mapping.Mapping
+	due, created timeColumn
+	relevant     []string // the columns that decide
+	leave        time.Duration
+}
+
+func newRowReader(o Options) (r rowReader, err error) {
+	r = rowReader{format: o.Format, m: o.Orders.WithDefaults(), leave: o.LeaveOverdue}
+	if r.due, err = newTimeColumn(&r.m.Due, o.Zone); err != nil {
+		return r, err
+	}
+	if r.created, err = newTimeColumn(r.m.Created, o.Zone); err != nil {
+		return r, err
+	}
+	r.relevant = []string{r.m.ID.Column, r.m.Status.Column, r.m.Due.Column}
+	for _, w := range r.m.Where {
+		r.relevant = append(r.relevant, w.Column)
+	}
+	return r, nil
+}
+
+// decide returns the order of a row that is to be scheduled, or why it is not. The error is a *wire.RecordError.
+func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order, is outcome, err error) {
+	bad := func(format string, args ...any) (orderclose.Order, outcome, error) {
+		return o, "", &wire.RecordError{Reason: wire.ErrBadValue, Detail: fmt.Sprintf("the row cannot be scheduled: "+format, args...)}
+	}
+	for _, column := range []string{r.m.ID.Column, r.m.Status.Column} {
+		if _, has := c.row[column]; !has {
+			return bad("it has no column %s", column)
+		}
+	}
+	if !c.row.is(r.m.Status.Column, r.m.Status.From) {
+		return o, notUnpaid, nil
+	}
+	for _, w := range r.m.Where {
+		if !c.row.is(w.Column, w.Value) {
+			return o, excluded, nil
+		}
+	}
+	if r.unchanged(c) {
+		return o, unchanged, nil
+	}
+	due, has, err := r.due.read(c.row)
+	switch {
+	case err != nil:
+		return bad("%v", err)
+	case !has || orderclose.IsNever(due):
+		return o, noDue, nil
+	case due.Before(r.m.NotBefore):
+		return o, excluded, nil
+	case due.Before(now.Add(-r.leave)):
+		return o, overdue, nil
+	case wire.BeyondLimit(due.Sub(now)):
+		return o, "", &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf("the order is due at %s, the limit is %v ahead", due.Format(time.RFC3339), wire.MaxDelayLimit)}
+	}
+	o = orderclose.Order{Due: due, CreatedAt: appended}
+	o.ID, _ = c.row.text(r.m.ID.Column)
+	if _, ok := r.m.ID.Arg(o.ID); !ok || orderclose.ValidateID(o.ID) != nil {
+		return bad("column %s has %.80q, which is no id of type %s", r.m.ID.Column, o.ID, r.m.ID.Type)
+	}
+	if r.m.Category != "" {
+		o.Category, _ = c.row.text(r.m.Category)
+	}
+	if r.m.Created != nil {
+		if at, has, err := r.created.read(c.row); err == nil && has {
+			o.CreatedAt = at
+		}
+	}
+	return o, scheduled, nil
+}
+
+// unchanged reports whether the values before the change show that no column changed that decides.
+func (r rowReader) unchanged(c change) bool {
+	if c.before == nil {
+		return false
+	}
+	for _, column := range r.relevant {
+		before, had := c.before[column]
+		if !had && c.whole || had && !bytes.Equal(before, c.row[column]) {
+			return false
+		}
+	}
+	return true
+}
+
+// errDueTooFar is a cause of dead letters.
+var errDueTooFar = errors.New(partition.CauseDueTooFar)

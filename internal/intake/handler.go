@@ -1,0 +1,197 @@
+package intake
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+const (
+	// maxUnacked bounds the records of a partition that wait or are in flight, some 300 bytes each. At the bound
+	// nothing is fetched.
+	maxUnacked = 5000
+	// lookBack limits what is read again from a log that lost its end, as in the closer.
+	lookBack = 10 * time.Minute
+)
+
+// handler serves one partition of the topic. Its fields belong to the goroutine of the partition's loop.
+type handler struct {
+	*Intake
+	loop     *partition.Loop
+	queue    []wire.RawRecord // to be appended, in the order of their change records
+	inFlight int
+	sending  time.Time // the append time of the first change record in flight
+	sendAt   time.Time // when to try an append again
+	reached  time.Time // the append time of the last record that was read; zero at the end of the log
+	// open counts the rows that are not acked of records with several rows. Their records have negative offsets,
+	// which the loop does not know: it would take the ack of one row for that of all.
+	open map[place]int
+}
+
+// place is an offset of a log.
+type place struct {
+	generation uint32
+	offset     int64
+}
+
+func (i *Intake) newHandler(l *partition.Loop) partition.Handler {
+	l.SetLookBack(lookBack)
+	return &handler{Intake: i, loop: l, open: map[place]int{}}
+}
+
+// Handle implements partition.Handler. It queues a record for each row to be scheduled.
+func (h *handler) Handle(f wire.Fetched) {
+	for _, r := range f.Records {
+		h.reached = r.AppendedAt()
+		records, err := h.schedule(r)
+		switch {
+		case err != nil:
+			h.loop.DeadLetterUnreadable(r, err)
+			continue
+		case len(records) == 0:
+			h.loop.Done(r.Generation, r.Offset)
+		case len(records) > 1:
+			h.open[place{r.Generation, r.Offset}] = len(records)
+			for i := range records {
+				records[i].Offset = -1 - r.Offset
+			}
+		}
+		h.queue = append(h.queue, records...)
+	}
+	if f.AtEnd {
+		h.reached = time.Time{}
+	}
+	if f.Free != nil {
+		f.Free()
+	}
+}
+
+// schedule returns the records of the rows of a change record. The error is a *wire.RecordError.
+func (h *handler) schedule(r wire.RawRecord) (records []wire.RawRecord, err error) {
+	m, err := r.Message()
+	if err != nil {
+		return nil, err
+	}
+	from, changes, skip, err := readChange(h.o.Format, m.Value)
+	if err != nil {
+		return nil, err
+	}
+	if len(changes) > 0 && !isOrders(h.o.Orders, from) {
+		changes, skip = nil, otherTable
+	}
+	if len(changes) == 0 {
+		h.metrics.rows.WithLabelValues(string(skip)).Inc()
+	}
+	for _, c := range changes {
+		o, is, err := h.reader.decide(c, h.o.Now(), m.Appended)
+		if err != nil {
+			return nil, err
+		}
+		if h.metrics.rows.WithLabelValues(string(is)).Inc(); is != scheduled {
+			continue
+		}
+		due, err := wire.Record{Order: o, Release: o.Due}.Encode()
+		if err != nil {
+			return nil, &wire.RecordError{Reason: wire.ErrBadValue, Detail: err.Error()}
+		}
+		due.Offset, due.Generation, due.Appended = r.Offset, r.Generation, m.Appended
+		raw := due.Raw()
+		raw.DueAt = o.Due.UnixMilli()
+		records = append(records, raw)
+	}
+	return records, nil
+}
+
+// Turn implements partition.Handler. It starts to append the waiting records, each to the topic that fits now. While
+// records are in flight it appends none: records of one order must not overtake one another.
+func (h *handler) Turn() {
+	defer h.report()
+	if len(h.queue) == 0 || h.inFlight > 0 || h.loop.Ctx.Err() != nil || time.Now().Before(h.sendAt) {
+		return
+	}
+	now, buckets := h.o.Now(), h.o.Current()
+	byTopic, topics := map[string][]wire.RawRecord{}, []string(nil)
+	for _, r := range h.queue {
+		topic := buckets.TopicAt(now, time.UnixMilli(r.DueAt), h.o.CloseTopic)
+		if byTopic[topic] == nil {
+			topics = append(topics, topic)
+		}
+		byTopic[topic] = append(byTopic[topic], r)
+	}
+	h.sending, h.inFlight, h.queue = h.queue[0].AppendedAt(), len(h.queue), nil
+	for _, topic := range topics {
+		h.loop.Send(topic, byTopic[topic], h.handleSent)
+	}
+}
+
+// handleSent processes the result of an append. What is left waits again, in the order of the change records: it may
+// come from several topics, and go to one.
+func (h *handler) handleSent(sent send.Result) {
+	h.inFlight -= len(sent.Left) + len(sent.Refused)
+	for _, acked := range sent.Acked {
+		h.inFlight -= len(acked.Records)
+		for _, r := range acked.Records {
+			h.settle(r)
+		}
+	}
+	for _, refused := range sent.Refused { // the loop makes a dead letter
+		h.settle(refused.Record)
+	}
+	if len(sent.Left) > 0 {
+		h.queue, h.sendAt = slices.Concat(sent.Left, h.queue), time.Now().Add(sent.Pause)
+		slices.SortStableFunc(h.queue, func(a, b wire.RawRecord) int { return cmp.Compare(offsetOf(a), offsetOf(b)) })
+	}
+}
+
+// offsetOf returns the offset of the change record from which a record was made.
+func offsetOf(r wire.RawRecord) int64 { return max(r.Offset, -1-r.Offset) }
+
+// settle counts a row of a record with several rows. The record is done with its last row.
+func (h *handler) settle(r wire.RawRecord) {
+	at := place{r.Generation, offsetOf(r)}
+	if r.Offset >= 0 || h.open[at] == 0 {
+		return
+	}
+	if h.open[at]--; h.open[at] == 0 {
+		delete(h.open, at)
+		h.loop.Done(at.generation, at.offset)
+	}
+}
+
+// Room implements partition.Handler.
+func (h *handler) Room() (partition.Room, time.Duration) {
+	if len(h.queue)+h.inFlight < maxUnacked {
+		return partition.Next, 0
+	}
+	return partition.Nothing, 0
+}
+
+// Sleep implements partition.Handler.
+func (h *handler) Sleep(d time.Duration) time.Duration {
+	if len(h.queue) > 0 && h.inFlight == 0 {
+		d = min(d, time.Until(h.sendAt))
+	}
+	return d
+}
+
+// Reset implements partition.Handler. Records in flight mark nothing in the new log.
+func (h *handler) Reset() { h.queue, h.reached, h.open = nil, time.Time{}, map[place]int{} }
+
+// End implements partition.Handler.
+func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Partition) }
+
+// report updates the metrics of the partition.
+func (h *handler) report() {
+	since := h.reached
+	switch {
+	case h.inFlight > 0:
+		since = h.sending
+	case len(h.queue) > 0:
+		since = h.queue[0].AppendedAt()
+	}
+	h.metrics.Behind(h.loop.Claim.Topic, h.loop.Claim.Partition, since)
+}

@@ -1,0 +1,141 @@
+package intake
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+var shopOrders = testkit.TopicPartition{Topic: "shop.orders"}
+
+// canalInsert returns a Canal record with a row for each id, which is due in the given time.
+func canalInsert(in time.Duration, ids ...string) wire.Message {
+	var rows []string
+	for _, id := range ids {
+		rows = append(rows, fmt.Sprintf(`{"id": %q, "state": "0", "due": "%d"}`, id, time.Now().Add(in).UnixMilli()))
+	}
+	return wire.Message{Value: []byte(`{"data": [` + strings.Join(rows, ", ") + `], "database": "shop", "table": "orders", "isDdl": false, "type": "INSERT"}`)}
+}
+
+// start runs an Intake of Canal records until stop is called.
+func start(t *testing.T, log *testkit.Log, metrics prometheus.Registerer) (stop func()) {
+	t.Helper()
+	i, err := New(Options{
+		Log: log, Group: "g", Topic: shopOrders.Topic, Format: Canal, CloseTopic: "close", DeadLetterTopic: "dead",
+		Current: func() orderclose.Buckets {
+			return orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}
+		},
+		Orders: &mapping.Mapping{
+			Orders: "orders", ID: mapping.Key{Column: "id"}, Due: mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
+			Status: mapping.Status{Column: "state", From: mapping.IntValue(0)},
+		},
+		OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testkit.Start(t, i.Run)
+}
+
+func TestIntake_EachUnpaidRowBecomesARecordOfAProducer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, m := &testkit.Log{}, testkit.NewMetrics()
+		log.Put(shopOrders, canalInsert(time.Minute, "a", "b"))
+		log.Put(shopOrders, canalInsert(-time.Minute, "overdue"))
+		log.Put(shopOrders, canalInsert(-3*time.Hour, "long"))
+		log.Put(shopOrders, wire.Message{Value: []byte("soon")})
+		log.Put(shopOrders, wire.Message{Key: []byte("tombstone")})
+		log.Put(shopOrders, canalInsert(20*time.Second, "a"))
+		due := time.Now().Add(time.Minute).UnixMilli()
+		defer start(t, log, m)()
+		time.Sleep(time.Second)
+		if diff := cmp.Diff([][]string{{"a", "b"}, {"overdue"}, {"a"}}, [][]string{log.Keys("delay_1m"), log.Keys("close"), log.Keys("delay_10s")}); diff != "" || log.DoneBelow(shopOrders) != 6 {
+			t.Errorf("done below %d (-want +got):\n%s", log.DoneBelow(shopOrders), diff)
+		}
+		first := log.Appended()["delay_1m"][0]
+		if r, err := first.Decode(); err != nil || r.Order.Due.UnixMilli() != due || r.Release.UnixMilli() != due {
+			t.Errorf("%+v %v", r, err)
+		}
+		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Value) != "soon" {
+			t.Errorf("%v", dead)
+		}
+		got := []float64{m.Value("intake_rows_total", "outcome", "scheduled"), m.Value("intake_rows_total", "outcome", "overdue"), m.Value("intake_rows_total", "outcome", "no_row"), m.Value("dead_letters_total", "stage", "intake", "cause", "bad_value")}
+		if diff := cmp.Diff([]float64{4, 1, 1, 1}, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// The record is done with the ack of its last row: a crash before must not lose the others.
+func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuses := true
+		log, m := &testkit.Log{Fail: func(topic string) error {
+			if topic == "close" && refuses {
+				return errors.New("no leader")
+			}
+			return nil
+		}}, testkit.NewMetrics()
+		both := canalInsert(time.Minute, "a", "b")
+		both.Value = []byte(strings.Replace(string(both.Value), `"}, {`, `"}, {"id": "now", "state": 0, "due": 1000000000000}, {`, 1)) // long overdue
+		value := strings.Replace(string(both.Value), "1000000000000", fmt.Sprint(time.Now().UnixMilli()), 1)
+		log.Put(shopOrders, wire.Message{Value: []byte(value)})
+		defer start(t, log, m)()
+		time.Sleep(time.Minute)
+		if got := log.DoneBelow(shopOrders); got != 0 || len(log.Keys("delay_1m")) != 2 {
+			t.Errorf("done below %d, %v", got, log.Keys("delay_1m"))
+		}
+		if behind := m.Value("intake_behind_seconds"); behind < 50 {
+			t.Errorf("%v s behind", behind)
+		}
+		refuses = false
+		time.Sleep(time.Minute)
+		if got := log.DoneBelow(shopOrders); got != 1 || len(log.Keys("close")) != 1 || m.Value("intake_behind_seconds") != 0 {
+			t.Errorf("done below %d, %v", got, log.Keys("close"))
+		}
+	})
+}
+
+// While a topic accepts no records, the records of an order keep their order, and the bucket is picked again for each attempt.
+func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuses := true
+		log := &testkit.Log{Fail: func(string) error {
+			if refuses {
+				return errors.New("no leader")
+			}
+			return nil
+		}}
+		stop := start(t, log, nil)
+		for n := range 5 {
+			log.Put(shopOrders, canalInsert(time.Minute+time.Duration(n)*time.Second, "a"))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Minute)
+		refuses = false
+		time.Sleep(time.Minute)
+		stop()
+		last := int64(0)
+		for _, r := range log.Appended()["close"] {
+			d, err := r.Decode()
+			if err != nil || d.Order.Due.UnixMilli() <= last {
+				t.Errorf("%+v %v after %d", d, err, last)
+			}
+			last = d.Order.Due.UnixMilli()
+		}
+		if n := len(log.Keys("close")); n != 5 || log.DoneBelow(shopOrders) != 5 {
+			t.Errorf("%d records, done below %d", n, log.DoneBelow(shopOrders))
+		}
+	})
+}

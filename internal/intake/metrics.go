@@ -1,0 +1,41 @@
+package intake
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/partition"
+)
+
+// intakeMetrics are the metrics of an Intake. The methods are safe for concurrent use.
+type intakeMetrics struct {
+	*partition.Metrics
+	rows   *prometheus.CounterVec
+	behind *metrics.Elapsed
+}
+
+func newMetrics(r prometheus.Registerer) (*intakeMetrics, error) {
+	f := metrics.With(r)
+	m := &intakeMetrics{
+		Metrics: partition.NewMetrics(f, Stage),
+		rows:    f.CounterVec("intake_rows_total", "Rows of change records by what became of them. A record that is read again counts again; one that cannot be read is a dead letter.", "outcome"),
+		behind:  f.Elapsed("intake_behind_seconds", "Age of the oldest change record of a partition that was read and is not settled, or of the last one that was read while more wait; 0 if none.", time.Now, "topic", "partition"),
+	}
+	for _, o := range outcomes {
+		m.rows.WithLabelValues(string(o)) // a series must exist at 0, or its first increase is not seen
+	}
+	return m, f.Err()
+}
+
+// Behind sets since when a record of the partition waits; zero: none does.
+func (m *intakeMetrics) Behind(topic string, partition int, since time.Time) {
+	m.behind.Set(since, topic, strconv.Itoa(partition))
+}
+
+// Revoked means that the partition is no longer assigned to this process.
+func (m *intakeMetrics) Revoked(topic string, partition int) {
+	m.behind.Delete(topic, strconv.Itoa(partition))
+}

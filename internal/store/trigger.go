@@ -1,0 +1,200 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// triggerSyntax is the SQL of a trigger in which databases differ. In a format, %[1]s is a column of the new
+// row. A moment has no zone, and is in UTC.
+type triggerSyntax struct {
+	moments map[mapping.TimeType]string // the moment of a column
+	zoned   string                      // the moment of a DateTime in the zone %[2]s, whose largest offset is %[3]d seconds
+	// limits are the values from which on a due time is too far ahead: at most wire.MaxDelayLimit, or the
+	// dispatcher refuses the row.
+	limits map[mapping.TimeType]string
+	now    string // the present moment
+	iso    string // the text of the moment %s
+	text   string // the type of text
+	object string // the function that returns an object in JSON
+	escape bool   // a backslash in a text must be doubled
+	create string // its arguments are those of triggerParts.format
+	drop   string
+}
+
+var mysqlTrigger = triggerSyntax{
+	moments: map[mapping.TimeType]string{
+		mapping.Timestamp:   "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL UNIX_TIMESTAMP(%[1]s) SECOND",
+		mapping.UnixSeconds: "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL %[1]s SECOND",
+		mapping.UnixMillis:  "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL %[1]s * 1000 MICROSECOND",
+	},
+	// A server without time zone tables returns NULL. The record then comes too early while the offset is
+	// smaller, and the closer sends it again.
+	zoned: "COALESCE(CONVERT_TZ(%[1]s, %[2]s, '+00:00'), %[1]s - INTERVAL '%[3]d' SECOND)",
+	limits: map[mapping.TimeType]string{
+		mapping.DateTime:    "UTC_TIMESTAMP() + INTERVAL '3650' DAY",
+		mapping.Timestamp:   "UTC_TIMESTAMP() + INTERVAL '3650' DAY",
+		mapping.UnixSeconds: "UNIX_TIMESTAMP() + 315360000",
+		mapping.UnixMillis:  "(UNIX_TIMESTAMP() + 315360000) * 1000",
+	},
+	now:    "UTC_TIMESTAMP(3)",
+	iso:    "DATE_FORMAT(%s, '%%Y-%%m-%%dT%%H:%%i:%%s.%%fZ')",
+	text:   "CHAR CHARACTER SET utf8mb4",
+	object: "JSON_OBJECT",
+	escape: true,
+	create: "CREATE TRIGGER %[1]s AFTER INSERT ON %[2]s FOR EACH ROW\nIF %[3]s THEN\n  %[4]s;\nEND IF",
+	drop:   "DROP TRIGGER %[1]s",
+}
+
+// TriggerOptions choose where a trigger is and where it writes.
+type TriggerOptions struct {
+	Table    string // of orders; required if the mapping has a table for each month; default: the mapping's
+	Database string // of outbox_schedules, in PostgreSQL its schema; default: that of Table, and in PostgreSQL public
+	Drop     bool   // the statement that removes the trigger
+}
+
+// Trigger returns a statement that creates an AFTER INSERT trigger. The trigger writes a row of
+// outbox_schedules for each new order that is unpaid, has a due time and is not excluded by the mapping m. It
+// writes no row that the dispatcher refuses, and so that would fail a checkout or become a dead letter: for such an
+// id, and for a due time that is ten years ahead. The statement is for one call of a client, without a
+// delimiter at its end.
+func Trigger(name DialectName, m *mapping.Mapping, o TriggerOptions) (string, error) {
+	d, known := serverDialects[name]
+	if !known {
+		return "", fmt.Errorf("there is no trigger for a database called %q: write %s or %s", name, MySQL, Postgres)
+	}
+	if o.Table = cmp.Or(o.Table, m.Orders); mapping.IsPattern(o.Table) {
+		return "", errors.New("the orders of each month have a table of their own: name one, such as --table orders_202612, and create its trigger with the table")
+	}
+	p, err := newTriggerParts(d, m, o)
+	if err != nil {
+		return "", err
+	}
+	if o.Drop {
+		return p.format(d.trigger.drop), nil
+	}
+	return p.format(d.trigger.create), nil
+}
+
+// triggerParts are the parts of a trigger. All are SQL with backquotes.
+type triggerParts struct {
+	d                                        Dialect
+	name, table, condition, insert, database string
+}
+
+func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p triggerParts, err error) {
+	home, table := mapping.Split(o.Table)
+	name := []rune("orderclose_schedule_" + table)
+	name = name[:min(len(name), 60)] // PostgreSQL takes 63 bytes
+	p = triggerParts{d: d, table: mapping.Quote(o.Table), name: mapping.Quote(string(name))}
+	if d.Name == MySQL && home != "" {
+		p.name = mapping.Quote(home) + "." + p.name
+	}
+	if p.database = cmp.Or(o.Database, home); d.Name == Postgres {
+		p.database = cmp.Or(p.database, "public")
+	}
+	due, err := d.newRowTime(m.Due)
+	if err != nil {
+		return p, err
+	}
+	created := d.trigger.now
+	if m.Created != nil {
+		at, err := d.newRowTime(*m.Created)
+		if err != nil {
+			return p, err
+		}
+		created = "CASE WHEN " + at.valid + " THEN " + at.moment + " ELSE " + created + " END"
+	}
+	id, category := d.newText(m.ID.Column), "''"
+	if m.Category != "" {
+		category = "COALESCE(" + d.newText(m.Category) + ", '')"
+	}
+	p.condition = d.triggerCondition(m, due, id)
+	p.insert = fmt.Sprintf("INSERT INTO %s (order_id, payload, created_at)\n  VALUES (%s, %s('order_id', %[2]s, 'category', %[4]s,\n    'created_at', %[5]s,\n    'due_at', %[6]s), %[7]s)",
+		mapping.Quote(strings.TrimPrefix(p.database+".outbox_schedules", ".")), id, d.trigger.object, category,
+		fmt.Sprintf(d.trigger.iso, created), fmt.Sprintf(d.trigger.iso, due.moment), d.nowSQL)
+	return p, nil
+}
+
+// format writes the statement of a trigger.
+func (p triggerParts) format(format string) string {
+	function := p.name
+	if p.database != "" {
+		function = mapping.Quote(p.database) + "." + p.name
+	}
+	statement := fmt.Sprintf(format, p.name, p.table, p.condition, p.insert, function)
+	if p.d.translate != nil {
+		statement = p.d.translate(statement)
+	}
+	return statement
+}
+
+// triggerCondition writes the condition on a new row that is to be scheduled.
+func (d Dialect) triggerCondition(m *mapping.Mapping, due triggerTime, id string) string {
+	all := []string{newColumn(m.Status.Column) + " = " + d.literal(m.Status.From.Arg()), due.valid, "OCTET_LENGTH(" + id + ") BETWEEN 1 AND 64"}
+	for _, w := range m.Where {
+		if w.Value == (mapping.Value{}) {
+			all = append(all, newColumn(w.Column)+" IS NULL")
+			continue
+		}
+		all = append(all, newColumn(w.Column)+" = "+d.literal(w.Value.Arg()))
+	}
+	if codec, err := m.Due.Codec(); err == nil && !m.NotBefore.IsZero() {
+		all = append(all, newColumn(m.Due.Column)+" >= "+d.literal(codec.Arg(m.NotBefore)))
+	}
+	return strings.Join(all, "\n  AND ")
+}
+
+// triggerTime is a time of a new row. valid says whether there is one; only then moment has a value.
+type triggerTime struct{ moment, valid string }
+
+// newRowTime reads a time from a column of the new row.
+func (d Dialect) newRowTime(c mapping.TimeColumn) (t triggerTime, err error) {
+	codec, err := c.Codec()
+	if err != nil {
+		return t, err
+	}
+	column, limit := newColumn(c.Column), d.trigger.limits[c.Type]
+	if limit == "" {
+		return t, fmt.Errorf("column %s is mapped as %s, which is no type of this database", c.Column, c.Type)
+	}
+	t.valid = column + " >= " + d.literal(codec.Oldest()) + " AND " + column + " < " + limit
+	if c.Type != mapping.DateTime {
+		t.moment = fmt.Sprintf(d.trigger.moments[c.Type], column)
+		return t, nil
+	}
+	low, high, err := c.Offsets(time.Now())
+	switch {
+	case low != high:
+		t.moment = fmt.Sprintf(d.trigger.zoned, column, d.literal(c.Zone), high)
+	case high != 0:
+		t.moment = fmt.Sprintf("%s - INTERVAL '%d' SECOND", column, high)
+	default:
+		t.moment = column
+	}
+	return t, err
+}
+
+func newColumn(column string) string { return "NEW." + mapping.Quote(column) }
+
+// newText writes a column of the new row as text.
+func (d Dialect) newText(column string) string {
+	return "CAST(" + newColumn(column) + " AS " + d.trigger.text + ")"
+}
+
+// literal writes a number or text into a statement.
+func (d Dialect) literal(value any) string {
+	text, is := value.(string)
+	if !is {
+		return fmt.Sprint(value)
+	}
+	if d.trigger.escape {
+		text = strings.ReplaceAll(text, `\`, `\\`)
+	}
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+}
