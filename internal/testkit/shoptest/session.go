@@ -103,7 +103,8 @@ func (s *Shop) Tx(do func(q Session)) (committed bool) {
 	return true
 }
 
-// Close closes the orders with these ids as the pipeline does, and returns their verdicts.
+// Close closes the orders with these ids as the pipeline does, and returns their verdicts. As the closer, it
+// repeats halves of a batch that meets the locks of another transaction.
 func (s *Shop) Close(ids ...string) (verdicts []orderclose.Verdict) {
 	s.Helper()
 	var requests []orderclose.CloseRequest
@@ -111,11 +112,16 @@ func (s *Shop) Close(ids ...string) (verdicts []orderclose.Verdict) {
 		requests = append(requests, orderclose.CloseRequest{OrderID: id})
 	}
 	out, err := s.Store.CloseOrders(s.Context(), orderclose.PathPipeline, requests)
-	if err != nil {
+	switch half := len(ids) / 2; {
+	case errors.Is(err, orderclose.ErrContended) && half > 0:
+		return append(s.Close(ids[:half]...), s.Close(ids[half:]...)...)
+	case errors.Is(err, orderclose.ErrContended):
+		return []orderclose.Verdict{orderclose.Contended}
+	case err != nil:
 		s.Errorf("close %v: %v", ids, err)
 	}
 	for _, o := range out {
-		if o.Err != nil && !errors.Is(o.Err, orderclose.ErrContended) {
+		if o.Err != nil && o.Verdict != orderclose.Contended {
 			s.Errorf("close %s: %s: %v", o.OrderID, o.Verdict, o.Err)
 		}
 		verdicts = append(verdicts, o.Verdict)
