@@ -148,14 +148,14 @@ func TestClose_APaymentAfterACloseNeedsTheFix(t *testing.T) {
 	})
 }
 
-// Payments, cancels, prepays and refunds of 200 due orders meet sweeps. No acknowledged payment is
+// Payments, cancels, prepays and refunds of 100 due orders meet sweeps. No acknowledged payment is
 // lost, and stock and coupons are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(l *litemall) {
 		l.fixed = true
 		var mu sync.Mutex
 		done := map[string]int{}
-		closed := l.Crowd(200, func(i int) {
+		closed := l.Crowd(100, func(i int) {
 			id := i + 1
 			l.submit(id)
 			what := "left"

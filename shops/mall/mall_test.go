@@ -112,13 +112,13 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 200 due orders meet sweeps. No acknowledged payment is lost, and stock, coupons and
+// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and stock, coupons and
 // points are exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(m mall) {
 		var mu sync.Mutex
 		done := map[string]int{}
-		swept := m.Crowd(200, func(i int) {
+		swept := m.Crowd(100, func(i int) {
 			id, what := i+1, "left"
 			m.generateOrder(id, id)
 			switch rand.IntN(4) {

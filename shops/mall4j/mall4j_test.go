@@ -90,14 +90,14 @@ func TestClose_LeavesWhatTheShopHasDone(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 200 due orders meet sweeps. No acknowledged payment is lost, and the stock of SKUs and
+// Payments and cancels of 100 due orders meet sweeps. No acknowledged payment is lost, and the stock of SKUs and
 // products is exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(m *mall4j) {
 		m.fixed = true
 		var mu sync.Mutex
 		done := map[string]int{}
-		swept := m.Crowd(200, func(i int) {
+		swept := m.Crowd(100, func(i int) {
 			n, what := i+1, "left"
 			m.submit(n)
 			switch rand.IntN(4) {

@@ -105,13 +105,13 @@ func TestClose_FollowsSaleorsRule(t *testing.T) {
 	})
 }
 
-// Payments and cancels of 200 due orders meet sweeps. No order that has a payment is closed, and what is
+// Payments and cancels of 100 due orders meet sweeps. No order that has a payment is closed, and what is
 // allocated is exact.
 func TestClose_InACrowd(t *testing.T) {
 	adopted(t, func(s saleor) {
 		var mu sync.Mutex
 		done := map[string]int{}
-		closed := s.Crowd(200, func(i int) {
+		closed := s.Crowd(100, func(i int) {
 			n, what := i+1, "left"
 			s.complete(n, 1)
 			switch rand.IntN(4) {
@@ -137,15 +137,15 @@ func TestClose_InACrowd(t *testing.T) {
 		if n := count("status IN ('unconfirmed', 'unfulfilled') AND charge_status = 'full'"); n != done["paid"] || count("charge_status = 'full'") != n {
 			t.Errorf("%d paid orders are open, of %d", n, done["paid"])
 		}
-		if n := count("status IN ('expired', 'canceled') AND charge_status = 'none'"); n != 200-done["paid"] {
-			t.Errorf("%d orders are closed, want %d", n, 200-done["paid"])
+		if n := count("status IN ('expired', 'canceled') AND charge_status = 'none'"); n != 100-done["paid"] {
+			t.Errorf("%d orders are closed, want %d", n, 100-done["paid"])
 		}
 		if n := s.Int(`SELECT COUNT(*) FROM warehouse_stock s WHERE quantity_allocated <> (SELECT COALESCE(SUM(l.quantity), 0) FROM warehouse_allocation a
 			JOIN order_orderline l ON l.id = a.order_line_id JOIN order_order o ON o.id = l.order_id WHERE a.stock_id = s.id AND o.charge_status = 'full')`); n != 0 {
 			t.Errorf("%d stocks are wrong", n)
 		}
-		if n := s.Int("SELECT used FROM discount_vouchercode"); n != 200-closed {
-			t.Errorf("the voucher has %d uses, want %d: a cancel keeps its use", n, 200-closed)
+		if n := s.Int("SELECT used FROM discount_vouchercode"); n != 100-closed {
+			t.Errorf("the voucher has %d uses, want %d: a cancel keeps its use", n, 100-closed)
 		}
 	})
 }
