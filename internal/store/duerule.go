@@ -72,14 +72,6 @@ func (d Dialect) asText(expression string) string {
 	return fmt.Sprintf(map[DialectName]string{MySQL: "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin", Postgres: `CAST(%s AS text) COLLATE "C"`, SQLite: "CAST(%s AS text)"}[d.Name], expression)
 }
 
-// literal writes a text in a statement.
-func (d Dialect) literal(text string) string {
-	if d.Name == MySQL {
-		text = strings.ReplaceAll(text, `\`, `\\`)
-	}
-	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
-}
-
 // literals writes a list of texts.
 func (d Dialect) literals(texts []string) string {
 	all := make([]string, len(texts))

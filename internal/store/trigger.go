@@ -22,7 +22,6 @@ type triggerSyntax struct {
 	iso    string // the text of the moment %s
 	text   string // the type of text
 	object string // the function that returns an object in JSON
-	escape bool   // a backslash in a text must be doubled
 	create string // its arguments are those of triggerParts.format
 	drop   string
 }
@@ -46,7 +45,6 @@ var mysqlTrigger = triggerSyntax{
 	iso:    "DATE_FORMAT(%s, '%%Y-%%m-%%dT%%H:%%i:%%s.%%fZ')",
 	text:   "CHAR CHARACTER SET utf8mb4",
 	object: "JSON_OBJECT",
-	escape: true,
 	create: "CREATE TRIGGER %[1]s AFTER INSERT ON %[2]s FOR EACH ROW\nIF %[3]s THEN\n  %[4]s;\nEND IF",
 	drop:   "DROP TRIGGER %[1]s",
 }
@@ -193,7 +191,7 @@ func (d Dialect) literal(value any) string {
 	if !is {
 		return fmt.Sprint(value)
 	}
-	if d.trigger.escape {
+	if d.Name == MySQL {
 		text = strings.ReplaceAll(text, `\`, `\\`)
 	}
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"

@@ -1,0 +1,140 @@
+// Package shoptest plays the statements of a real shop against closes, on real servers. It is the
+// helper of the tests in the folders of shops/.
+//
+// A folder has schema.sql (the shop's tables), alter.sql (what orderclose needs in them; it may be
+// missing) and topics.yaml (the mapping). Each creates a database with the shop's tables for each server, and
+// passes it to the test as a Shop. Adopt puts orderclose beside them. A test writes each flow of the shop, such as a payment, as a function that runs the
+// shop's statements in the shop's order. The flow calls a function between its read and its write,
+// and the test plays another flow there: so each race is played exactly, without a sleep.
+//
+// Without ORDERCLOSE_DB_DSN, ORDERCLOSE_MYSQL_DSN or ORDERCLOSE_POSTGRES_DSN the tests are skipped, and
+// with REQUIRE_REAL=1 they fail.
+package shoptest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of shops on PostgreSQL
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+)
+
+// OnMySQL and OnPostgres are the servers of a shop, for Each.
+var (
+	OnMySQL    = []string{"mariadb", "mysql"}
+	OnPostgres = []string{"postgres"}
+)
+
+// dsnVariables name the real servers of each kind.
+var dsnVariables = map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
+
+// Shop is a database with the tables of a shop. Its Session is the shop's, outside of transactions.
+type Shop struct {
+	*testing.T
+	Session
+	db    *sql.DB
+	dsn   string
+	Store *store.Store // with the mapping of the shop; nil before Adopt
+}
+
+// Each runs test for each server, in a new database with the tables of the folder in which the test runs. The sessions of the shop have the time zone +08:00 on MySQL, and UTC on
+// PostgreSQL. There, as with most drivers of shops, an UPDATE counts the rows that it finds.
+func Each(t *testing.T, servers []string, test func(s *Shop)) {
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			test(open(t, database(t, server)))
+		})
+	}
+}
+
+// database creates a database, drops it when the test ends, and returns its DSN.
+func database(t *testing.T, server string) string {
+	t.Helper()
+	dsn := os.Getenv(dsnVariables[server])
+	switch {
+	case dsn != "":
+	case os.Getenv("REQUIRE_REAL") == "1":
+		t.Fatalf("%s names no server, and REQUIRE_REAL=1 wants one", dsnVariables[server])
+	default:
+		t.Skipf("%s names no server", dsnVariables[server])
+	}
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), dsn, nil, "shop_"+strings.ToLower(rand.Text()))
+	must(t, err)
+	t.Cleanup(func() { must(t, drop(context.WithoutCancel(t.Context()))) })
+	return dsn
+}
+
+// open creates the tables of the shop.
+func open(t *testing.T, dsn string) *Shop {
+	t.Helper()
+	s := &Shop{T: t, db: connect(t, dsn), dsn: dsn}
+	s.Session = Session{s, s.db}
+	s.run("schema.sql")
+	return s
+}
+
+// Adopt changes the tables by alter.sql, migrates, and checks that the mapping fits the tables.
+func (s *Shop) Adopt() {
+	s.Helper()
+	if _, err := os.Stat("alter.sql"); err == nil {
+		s.run("alter.sql")
+	}
+	cfg, err := config.Load("topics.yaml")
+	must(s.T, err)
+	s.Store, err = store.Open(store.Options{DSN: s.dsn, Orders: cfg.Orders})
+	must(s.T, err)
+	s.Cleanup(func() { must(s.T, s.Store.Close()) })
+	must(s.T, s.Store.Migrate(s.Context()))
+	must(s.T, s.Store.CheckMapping(s.Context()))
+}
+
+// connect opens the database as the shop does.
+func connect(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	driver := "pgx"
+	if !postgres.IsDSN(dsn) {
+		c, err := mysql.ParseDSN(dsn)
+		must(t, err)
+		driver, c.ClientFoundRows, c.Params["time_zone"] = "mysql", true, "'+08:00'"
+		dsn = c.FormatDSN()
+	}
+	db, err := sql.Open(driver, dsn)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
+}
+
+// run runs the statements of a file. A statement ends with a semicolon at the end of a line.
+func (s *Shop) run(file string) {
+	s.Helper()
+	text, err := os.ReadFile(file)
+	must(s.T, err)
+	var code strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "--") {
+			code.WriteString(line)
+		}
+	}
+	for statement := range strings.SplitSeq(code.String(), ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			s.Exec(statement)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

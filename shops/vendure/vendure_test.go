@@ -1,0 +1,166 @@
+// Package vendure plays the statements of Vendure at commit 1633446f against themselves, and against closes of
+// orderclose with the mapping of this folder.
+package vendure
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/shoptest"
+)
+
+// vendure plays the statements of Vendure, in the order of its code. A flow calls between after its read and before
+// its write.
+type vendure struct{ *shoptest.Shop }
+
+func each(t *testing.T, test func(v vendure)) {
+	shoptest.Each(t, shoptest.OnPostgres, func(s *shoptest.Shop) {
+		s.Exec(`INSERT INTO stock_level ("productVariantId", "stockLocationId", "stockOnHand", "stockAllocated") VALUES (1, 1, 1000, 0)`)
+		test(vendure{s})
+	})
+}
+
+// adopted is each with orderclose beside the shop.
+func adopted(t *testing.T, test func(v vendure)) {
+	each(t, func(v vendure) {
+		v.Adopt()
+		test(v)
+	})
+}
+
+// nothing happens between the read and the write of a flow.
+func nothing() {}
+
+// arrange puts 2 of variant 1 into an order and brings it to ArrangingPayment, 61 minutes ago.
+func (v vendure) arrange(id int) {
+	v.Exec(`INSERT INTO "order" (id, "createdAt", "updatedAt", code, state) VALUES ($1, timezone('UTC', now()) - interval '2 hours',
+		timezone('UTC', now()) - interval '61 minutes', $2, 'ArrangingPayment')`, id, "C"+strconv.Itoa(id))
+	v.Exec(`INSERT INTO order_line ("orderId", "productVariantId", quantity) VALUES ($1, 1, 2)`, id)
+}
+
+func (v vendure) state(id int) (state string) {
+	v.Read([]any{&state}, `SELECT state FROM "order" WHERE id = $1`, id)
+	return state
+}
+
+// addPayment is OrderService.addPaymentToOrder in the transaction of its mutation: it reads the order, creates the
+// payment, writes the state by the id, and allocates stock, as a number that it has read. asked is called between
+// the provider's answer and the first write.
+func (v vendure) addPayment(id int, asked, allocating func()) (taken bool) {
+	return v.Tx(func(q shoptest.Session) {
+		var state string
+		if q.Read([]any{&state}, `SELECT state FROM "order" WHERE id = $1`, id); state != "ArrangingPayment" {
+			q.Rollback()
+		}
+		asked()
+		q.Exec(`INSERT INTO payment ("orderId", state, amount) VALUES ($1, 'Settled', 990)`, id)
+		q.Exec(`UPDATE "order" SET state = 'PaymentSettled', "updatedAt" = timezone('UTC', now()) WHERE id IN ($1)`, id)
+		allocated := q.Int(`SELECT "stockAllocated" FROM stock_level WHERE "productVariantId" = 1 AND "stockLocationId" = 1`)
+		allocating()
+		q.Exec(`UPDATE stock_level SET "stockAllocated" = $1 WHERE id IN (1)`, allocated+2)
+		q.Exec(`UPDATE "order" SET active = false, "orderPlacedAt" = timezone('UTC', now()) WHERE id IN ($1)`, id)
+	})
+}
+
+// addItems is a customer who goes back from the payment to the cart: transitionToState.
+func (v vendure) addItems(id int, between func()) (done bool) {
+	return v.Tx(func(q shoptest.Session) {
+		var state string
+		if q.Read([]any{&state}, `SELECT state FROM "order" WHERE id = $1`, id); state != "ArrangingPayment" {
+			q.Rollback()
+		}
+		between()
+		q.Exec(`UPDATE "order" SET state = 'AddingItems', "updatedAt" = timezone('UTC', now()) WHERE id IN ($1)`, id)
+	})
+}
+
+// Two payments for one variant at once: one allocation is lost, because Vendure writes the number that it has
+// read.
+func TestVendure_TwoPaymentsLoseAnAllocation(t *testing.T) {
+	each(t, func(v vendure) {
+		v.arrange(1)
+		v.arrange(2)
+		v.addPayment(1, nothing, func() { v.addPayment(2, nothing, nothing) })
+		if n := v.Int(`SELECT "stockAllocated" FROM stock_level`); n != 2 || v.state(1)+v.state(2) != "PaymentSettledPaymentSettled" {
+			t.Errorf("%d are allocated for two paid orders of 2", n)
+		}
+	})
+}
+
+// Nothing in Vendure closes an order that stays in ArrangingPayment. If another program does by a plain UPDATE, a
+// payment that has read the order before opens it again.
+func TestVendure_APaymentOverwritesACancel(t *testing.T) {
+	each(t, func(v vendure) {
+		v.arrange(1)
+		v.addPayment(1, func() { v.Exec(`UPDATE "order" SET state = 'Cancelled', active = false WHERE id = 1`) }, nothing)
+		if v.state(1) != "PaymentSettled" {
+			t.Errorf("the order is %s", v.state(1))
+		}
+	})
+}
+
+// A close between the read and the write of a flow: the flow fails as a whole. Flows before a close are left as they
+// are, and a cart that is changed again gets its hour again.
+func TestClose_MeetsEachFlow(t *testing.T) {
+	adopted(t, func(v vendure) {
+		sweep := func(want int) func() {
+			return func() {
+				if n := v.Sweep(); n != want {
+					t.Errorf("a sweep closes %d orders, want %d", n, want)
+				}
+			}
+		}
+		v.arrange(1)
+		v.arrange(2)
+		if v.addPayment(1, sweep(2), nothing) {
+			t.Error("a closed order is paid")
+		}
+		v.arrange(3)
+		if v.addItems(3, sweep(1)) {
+			t.Error("a closed order is a cart again")
+		}
+		v.arrange(4)
+		v.addPayment(4, nothing, nothing)
+		v.arrange(5)
+		v.addItems(5, nothing)
+		v.Exec(`UPDATE "order" SET state = 'ArrangingPayment' WHERE id = 5`)
+		sweep(0)()
+		for id, want := range []string{"Cancelled", "Cancelled", "Cancelled", "PaymentSettled", "ArrangingPayment"} {
+			if got := v.state(id + 1); got != want {
+				t.Errorf("order %d is %s, want %s", id+1, got, want)
+			}
+		}
+		if n := v.Int("SELECT COUNT(*) FROM payment"); n != 1 {
+			t.Errorf("%d payments", n)
+		}
+		if n := v.Int(`SELECT COUNT(*) FROM "order" o JOIN history_entry h ON h."orderId" = o.id WHERE o.state = 'Cancelled' AND NOT active`); n != 3 {
+			t.Errorf("%d closed orders have a history and are no cart", n)
+		}
+	})
+}
+
+// Payments of 100 due orders meet sweeps: an order is paid and has a payment, or is cancelled and has none.
+func TestClose_InACrowd(t *testing.T) {
+	adopted(t, func(v vendure) {
+		var mu sync.Mutex
+		paid := 0
+		closed := v.Crowd(100, func(i int) {
+			v.arrange(i + 1)
+			if rand.IntN(2) == 0 && v.addPayment(i+1, nothing, nothing) {
+				mu.Lock()
+				paid++
+				mu.Unlock()
+			}
+		})
+		count := func(where string) int { return v.Int(`SELECT COUNT(*) FROM "order" o WHERE ` + where) }
+		t.Logf("%d paid, %d closed", paid, closed)
+		if count("state = 'PaymentSettled'") != paid || count("state = 'Cancelled'") != closed || paid+closed != 100 {
+			t.Errorf("%d paid and %d closes are expected", paid, closed)
+		}
+		if n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`); n != 0 {
+			t.Errorf("%d orders differ from their payments", n)
+		}
+	})
+}
