@@ -235,6 +235,7 @@ func TestConsume_ALeaderThatIsStartedAgainWatchesThePartitions(t *testing.T) {
 		g := &generation{membership: &membership{cluster: m.cluster, group: "g", topic: "t", instance: "one", log: slog.New(slog.DiscardHandler)}, assigned: notKnown}
 		go g.watch(t.Context(), revoke)
 		time.Sleep(3 * watchPartitions)
+		synctest.Wait()
 		if changed.Err() != nil || g.assigned != 2 {
 			t.Fatalf("it joins again with %d partitions assigned, of 2", g.assigned)
 		}
