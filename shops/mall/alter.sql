@@ -1,9 +1,6 @@
 -- What orderclose needs in the tables of mall. Run the statements at a quiet time, in this order.
--- The due time: create_time and normal_order_overtime of oms_order_setting, which is 120 minutes here.
 ALTER TABLE oms_order
-  ADD COLUMN pay_deadline DATETIME GENERATED ALWAYS AS (create_time + INTERVAL 120 MINUTE) VIRTUAL;
-ALTER TABLE oms_order
-  ADD KEY status_deadline (status, pay_deadline, id), ALGORITHM = INPLACE, LOCK = NONE;
+  ADD KEY status_created (status, create_time, id), ALGORITHM = INPLACE, LOCK = NONE;
 ALTER TABLE oms_order_item
   ADD KEY by_order (order_id), ALGORITHM = INPLACE, LOCK = NONE;
 ALTER TABLE sms_coupon_history

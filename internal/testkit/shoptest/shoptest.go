@@ -91,10 +91,11 @@ func (s *Shop) Adopt() {
 	}
 	cfg, err := config.Load("topics.yaml")
 	must(s.T, err)
-	s.Store, err = store.Open(store.Options{DSN: s.dsn, Orders: cfg.Orders})
+	s.Store, err = store.Open(store.Options{DSN: s.dsn, Orders: cfg.Orders, Pipeline: cfg.Topics.Close, Delays: cfg.Delays})
 	must(s.T, err)
 	s.Cleanup(func() { must(s.T, s.Store.Close()) })
 	must(s.T, s.Store.Migrate(s.Context()))
+	must(s.T, s.Store.RecordDelays(s.Context()))
 	must(s.T, s.Store.CheckMapping(s.Context()))
 }
 
