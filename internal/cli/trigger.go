@@ -46,6 +46,7 @@ func (c *common) printTrigger(d store.DialectName, o store.TriggerOptions) error
 	if err != nil {
 		return Exit(Usage, err)
 	}
+	o.Pipeline = cfg.Topics.Close
 	orders := cfg.Orders
 	if orders == nil {
 		orders = mapping.Reference()

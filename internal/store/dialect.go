@@ -184,6 +184,7 @@ var postgresTrigger = triggerSyntax{
 	zoned:   postgres.ZonedMoment,
 	limits:  postgres.FarDue,
 	now:     postgres.NowUTC,
+	delay:   "oc.delay_us * INTERVAL '1 microsecond'",
 	iso:     postgres.MomentText,
 	text:    "text",
 	object:  "json_build_object",

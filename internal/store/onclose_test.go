@@ -166,7 +166,7 @@ func TestMySQL_StatementsOfACloseAreChecked(t *testing.T) {
 			"DELETE FROM ums_member WHERE id IN ({ids}) ORDER BY id":                                                    "",
 		} {
 			m := *mall(t).Mapping
-			m.OnClose = []string{statement}
+			m.OnClose, m.Accept = []string{statement}, []string{mapping.OnCloseOtherID}
 			s := open(t, store.Options{DSN: dsn, Orders: &m})
 			err := s.CheckMapping(context.Background())
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -19,6 +19,7 @@ type triggerSyntax struct {
 	// dispatcher refuses the row.
 	limits map[mapping.TimeType]string
 	now    string // the present moment
+	delay  string // an interval of oc.delay_us
 	iso    string // the text of the moment %s
 	text   string // the type of text
 	object string // the function that returns an object in JSON
@@ -42,6 +43,7 @@ var mysqlTrigger = triggerSyntax{
 		mapping.UnixMillis:  "(UNIX_TIMESTAMP() + 315360000) * 1000",
 	},
 	now:    "UTC_TIMESTAMP(3)",
+	delay:  "INTERVAL oc.delay_us MICROSECOND",
 	iso:    "DATE_FORMAT(%s, '%%Y-%%m-%%dT%%H:%%i:%%s.%%fZ')",
 	text:   "CHAR CHARACTER SET utf8mb4",
 	object: "JSON_OBJECT",
@@ -53,6 +55,7 @@ var mysqlTrigger = triggerSyntax{
 type TriggerOptions struct {
 	Table    string // of orders; required if the mapping has a table for each month; default: the mapping's
 	Database string // of outbox_schedules, in PostgreSQL its schema; default: that of Table, and in PostgreSQL public
+	Pipeline string // of the delays in order_delays, with Mapping.ByRule: the name of the close topic
 	Drop     bool   // the statement that removes the trigger
 }
 
@@ -113,10 +116,32 @@ func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p trigger
 		category = "COALESCE(" + d.newText(m.Category) + ", '')"
 	}
 	p.condition = d.triggerCondition(m, due, id)
-	p.insert = fmt.Sprintf("INSERT INTO %s (order_id, payload, created_at)\n  VALUES (%s, %s('order_id', %[2]s, 'category', %[4]s,\n    'created_at', %[5]s,\n    'due_at', %[6]s), %[7]s)",
-		mapping.Quote(strings.TrimPrefix(p.database+".outbox_schedules", ".")), id, d.trigger.object, category,
-		fmt.Sprintf(d.trigger.iso, created), fmt.Sprintf(d.trigger.iso, due.moment), d.nowSQL)
+	from := ""
+	if m.ByRule {
+		due.moment += " + " + d.trigger.delay
+		from = "\n  FROM (" + p.delayByRule(m, o.Pipeline) + ") AS oc WHERE oc.delay_us IS NOT NULL"
+	}
+	p.insert = fmt.Sprintf("INSERT INTO %s (order_id, payload, created_at)\n  SELECT %s, %s('order_id', %[2]s, 'category', %[4]s,\n    'created_at', %[5]s,\n    'due_at', %[6]s), %[7]s%[8]s",
+		p.ours("outbox_schedules"), id, d.trigger.object, category,
+		fmt.Sprintf(d.trigger.iso, created), fmt.Sprintf(d.trigger.iso, due.moment), d.nowSQL, from)
 	return p, nil
+}
+
+// ours returns the name of a table beside the shop's.
+func (p triggerParts) ours(table string) string {
+	return mapping.Quote(strings.TrimPrefix(p.database+"."+table, "."))
+}
+
+// delayByRule selects the delay of orders that are created now, as delay_us; NULL: they are never due. If an order
+// was created before the last change of the delay, its record comes too early or too late: the closer sends it
+// again, or the sweep closes the order.
+func (p triggerParts) delayByRule(m *mapping.Mapping, pipeline string) string {
+	of := "= ''"
+	if m.Category != "" {
+		of = "IN (" + p.d.asText(newColumn(m.Category)) + ", '')"
+	}
+	return fmt.Sprintf("SELECT NULLIF(oc_d.delay_us, %d) AS delay_us FROM %s AS oc_d\n    WHERE oc_d.pipeline = %s AND oc_d.category %s\n    ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1",
+		neverMicros, p.ours("order_delays"), p.d.literal(pipeline), of)
 }
 
 // format writes the statement of a trigger.
@@ -142,7 +167,7 @@ func (d Dialect) triggerCondition(m *mapping.Mapping, due triggerTime, id string
 		}
 		all = append(all, newColumn(w.Column)+" = "+d.literal(w.Value.Arg()))
 	}
-	if codec, err := m.Due.Codec(); err == nil && !m.NotBefore.IsZero() {
+	if codec, err := m.Due.Codec(); err == nil && !m.NotBefore.IsZero() && !m.ByRule { // by rule, the closer decides
 		all = append(all, newColumn(m.Due.Column)+" >= "+d.literal(codec.Arg(m.NotBefore)))
 	}
 	return strings.Join(all, "\n  AND ")

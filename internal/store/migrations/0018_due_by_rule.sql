@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS order_delays (
   pipeline VARCHAR(249) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'the name of the close topic',
   category VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   since_us BIGINT       NOT NULL,
-  delay_us BIGINT       NOT NULL COMMENT 'in microseconds; -1: never',
+  delay_us BIGINT       NOT NULL COMMENT 'in microseconds, -1 is never',
   PRIMARY KEY (pipeline, category, since_us)
 ) ENGINE = InnoDB;
 

@@ -59,6 +59,9 @@ func mappedTrigger(t *testing.T, s *mapped) {
 	an := func(n int, in time.Duration) orderclose.Order {
 		o := s.an(n, in)
 		o.CreatedAt = s.today.Truncate(time.Second)
+		if s.Mapping.ByRule {
+			o.CreatedAt = o.Due.Add(-s.DueAt)
+		}
 		return o
 	}
 	single := an(1, time.Hour)
@@ -70,7 +73,9 @@ func mappedTrigger(t *testing.T, s *mapped) {
 	far := an(4, 4000*24*time.Hour)
 	without := an(5, 0)
 	without.Due = time.Time{}
-	s.put(s.Mapping.Status.From, far, without)
+	if s.put(s.Mapping.Status.From, without); !s.Mapping.ByRule { // by rule, such an order is created in ten years
+		s.put(s.Mapping.Status.From, far)
+	}
 	s.put(s.Paid, an(3, time.Hour))
 	s.wantScheduled("a paid order, one without a due time, and one that is due in more than ten years")
 
@@ -79,7 +84,7 @@ func mappedTrigger(t *testing.T, s *mapped) {
 		due = s.DueFrom
 	}
 	columns = append(columns, due)
-	if s.Mapping.Created != nil {
+	if s.Mapping.Created != nil && !s.Mapping.ByRule {
 		columns = append(columns, s.Mapping.Created.Column)
 	}
 	if s.Mapping.Category != "" {
@@ -122,7 +127,7 @@ func (s *mapped) of(placeholder string) string {
 // values returns the first n values of a row: id, status, due time, creation and category.
 func (s *mapped) values(o orderclose.Order, n int) []any {
 	all := []any{o.ID, s.Mapping.Status.From.Arg(), s.due.Arg(o.Due.Add(-s.DueAt))}
-	if s.Mapping.Created != nil {
+	if s.Mapping.Created != nil && !s.Mapping.ByRule {
 		all = append(all, s.created.Arg(o.CreatedAt))
 	}
 	return append(all, o.Category)[:n]
