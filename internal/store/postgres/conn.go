@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -69,17 +70,33 @@ func withMode(args []driver.NamedValue) []driver.NamedValue {
 	return append([]driver.NamedValue{{Ordinal: 1, Value: quoted}}, args...)
 }
 
+// translated is Translate for a statement with arguments.
+func translated[T any](query string, args []T, value func(T) any) string {
+	large := func(arg T) bool {
+		n, ok := value(arg).(int64)
+		return ok && int64(int32(n)) != n
+	}
+	if !slices.ContainsFunc(args, large) {
+		return Translate(query)
+	}
+	return translate(query, func(n int) bool { return n <= len(args) && large(args[n-1]) })
+}
+
+func named(arg driver.NamedValue) any { return arg.Value }
+
+func plain(arg any) any { return arg }
+
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
-	return c.Conn.ExecContext(ctx, Translate(query), withMode(args))
+	return c.Conn.ExecContext(ctx, translated(query, args, named), withMode(args))
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	ctx, cancel := c.limited(ctx)
-	rows, err := c.Conn.QueryContext(ctx, Translate(query), withMode(args))
+	rows, err := c.Conn.QueryContext(ctx, translated(query, args, named), withMode(args))
 	of, ok := rows.(*stdlib.Rows)
 	if err != nil || !ok {
 		cancel()
@@ -210,15 +227,15 @@ type Tx struct{ *sql.Tx }
 
 // ExecContext is that of sql.Tx.
 func (t Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return t.Tx.ExecContext(ctx, Translate(query), append([]any{quoted}, args...)...)
+	return t.Tx.ExecContext(ctx, translated(query, args, plain), append([]any{quoted}, args...)...)
 }
 
 // QueryContext is that of sql.Tx.
 func (t Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return t.Tx.QueryContext(ctx, Translate(query), append([]any{quoted}, args...)...)
+	return t.Tx.QueryContext(ctx, translated(query, args, plain), append([]any{quoted}, args...)...)
 }
 
 // QueryRowContext is that of sql.Tx.
 func (t Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	return t.Tx.QueryRowContext(ctx, Translate(query), append([]any{quoted}, args...)...)
+	return t.Tx.QueryRowContext(ctx, translated(query, args, plain), append([]any{quoted}, args...)...)
 }

@@ -19,21 +19,36 @@ var Migrations embed.FS
 // Translate returns a statement of the store as PostgreSQL takes it: names in double quotes in place of
 // backquotes, and $1, $2 and so on in place of each ?. Texts, names and comments in the statement stay as
 // they are.
-func Translate(query string) string {
-	if !strings.ContainsAny(query, "`?") {
+func Translate(query string) string { return translate(query, nil) }
+
+// translate is Translate for a statement with arguments. large reports, for 1 and so on, which are whole numbers and too
+// large for the type integer: those get the type bigint. Otherwise the server takes such a number for the type of the
+// column that it is compared with, and fails if that is integer.
+func translate(query string, large func(n int) bool) string {
+	if !strings.ContainsAny(query, "`?") && large == nil {
 		return query
 	}
 	var b strings.Builder
 	b.Grow(len(query) + len(query)/4)
-	arg := 0
+	args := 0
 	for i := 0; i < len(query); i++ {
 		switch c := query[i]; c {
 		case '`':
 			b.WriteByte('"')
 		case '?':
-			arg++
-			b.WriteByte('$')
-			b.WriteString(strconv.Itoa(arg))
+			args++
+			placeholder(&b, args, large)
+		case '$':
+			end := i + 1
+			for end < len(query) && '0' <= query[end] && query[end] <= '9' {
+				end++
+			}
+			if n, err := strconv.Atoi(query[i+1 : end]); err == nil {
+				placeholder(&b, n, large)
+			} else {
+				b.WriteByte(c)
+			}
+			i = end - 1
 		case '\'', '"':
 			end := i + 1
 			for end < len(query) && query[end] != c { // a doubled quote begins the next text
@@ -55,6 +70,14 @@ func Translate(query string) string {
 		}
 	}
 	return b.String()
+}
+
+func placeholder(b *strings.Builder, n int, large func(n int) bool) {
+	b.WriteByte('$')
+	b.WriteString(strconv.Itoa(n))
+	if large != nil && large(n) {
+		b.WriteString("::bigint")
+	}
 }
 
 const (

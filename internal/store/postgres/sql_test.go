@@ -19,6 +19,15 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
+func TestTranslated_GivesLargeNumbersTheirType(t *testing.T) {
+	for _, query := range []string{"a IN (?, ?) AND b > ? AND c = '$1' OR $$", "a IN ($1, $2) AND b > $3 AND c = '$1' OR $$"} {
+		got := translated(query, []any{int64(1 << 31), int64(-1 << 31), "3000000000"}, plain)
+		if want := "a IN ($1::bigint, $2) AND b > $3 AND c = '$1' OR $$"; got != want {
+			t.Error(got)
+		}
+	}
+}
+
 func TestRows_HasAnArrayForEachColumn(t *testing.T) {
 	type path string
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
