@@ -381,7 +381,7 @@ func (c *common) attachKafka(s *session) {
 
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil}
 	if s.Kafka != nil {
 		p.Control = ops.NewControl(s.Kafka, s.cfg.Topics.Control)
 	}

@@ -60,7 +60,8 @@ type Options struct {
 	Store  *store.Store          // nil: no database is named
 	Redis  redis.UniversalClient // nil: no Redis is named
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
-	OwnStore bool
+	OwnStore     bool
+	WithoutKafka bool // see ops.Pipeline
 	// ConfigBroken, if not nil, returns the error of the present topics.yaml; nil: it is in effect.
 	ConfigBroken func() error
 
@@ -169,7 +170,7 @@ func (c *Console) makeQuestions() {
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, Control: c.control, Broken: c.o.ConfigBroken}
+	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, WithoutKafka: c.o.WithoutKafka, Control: c.control, Broken: c.o.ConfigBroken}
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
 		p.Pending = func() deadletters.Counts { return c.letters.State().Pending }

@@ -72,7 +72,7 @@ func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
 // servers judges Kafka, database and Redis.
 func (j *judgement) servers() {
 	j.notAnswered()
-	if !errors.Is(j.Status.Err, ErrNoKafka) || j.Overdue.Err != nil { // a sweeper needs the database only
+	if !errors.Is(j.Status.Err, errUnused) || j.Overdue.Err != nil {
 		fault(j, KafkaAway, j.Status)
 	}
 	cause := fault(j, DatabaseAway, j.Overdue)

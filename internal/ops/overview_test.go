@@ -141,3 +141,13 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// Without Kafka all can be well beside a sweeper only.
+func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
+	for without, want := range map[bool]State{true: Well, false: Unknown} {
+		_, err := Pipeline{WithoutKafka: without}.Status(t.Context())
+		if v := Judge(Facts{Status: Answer[Status]{Err: err}}); v.State != want {
+			t.Errorf("without Kafka by intent: %v: %+v, want %s", without, v, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,6 +27,8 @@ type Pipeline struct {
 	Control *Control // of Kafka
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
+	// WithoutKafka says that no Kafka belongs to the pipeline: a sweeper closes the orders.
+	WithoutKafka bool
 	// Letters, if not nil, spares History a search of the dead letters.
 	Letters LetterIndex
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
@@ -39,12 +42,17 @@ type Pipeline struct {
 var (
 	ErrNoKafka    = errors.New("set " + config.EnvBrokers)
 	ErrNoDatabase = errors.New("set " + config.EnvDSN)
+
+	errUnused = fmt.Errorf("a sweeper uses no Kafka: %w", ErrNoKafka)
 )
 
 // reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only
 // say which request failed.
 func (p Pipeline) reachKafka(ctx context.Context) error {
-	if p.Kafka == nil {
+	switch {
+	case p.Kafka == nil && p.WithoutKafka:
+		return errUnused
+	case p.Kafka == nil:
 		return ErrNoKafka
 	}
 	return p.Kafka.Ping(ctx)

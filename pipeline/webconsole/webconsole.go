@@ -85,7 +85,7 @@ func New(o Options) func(pipeline.ConsoleHost) (run func(context.Context) error,
 		}
 		servers := clients.Of(host.Connections)
 		c, err := console.New(console.Options{
-			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore,
+			Config: host.Config, ConfigBroken: host.ConfigBroken, Sweep: host.Sweep, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
 			Settings: config.Console(o.Settings), Version: o.Version, Logger: host.Logger.With("stage", "console"), TopicsFile: host.TopicsFile,
 		})
 		if err != nil {
