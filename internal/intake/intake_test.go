@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,9 +81,10 @@ func TestIntake_EachUnpaidRowBecomesARecordOfAProducer(t *testing.T) {
 // The record is done with the ack of its last row: a crash before must not lose the others.
 func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refuses := true
+		var refuses atomic.Bool
+		refuses.Store(true)
 		log, m := &testkit.Log{Fail: func(topic string) error {
-			if topic == "close" && refuses {
+			if topic == "close" && refuses.Load() {
 				return errors.New("no leader")
 			}
 			return nil
@@ -99,7 +101,7 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 		if behind := m.Value("intake_behind_seconds"); behind < 50 {
 			t.Errorf("%v s behind", behind)
 		}
-		refuses = false
+		refuses.Store(false)
 		time.Sleep(time.Minute)
 		if got := log.DoneBelow(shopOrders); got != 1 || len(log.Keys("close")) != 1 || m.Value("intake_behind_seconds") != 0 {
 			t.Errorf("done below %d, %v", got, log.Keys("close"))
@@ -110,9 +112,10 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 // While a topic accepts no records, the records of an order keep their order, and the bucket is picked again for each attempt.
 func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refuses := true
+		var refuses atomic.Bool
+		refuses.Store(true)
 		log := &testkit.Log{Fail: func(string) error {
-			if refuses {
+			if refuses.Load() {
 				return errors.New("no leader")
 			}
 			return nil
@@ -123,7 +126,7 @@ func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(5 * time.Minute)
-		refuses = false
+		refuses.Store(false)
 		time.Sleep(time.Minute)
 		stop()
 		last := int64(0)
