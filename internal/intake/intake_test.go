@@ -102,7 +102,7 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 			t.Errorf("%v s behind", behind)
 		}
 		refuses.Store(false)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Minute) // attempts are a minute apart, and some seconds
 		if got := log.DoneBelow(shopOrders); got != 1 || len(log.Keys("close")) != 1 || m.Value("intake_behind_seconds") != 0 {
 			t.Errorf("done below %d, %v", got, log.Keys("close"))
 		}
@@ -120,14 +120,16 @@ func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 			}
 			return nil
 		}}
+		put := func(n int) { log.Put(shopOrders, canalInsert(time.Minute+time.Duration(n)*time.Second, "a")) }
+		put(0) // the topic exists at the start
 		stop := start(t, log, nil)
-		for n := range 5 {
-			log.Put(shopOrders, canalInsert(time.Minute+time.Duration(n)*time.Second, "a"))
+		for n := range 4 {
 			time.Sleep(time.Second)
+			put(n + 1)
 		}
 		time.Sleep(5 * time.Minute)
 		refuses.Store(false)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Minute) // attempts are a minute apart, and some seconds
 		stop()
 		last := int64(0)
 		for _, r := range log.Appended()["close"] {
