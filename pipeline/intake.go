@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/intake"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -29,6 +30,7 @@ func (a *App) buildIntake() (part, error) {
 		Zone:            zone,
 		Orders:          cmp.Or(c.Orders, mapping.Reference()),
 		Current:         a.ActiveBuckets,
+		Delays:          func() orderclose.Delays { return a.config().Delays },
 		CloseTopic:      c.Topics.Close,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		LeaveOverdue:    max(2*c.Compensator.Period, intake.DefaultLeaveOverdue),

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -184,6 +185,29 @@ func TestIsOrders_KnowsTheTablesOfMonthsAndTheDatabase(t *testing.T) {
 	} {
 		if got := isOrders(&mapping.Mapping{Orders: c.mapped}, source{c.database, c.table}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// With due times by rule, the row has the time of creation only.
+func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
+	m := litemall()
+	m.ByRule, m.Due = true, *m.Created
+	delays := orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"long": 24 * time.Hour}}
+	r, err := newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays { return delays }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	for category, want := range map[string]outcome{"": overdue, "long": scheduled} { // the first was due an hour and a half ago
+		_, changes, _, err := readChange(Canal, []byte(`{"type": "INSERT", "isDdl": false, "database": "shop", "table": "litemall_order", "data":
+			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "`+category+`"}]}`))
+		if err != nil || len(changes) != 1 {
+			t.Fatal(changes, err)
+		}
+		o, is, err := r.decide(changes[0], created.Add(2*time.Hour), created)
+		if is != want || err != nil || is == scheduled && !o.Due.Equal(created.Add(24*time.Hour)) {
+			t.Errorf("%q: %s, due %v, %v; want %s", category, is, o.Due, err, want)
 		}
 	}
 }

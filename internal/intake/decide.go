@@ -35,10 +35,11 @@ type rowReader struct {
 	due, created timeColumn
 	relevant     []string // the columns that decide
 	leave        time.Duration
+	delays       func() orderclose.Delays
 }
 
 func newRowReader(o Options) (r rowReader, err error) {
-	r = rowReader{format: o.Format, m: o.Orders.WithDefaults(), leave: o.LeaveOverdue}
+	r = rowReader{format: o.Format, m: o.Orders.WithDefaults(), leave: o.LeaveOverdue, delays: o.Delays}
 	if r.due, err = newTimeColumn(&r.m.Due, o.Zone); err != nil {
 		return r, err
 	}
@@ -73,7 +74,13 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 	if r.unchanged(c) {
 		return o, unchanged, nil
 	}
+	if r.m.Category != "" {
+		o.Category, _ = c.row.text(r.m.Category)
+	}
 	due, has, err := r.due.read(c.row)
+	if r.m.ByRule && has && err == nil {
+		due = r.delays().For(orderclose.Facts{CreatedAt: due, Categories: []string{o.Category}}).Due
+	}
 	switch {
 	case err != nil:
 		return bad("%v", err)
@@ -86,13 +93,10 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 	case wire.BeyondLimit(due.Sub(now)):
 		return o, "", &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf("the order is due at %s, the limit is %v ahead", due.Format(time.RFC3339), wire.MaxDelayLimit)}
 	}
-	o = orderclose.Order{Due: due, CreatedAt: appended}
+	o.Due, o.CreatedAt = due, appended
 	o.ID, _ = c.row.text(r.m.ID.Column)
 	if _, ok := r.m.ID.Arg(o.ID); !ok || orderclose.ValidateID(o.ID) != nil {
 		return bad("column %s has %.80q, which is no id of type %s", r.m.ID.Column, o.ID, r.m.ID.Type)
-	}
-	if r.m.Category != "" {
-		o.Category, _ = c.row.text(r.m.Category)
 	}
 	if r.m.Created != nil {
 		if at, has, err := r.created.read(c.row); err == nil && has {

@@ -47,6 +47,7 @@ type Options struct {
 	Orders          *mapping.Mapping
 	Zone            *time.Location            // of texts without a zone in columns that need none in the mapping, as Canal writes a TIMESTAMP; default UTC
 	Current         func() orderclose.Buckets // the buckets that records are put into now
+	Delays          func() orderclose.Delays  // the delays now, for due times by rule; required with Mapping.ByRule
 	CloseTopic      string                    // for orders that are due already
 	DeadLetterTopic string
 	// LeaveOverdue is how long an order may be overdue to be scheduled. Sweeps find the others: an old topic that is
@@ -72,6 +73,9 @@ type Intake struct {
 func New(o Options) (*Intake, error) {
 	if o.Log == nil || o.Group == "" || o.Topic == "" || o.Orders == nil || o.Current == nil || o.CloseTopic == "" || o.DeadLetterTopic == "" {
 		return nil, errors.New("intake: Options need Log, Group, Topic, Orders, Current, CloseTopic and DeadLetterTopic")
+	}
+	if o.Orders.ByRule && o.Delays == nil {
+		return nil, errors.New("intake: Options need Delays, because due times are computed by rule")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
