@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,4 +97,18 @@ func (q *statements) pageFrom(delay time.Duration, after orderclose.Order) (from
 		return q.column.Arg(down.Add(q.column.Step())), ""
 	}
 	return q.column.Arg(at), after.ID
+}
+
+// excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of
+// a column that is NULL is neither true nor false.
+func (q *statements) excludedOf(orders string) condition {
+	var all []string
+	args := slices.Clone(q.where.args)
+	if q.where.sql != "" {
+		all = append(all, "("+q.where.sql+") IS NOT TRUE")
+	}
+	if !q.m.NotBefore.IsZero() {
+		all, args = append(all, q.dueOf(orders)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
+	}
+	return condition{"(" + strings.Join(all, " OR ") + ")", args}
 }

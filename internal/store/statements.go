@@ -311,20 +311,6 @@ func whereOf(columns []mapping.ColumnValue) (c condition) {
 	return c
 }
 
-// excludedOf writes the condition of orders that Mapping.Where or Mapping.NotBefore excludes. The comparison of
-// a column that is NULL is neither true nor false.
-func (q *statements) excludedOf(orders string) condition {
-	var all []string
-	args := slices.Clone(q.where.args)
-	if q.where.sql != "" {
-		all = append(all, "("+q.where.sql+") IS NOT TRUE")
-	}
-	if !q.m.NotBefore.IsZero() {
-		all, args = append(all, q.dueOf(orders)+" < ?"), append(args, q.due.Arg(q.m.NotBefore))
-	}
-	return condition{"(" + strings.Join(all, " OR ") + ")", args}
-}
-
 // pay writes the compare-and-set of a payment.
 func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {

@@ -21,9 +21,9 @@ var Migrations embed.FS
 // they are.
 func Translate(query string) string { return translate(query, nil) }
 
-// translate is Translate for a statement with arguments. large reports, for 1 and so on, which are whole numbers and too
-// large for the type integer: those get the type bigint. Otherwise the server takes such a number for the type of the
-// column that it is compared with, and fails if that is integer.
+// translate is Translate for a statement with arguments. large reports whether the n-th argument, from 1, is a whole
+// number that the type integer cannot hold. Such an argument gets the type bigint. Without a type, the server gives it
+// the type of the column that it is compared with. If that is integer, the statement fails.
 func translate(query string, large func(n int) bool) string {
 	if !strings.ContainsAny(query, "`?") && large == nil {
 		return query
