@@ -101,7 +101,7 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	// The commits are read first, so that the logs have everything that the commits cover.
 	admin := kadm.NewClient(client)
 	for _, group := range slices.Concat(slices.Collect(maps.Values(e.closeTopics())), slices.Collect(maps.Values(e.Delays))) {
-		offsets, err := admin.FetchOffsets(ctx, group)
+		offsets, err := committed(ctx, admin, group)
 		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // then no member has ever read the topic
 			return nil, fmt.Errorf("group %s: %w", group, err)
 		}
@@ -198,6 +198,22 @@ func toRecord(r *kgo.Record, e Expect) record {
 	}
 	rec.resolution = rec.resolution && rec.cause == ""
 	return rec
+}
+
+// committed returns the offsets that a group has committed. The first question about any group makes a broker create
+// its topic of offsets, and no broker coordinates groups until that exists.
+func committed(ctx context.Context, admin *kadm.Client, group string) (kadm.OffsetResponses, error) {
+	for {
+		offsets, err := admin.FetchOffsets(ctx, group)
+		if !errors.Is(err, kerr.CoordinatorNotAvailable) {
+			return offsets, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // bounds stores the ends of the partitions in l.ends and returns their starts.

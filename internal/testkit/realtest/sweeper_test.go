@@ -1,12 +1,17 @@
 package realtest
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -45,6 +50,47 @@ func sweepersAlone(t *testing.T, s config.Servers) {
 		t.Errorf("an order closed %d ms late, with an interval of 5 s", most)
 	} else {
 		t.Logf("the latest close was %d ms late", most)
+	}
+}
+
+// A sweeper without Kafka asks a provider before it closes. Each customer has opened a payment page, a third of them
+// has paid, and no callback arrived. Some calls of the provider fail.
+func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, realServers(t))
+	r.disturbed = true
+	p := &racedProvider{ledger: map[string]*racedOrder{}, faults: map[string]int{}, answers: map[payment.Answer]int{}}
+	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
+	r.configure(fmt.Sprintf("closer: {payment: {url: %q, batch: 5, cancel: true, recheck: []}}\n", r.paymentService(p).URL))
+	r.extra = func([]string) []string { return []string{config.EnvBrokers + "=", config.EnvRedis + "="} }
+	r.start("sweeper-1", "sweeper-2")
+
+	opened := atomic.Int64{}
+	r.shop.OnOrder = func(o orderclose.Order, _ scenario.Fate) {
+		if id := p.begin(o.ID, true); opened.Add(1)%3 == 0 {
+			p.pay(o.ID, id)
+		}
+	}
+	steps := scenario.Plan(scenario.Spec{Seed: 12, Orders: 120, Over: 5 * time.Second, SKUs: skus, Categories: categories})
+	for i := range steps {
+		steps[i].Fate = scenario.Unpublished
+	}
+	if err := r.shop.Run(t.Context(), time.Now(), steps); err != nil {
+		t.Error(err)
+	}
+	r.settle()
+	r.check()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, o := range p.ledger {
+		paid := r.count("SELECT COUNT(*) FROM orders WHERE id = ? AND status = ?", id, store.Paid) == 1
+		if paid != (len(o.paid) > 0) || len(o.open) > 0 && !paid {
+			t.Errorf("%s is paid in the database: %t; the ledger has %+v", id, paid, *o)
+		}
+	}
+	if closed, paid := p.answers[payment.Cancelled], p.answers[payment.Paid]; closed == 0 || paid == 0 || len(p.played) == 0 {
+		t.Errorf("nothing was at stake: answers %v, faults %v", p.answers, p.played)
 	}
 }
 
