@@ -39,8 +39,11 @@ type crewRow struct {
 	RPS     measure.Number `json:"rps"`
 }
 
-// benchClose runs all measurements of make bench-close.
+// benchClose runs all measurements of make bench-close. With PROFILE=1 it shows what a close costs the database instead.
 func benchClose(ctx context.Context, p *workspace, pl plan) error {
+	if os.Getenv("PROFILE") != "" {
+		return profileClose(ctx, pl)
+	}
 	type part = step[closeReport]
 	steps := []part{func(r *closeReport, s *shop) error {
 		// A first turn that does not count: a server that has just started has empty

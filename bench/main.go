@@ -29,7 +29,7 @@
 // databases.go has what is compared, MariaDB and PostgreSQL, in the benches close, outbox and sweep.
 // Of closing: shop.go has the shop of each; closers.go the closers; checkouts.go the
 // checkouts beside them, which evenly.go paces; pipelineside.go relay and closer in one process; close.go and
-// endtoend.go the measurements.
+// endtoend.go the measurements; closework.go what a close costs the database.
 // Of the outbox: outbox.go. Of sweeps: sweep.go. Of the console: console.go measures pages and costs;
 // consolestate.go has the pipeline that it shows, and the lateness beside it; consolereport.go the
 // numbers; metadataproxy.go counts requests.

@@ -6,18 +6,21 @@
 # usage: run.sh relay|idle|console|close|outbox|sweep|shop
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
+#   PROFILE=1     with close: what the databases do for a close, by statement
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
 native=$here
-if [[ ${PROFILE:-} ]]; then PROFILE=$(realpath -m -- "$PROFILE"); fi
+if [[ ${PROFILE:-} && ${1:-} != close ]]; then PROFILE=$(realpath -m -- "$PROFILE"); fi
 cd "$native/../../bench"
 
 bench=
+profiled= # set if the databases were started with statistics of statements
 
 # finish ends the bench if it still runs: it takes its topics with it. Then the broker.
 # shellcheck disable=SC2317 # called by trap
 finish() {
   trap '' INT TERM HUP
   if [[ $bench ]] && kill -TERM "$bench" 2>/dev/null; then wait "$bench" || true; fi
+  if [[ $profiled ]]; then "$native/mariadb.sh" stop "$dir/mariadb" && "$native/postgresql.sh" stop "$dir/postgresql"; fi
   "$native/down.sh" "$dir"
 }
 
@@ -35,6 +38,15 @@ if [[ $1 == console || $1 == close || $1 == outbox || $1 == sweep || $1 == shop 
 if [[ $1 == close || $1 == outbox || $1 == sweep ]]; then needed+=(ORDERCLOSE_POSTGRES_DSN); else unneeded+=(ORDERCLOSE_POSTGRES_DSN=unused); fi
 # A shop of millions of orders has servers that keep them in memory.
 if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G} POSTGRESQL_SHARED_BUFFERS=${POSTGRESQL_SHARED_BUFFERS:-2GB}; fi
+if [[ $1 == close && ${PROFILE:-} ]]; then
+  profiled=1
+  port=$(free_port)
+  "$native/mariadb.sh" start "$dir/mariadb" "$port" --performance-schema=ON
+  export ORDERCLOSE_DB_DSN="root@tcp(127.0.0.1:$port)/"
+  port=$(free_port)
+  "$native/postgresql.sh" start "$dir/postgresql" "$port" -c shared_preload_libraries=pg_stat_statements
+  export ORDERCLOSE_POSTGRES_DSN="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
+fi
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
