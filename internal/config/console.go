@@ -65,7 +65,6 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		Runbook:       e.plain(EnvRunbook),
 		Prometheus:    e.plain(EnvConsolePrometheus),
 	}
-	e.fail(movedVariables(e.plain))
 	c.checkValues(&e)
 	if err := errors.Join(e.errs...); err != nil {
 		return Console{}, err
