@@ -15,7 +15,6 @@
 // started has stopped. Handler serves metrics, health and reloads.
 //
 //	options.go      what a program chooses, and Connections
-//	settings.go     Secrets and Change
 //	app.go          New, Run, and how each role is built
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for
@@ -154,10 +153,7 @@ func New(o Options) (*App, error) {
 	a.metrics.Delays(o.Config.Delays)
 	a.picked.Store(&o.Config.Buckets)
 	if o.TopicsFile != "" {
-		if a.reloader, err = a.newReloader(); err != nil {
-			a.Close()
-			return nil, err
-		}
+		a.reloader = a.newReloader()
 	}
 	return a, nil
 }

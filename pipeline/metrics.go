@@ -132,7 +132,7 @@ func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 // Unclosed implements payment.Metrics.
 func (m *appMetrics) Unclosed(since time.Time) { m.unclosed.Set(metrics.Timestamp(since)) }
 
-// ConfigReloaded implements config.ReloadMetrics.
+// ConfigReloaded sets whether the last read topics.yaml was accepted.
 func (m *appMetrics) ConfigReloaded(ok bool) {
 	if !ok {
 		m.reloaded.Set(0)

@@ -12,7 +12,7 @@ import (
 )
 
 // newReloader returns the reloader of topics.yaml.
-func (a *App) newReloader() (*config.Reloader, error) {
+func (a *App) newReloader() *config.Reloader {
 	return config.NewReloader(config.ReloadOptions{
 		File: a.o.TopicsFile, Running: a.o.Config,
 		Validate: func(ctx context.Context, next *config.Config) error {
@@ -25,7 +25,7 @@ func (a *App) newReloader() (*config.Reloader, error) {
 		},
 		Apply:   a.apply,
 		Hangup:  a.o.Hangup,
-		Metrics: a.metrics,
+		Checked: a.metrics.ConfigReloaded,
 		Logger:  a.o.Logger,
 	})
 }

@@ -152,7 +152,7 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, actions false"
-	if c.String() != want {
+	if fmt.Sprint(c) != want {
 		t.Errorf("printed as %s", c)
 	}
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s", c, &c, c, c), log.String(), string(marshaled)} {

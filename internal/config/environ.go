@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -58,16 +57,15 @@ type Servers struct {
 // Release is the service that releases stock. Printing a Release hides both fields.
 type Release struct{ URL, Token string }
 
-// String returns "set" or "not set".
-func (r Release) String() string {
-	if r.URL == "" {
+// Format prints "set" or "not set", for every verb.
+func (r Release) Format(f fmt.State, _ rune) { fmt.Fprint(f, setOrNot(r.URL)) }
+
+func setOrNot(secret string) string {
+	if secret == "" {
 		return "not set"
 	}
 	return "set"
 }
-
-// GoString returns String.
-func (r Release) GoString() string { return r.String() }
 
 // ErrNotSet is wrapped by the errors of Require.
 var ErrNotSet = errors.New("not set")
@@ -142,7 +140,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvReleaseURL) {
 		s.Release = Release{e.value(EnvReleaseURL), e.value(EnvReleaseToken)}
-		if u, err := url.Parse(s.Release.URL); s.Release.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		if _, ok := webURL(s.Release.URL); s.Release.URL != "" && !ok {
 			e.fail(fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL]))
 		}
 	}
@@ -235,23 +233,11 @@ func (s Servers) Require(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// String lists what is set, without secrets.
-func (s Servers) String() string {
-	hide := func(secret string) string {
-		if secret == "" {
-			return "not set"
-		}
-		return "set"
-	}
-	return fmt.Sprintf("brokers %s (%v), database %s, redis %s, listen %s, release %v",
-		strings.Join(s.Brokers, ","), s.Kafka, hide(s.DSN), hide(s.RedisURL), s.Listen, s.Release)
+// Format lists what is set, without secrets, for every verb.
+func (s Servers) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "brokers %s (%v), database %s, redis %s, listen %s, release %v",
+		strings.Join(s.Brokers, ","), s.Kafka, setOrNot(s.DSN), setOrNot(s.RedisURL), s.Listen, s.Release)
 }
-
-// GoString returns String, so that %#v shows no secret either.
-func (s Servers) GoString() string { return s.String() }
-
-// LogValue returns String, for slog.
-func (s Servers) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // readFile reads a file that a variable names. The error does not quote the name: the variable
 // may have the secret itself by mistake.

@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -233,11 +231,11 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 // checkTokenURL refuses a URL to which the secret of a client would go in clear text. A program on this
 // machine may be asked by http.
 func checkTokenURL(endpoint string) error {
-	u, err := url.Parse(endpoint) // do not wrap err: it quotes the URL
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+	u, ok := webURL(endpoint)
+	if !ok || u.User != nil {
 		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLTokenURL)
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !private(endpoint) {
 		return errors.New(EnvSASLTokenURL + " begins with http, which shows the secret to the network; use https")
 	}
 	return nil
