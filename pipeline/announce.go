@@ -28,9 +28,6 @@ const (
 // delays of a compensator have changed, and that somebody has stopped it. So console and status know which
 // processes there should be, and with which delays orders are made.
 func (a *App) announce(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil {
-		return
-	}
 	p, every := wire.Process{Name: a.o.processName(roles), Database: a.database()}, announceEvery
 	if a.o.Instance != "" {
 		p.Instance, p.At = a.o.Instance, hostAndPID()

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // readiness collects what a process waits for, and hints at problems that do not stop it.
@@ -62,39 +63,48 @@ func (r *reasons) list() (all []string) {
 	return all
 }
 
-// healthHandler serves the GET routes of App.Handler. Without a gatherer it has no /metrics.
-// /-/healthy answers 200 whether the servers answer or not. /-/ready answers 503 with the reasons
-// while the process waits for something, and otherwise 200 with a line for each hint. Both have a
-// line with the database, unless it is "".
-func healthHandler(g prometheus.Gatherer, ready *readiness, database string, profiles bool) http.Handler {
+// Handler returns the handler of these routes:
+//
+//	GET /metrics         the metrics of Options.Registerer; absent unless the Registerer is also
+//	                     a prometheus.Gatherer (the result of WrapRegistererWith is not)
+//	GET /-/healthy       200 as long as the process answers
+//	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready); and which database
+//	                     the process uses, if Servers.DSN names it
+//	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems;
+//	                     403 to a browser
+//	GET /debug/pprof/…   profiles, if profiles is set
+func (a *App) Handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
-	if g != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	if a.gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{}))
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
-	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		lines := ready.waiting.list()
-		if len(lines) > 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		} else {
-			lines = []string{"ready"}
-			for _, line := range ready.hints.list() {
-				lines = append(lines, "without "+line)
-			}
-		}
-		if database != "" {
-			lines = append(lines, "with database "+database)
-		}
-		fmt.Fprintln(w, strings.Join(lines, "\n"))
-	})
+	mux.HandleFunc("GET /-/ready", a.serveReady)
+	mux.Handle("POST /-/reload", httpcall.RefuseBrowsers(http.HandlerFunc(a.serveReload)))
 	if profiles {
-		mux.HandleFunc("GET /debug/pprof/", byAddress(pprof.Index))
-		mux.HandleFunc("GET /debug/pprof/cmdline", byAddress(pprof.Cmdline))
-		mux.HandleFunc("GET /debug/pprof/profile", byAddress(pprof.Profile))
-		mux.HandleFunc("GET /debug/pprof/symbol", byAddress(pprof.Symbol))
-		mux.HandleFunc("GET /debug/pprof/trace", byAddress(pprof.Trace))
+		for name, profile := range map[string]http.HandlerFunc{
+			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+		} {
+			mux.HandleFunc("GET /debug/pprof/"+name, byAddress(profile))
+		}
 	}
 	return mux
+}
+
+func (a *App) serveReady(w http.ResponseWriter, _ *http.Request) {
+	lines := a.ready.waiting.list()
+	if len(lines) > 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else {
+		lines = []string{"ready"}
+		for _, line := range a.ready.hints.list() {
+			lines = append(lines, "without "+line)
+		}
+	}
+	if database := a.database(); database != "" {
+		lines = append(lines, "with database "+database)
+	}
+	fmt.Fprintln(w, strings.Join(lines, "\n"))
 }
 
 // byAddress serves requests whose Host is an IP address or localhost. A page of another site could

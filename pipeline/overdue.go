@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -16,13 +17,15 @@ const (
 	recordsTimeout = 30 * time.Second
 )
 
-// watchRecords checks each minute, beside a compensator, which records wait and which are overdue,
+// watchDeadLetters updates the metric of pending dead letters until ctx ends.
+func (a *App) watchDeadLetters(ctx context.Context) {
+	deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
+}
+
+// watchRecords checks each minute which records wait and which are overdue,
 // until ctx ends. Relays and closers report how far behind they are by their own state. This
 // check also finds records that a relay or closer has lost track of.
-func (a *App) watchRecords(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.Contains(roles, Compensator) {
-		return
-	}
+func (a *App) watchRecords(ctx context.Context) {
 	for retry.Sleep(ctx, recordsInterval) {
 		a.checkRecords(ctx)
 	}

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -18,13 +17,11 @@ const writeProbeInterval = 15 * time.Second
 // a month is locked.
 const writeProbeLatest = time.Minute
 
-// watchWrites probes, until ctx ends, whether the writes of a close succeed. It does
-// so beside a closer or compensator that closes in the database. A database may answer
+// watchWrites probes, until ctx ends, whether the writes of a close in the database succeed. A database may answer
 // every read while every close fails, because it is read-only or its tables are locked. A close of
 // this process within the last 15 s is as good as a probe, for a minute.
-func (a *App) watchWrites(ctx context.Context, roles []Role) {
-	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
-	if !closes || !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
+func (a *App) watchWrites(ctx context.Context) {
+	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
 	var probed time.Time
