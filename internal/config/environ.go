@@ -70,19 +70,6 @@ func setOrNot(secret string) string {
 // ErrNotSet is wrapped by the errors of Require.
 var ErrNotSet = errors.New("not set")
 
-// orFiles are the variables whose value a file may hold, which the variable with _FILE appended
-// names. others are all other variables.
-var (
-	orFiles = []string{EnvBrokers, EnvDSN, EnvRedis, EnvReleaseURL, EnvReleaseToken, EnvHTTPSecret, EnvPaymentSecret, EnvSASLUser, EnvSASLPassword}
-	others  = []string{
-		EnvListen, EnvInstance, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
-		EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL, EnvSASLScope, EnvSASLExtensions,
-		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
-		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleWebConfig, EnvConsoleProxies,
-		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators, EnvRunbook, EnvConsolePrometheus,
-	}
-)
-
 // ofKubernetes matches variables that Kubernetes sets for a Service whose name begins with orderclose.
 var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_\d+_|$)`)
 
@@ -90,10 +77,10 @@ var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_
 // part of the program reads, with the variable that was probably meant. environ has the form of
 // os.Environ. The lines hold no values.
 func UnknownVariables(environ []string) (lines []string) {
-	known := slices.Concat(orFiles, others)
-	for _, name := range orFiles {
-		known = append(known, name+"_FILE")
-	}
+	var known []string // the variables that are read
+	note := func(name string) (string, bool) { known = append(known, name); return "", false }
+	_, _ = FromEnviron(note)
+	_, _ = ConsoleFromEnviron(note)
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {

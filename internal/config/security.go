@@ -90,11 +90,19 @@ func (e *environment) tls(f tlsFiles) *tls.Config {
 		return nil
 	}
 	e.fail(f.trust(c, e.plain(f.ca)))
-	e.fail(f.identify(c, cert, key))
+	if cert != "" {
+		pair, err := f.pair(cert, key)
+		if err != nil {
+			e.fail(err)
+			return nil
+		}
+		c.Certificates = []tls.Certificate{*pair()}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair(), nil }
+	}
 	return c
 }
 
-// trust makes c accept servers whose certificates are signed by a CA in the file.
+// trust makes c accept servers whose certificates are signed by a CA in the file; "": by a CA of the system.
 func (f tlsFiles) trust(c *tls.Config, file string) error {
 	if file == "" {
 		return nil
@@ -107,20 +115,6 @@ func (f tlsFiles) trust(c *tls.Config, file string) error {
 	if !c.RootCAs.AppendCertsFromPEM(pem) {
 		return fmt.Errorf("%s: there is no certificate in %s; write it there as PEM (-----BEGIN CERTIFICATE-----)", f.ca, file)
 	}
-	return nil
-}
-
-// identify makes c present the certificate to servers.
-func (f tlsFiles) identify(c *tls.Config, certFile, keyFile string) error {
-	if certFile == "" {
-		return nil
-	}
-	pair, err := f.pair(certFile, keyFile)
-	if err != nil {
-		return err
-	}
-	c.Certificates = []tls.Certificate{*pair()}
-	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair(), nil }
 	return nil
 }
 
