@@ -16,7 +16,7 @@
 //
 //	options.go      what a program chooses, and Connections
 //	app.go          New, Run, and what runs beside the roles
-//	roles.go        the roles relay, closer, outbox, release and intake
+//	roles.go        the roles relay, closer, outbox, release, intake and shadow
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for, and a stage whose topic does not exist yet
 //	clock.go        the clocks of brokers and database, and what the brokers cannot do
@@ -25,20 +25,17 @@
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
 //	reminders.go    reminds of unpaid orders before their deadline
-//	announce.go     tells which process this is, and its delays
-//	instance.go     the name of this process, and another process with the same instance
+//	announce.go     the name of this process, its delays, and another process with the same instance
 //	compensator.go  the role that sweeps, and why a sweep found orders
 //	sweeper.go      the role Sweeper, which closes orders without Kafka
 //	recheck.go      what the compensator asks the payment provider again
-//	shadow.go       the role that closes nothing
 //	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
-//	overdue.go, ordercount.go, writes.go    what is measured beside the roles
+//	measure.go      overdue records and orders, dead letters, and writes that fail: what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
-//	health.go       /metrics, /-/healthy, /-/ready
-//	serve.go        their listener
+//	health.go       /metrics, /-/healthy, /-/ready, and their listener
 //
 // Package pipelinetest has embedded servers for tests.
 package pipeline

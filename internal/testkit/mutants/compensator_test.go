@@ -25,7 +25,7 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a process that cannot count overdue orders keeps others from counting",
-		edits: []edit{{"pipeline/ordercount.go", "if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {", "if next, err := c.once(ctx); !retry.Sleep(ctx, next) {"}},
+		edits: []edit{{"pipeline/measure.go", "if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {", "if next, err := c.once(ctx); !retry.Sleep(ctx, next) {"}},
 		pkg:   "pipeline", run: "TestOrderCounter_GivesTheLockBack", says: "the processes",
 	},
 	{
