@@ -28,10 +28,8 @@
 //	lock.go           work under the lock, and without it
 //	redislock.go      the lock in Redis
 //	databaselock.go   the lock in the database
-//	report.go         the result of a sweep
-//	cause.go          why orders were missed
-//	calls.go          calls of the user's code: time limits, panics
-//	contract.go       checks the pages of a Store
+//	report.go         the result of a sweep, and why orders were missed
+//	calls.go          calls of the user's code: time limits, panics, checks of the pages of a Store
 //	history.go        appends a record of each sweep to the control topic
 //	metrics.go        metrics
 //	listener.go       decides when to act on losses, and in which order
@@ -207,20 +205,8 @@ func New(o Options) (*Compensator, error) {
 	if o.Period < 0 || o.PageSize < 0 {
 		return nil, fmt.Errorf("compensator: Period is %v and PageSize %d, neither may be negative", o.Period, o.PageSize)
 	}
-	if o.Control != nil {
-		if err := o.Control.check(); err != nil {
-			return nil, err
-		}
-	}
-	if o.Recheck != nil {
-		if err := o.Recheck.check(); err != nil {
-			return nil, err
-		}
-	}
-	if o.History != nil {
-		if err := o.History.check(); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(o.Control.check(), o.Recheck.check(), o.History.check()); err != nil {
+		return nil, err
 	}
 	if o.SweepLog == nil {
 		o.SweepLog = &ownLog{clock: o.Store}

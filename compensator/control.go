@@ -59,7 +59,7 @@ type DueStore interface {
 }
 
 func (k *Control) check() error {
-	if k.Kafka == nil || k.Store == nil || k.Producers == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
+	if k != nil && (k.Kafka == nil || k.Store == nil || k.Producers == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil) {
 		return errors.New("compensator: Control needs Kafka, Store, Producers, Group, Topic, Buckets, CloseTopic and MaxDelay")
 	}
 	return nil

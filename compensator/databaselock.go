@@ -42,7 +42,7 @@ func (l *DatabaseLock) Available(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		_, err = taken.UnlockContext(ctx)
+		taken.release(ctx)
 	}
 	return err
 }
@@ -58,8 +58,8 @@ func (l *DatabaseLock) Hold(ctx context.Context, work func(ctx context.Context) 
 	return l.o.hold(ctx, taken, work)
 }
 
-func (l *DatabaseLock) take(ctx context.Context) (*databaseLease, error) {
-	until := time.Now().Add(l.o.Expiry)
+func (l *DatabaseLock) take(ctx context.Context) (*lease, error) {
+	until := time.Now().Add(l.o.Expiry) // the server closes a connection that sends nothing until then
 	held, release, err := l.o.Database.TakeLock(ctx, l.o.Key, l.o.Expiry)
 	switch {
 	case err != nil:
@@ -67,36 +67,12 @@ func (l *DatabaseLock) take(ctx context.Context) (*databaseLease, error) {
 	case held == nil:
 		return nil, fmt.Errorf("%w: key %s", ErrHeld, l.o.Key)
 	}
-	return &databaseLease{l.o.Expiry, until, held, release}, nil
-}
-
-// databaseLease is a lease on a connection to the database.
-type databaseLease struct {
-	expiry  time.Duration
-	until   time.Time
-	held    func(context.Context) error
-	release func(context.Context)
-}
-
-// Until implements lease. A server that got no later statement closes the connection after it.
-func (l *databaseLease) Until() time.Time { return l.until }
-
-// ExtendContext implements lease. A connection that failed once is not used again.
-func (l *databaseLease) ExtendContext(ctx context.Context) (bool, error) {
-	until := time.Now().Add(l.expiry)
-	err := l.held(ctx)
-	if err == nil {
-		l.until = until
-		return true, nil
+	extend := func(ctx context.Context) error {
+		err := held(ctx)
+		if err == nil || errors.Is(err, context.Canceled) { // then the process stops, and the work ends
+			return err
+		}
+		return fmt.Errorf("%w: %w", ErrLockLost, err) // a connection that failed once is not used again
 	}
-	if errors.Is(err, context.Canceled) { // the process stops, and the work ends
-		return false, err
-	}
-	return false, fmt.Errorf("%w: %w", ErrLockLost, err)
-}
-
-// UnlockContext implements lease.
-func (l *databaseLease) UnlockContext(ctx context.Context) (bool, error) {
-	l.release(ctx)
-	return true, nil
+	return &lease{until, extend, release}, nil
 }

@@ -36,7 +36,7 @@ type HistoryAppender interface {
 }
 
 func (h *History) check() error {
-	if h.Appender == nil || h.Topic == "" || h.Holder == "" {
+	if h != nil && (h.Appender == nil || h.Topic == "" || h.Holder == "") {
 		return errors.New("compensator: History needs Appender, Topic and Holder")
 	}
 	return nil

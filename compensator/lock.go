@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/go-redsync/redsync/v4"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/internal/retry"
@@ -55,18 +54,17 @@ const availableTimeout = 2 * time.Second
 // connect.
 func answerTime(expiry time.Duration) time.Duration { return min(expiry/3, 3*time.Second) }
 
-// lease is a lock that this process has until a time. *redsync.Mutex is one.
-type lease interface {
-	Until() time.Time
-	// ExtendContext extends the lock. It returns false or a *redsync.ErrTaken if another process has it, and an
-	// error that wraps ErrLockLost if the lock is lost. After any other error the lock may be extended again.
-	ExtendContext(ctx context.Context) (bool, error)
-	// UnlockContext gives the lock back. If it fails, the lock expires.
-	UnlockContext(ctx context.Context) (bool, error)
+// lease is a lock that this process has until a time.
+type lease struct {
+	until time.Time
+	// extend extends the lock by its expiry. The error wraps ErrLockLost if the lock is lost. After any other error
+	// the lock may be extended again.
+	extend  func(ctx context.Context) error
+	release func(ctx context.Context) // gives the lock back; if it fails, the lock expires
 }
 
 // hold runs work while it extends the lock, and gives the lock back.
-func (o LockOptions) hold(ctx context.Context, l lease, work func(ctx context.Context) error) error {
+func (o LockOptions) hold(ctx context.Context, l *lease, work func(ctx context.Context) error) error {
 	held, lose := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
 	kept := make(chan struct{})
@@ -84,7 +82,7 @@ func (o LockOptions) hold(ctx context.Context, l lease, work func(ctx context.Co
 	// A sweep that was cancelled should still release the lock.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime(o.Expiry))
 	defer cancel()
-	_, _ = l.UnlockContext(ctx)
+	l.release(ctx)
 	if errors.Is(cause, ErrLockLost) {
 		return errors.Join(cause, err)
 	}
@@ -95,7 +93,7 @@ func (o LockOptions) hold(ctx context.Context, l lease, work func(ctx context.Co
 // when the server says so, or when no extension succeeded before the expiry. An
 // extension's context ends no later than the lock. A client of Redis needs
 // ContextTimeoutEnabled so that this context also ends a connection that hangs.
-func (o LockOptions) keep(ctx context.Context, l lease, stop <-chan struct{}, lose context.CancelCauseFunc) {
+func (o LockOptions) keep(ctx context.Context, l *lease, stop <-chan struct{}, lose context.CancelCauseFunc) {
 	timer := time.NewTimer(o.Extend)
 	defer timer.Stop()
 	for {
@@ -104,19 +102,17 @@ func (o LockOptions) keep(ctx context.Context, l lease, stop <-chan struct{}, lo
 			return
 		case <-timer.C:
 		}
-		trusted := l.Until()
+		began, trusted := time.Now(), l.until
 		// A hanging connection must not use up the time for other attempts.
 		extending, cancel := context.WithTimeout(ctx, min(o.Extend, time.Until(trusted)))
-		ok, err := l.ExtendContext(extending)
+		err := l.extend(extending)
 		cancel()
 		switch {
-		case ok:
+		case err == nil:
+			l.until = began.Add(o.Expiry / 100 * 99) // as redsync does: the server's clock may be faster
 			timer.Reset(o.Extend)
 		case errors.Is(err, ErrLockLost):
 			lose(err)
-			return
-		case err == nil || errors.As(err, new(*redsync.ErrTaken)):
-			lose(fmt.Errorf("%w: another process has %s, or it was deleted", ErrLockLost, o.Key))
 			return
 		case time.Until(trusted) <= 0:
 			lose(fmt.Errorf("%w: %s could not be extended in time: %w", ErrLockLost, o.Key, err))

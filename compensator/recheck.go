@@ -58,7 +58,7 @@ type Asker interface {
 }
 
 func (k *Recheck) check() error {
-	if k.Store == nil || k.Asker == nil || len(k.Steps) == 0 || !slices.IsSorted(k.Steps) || k.Steps[0] <= 0 || k.Batch <= 0 || k.Rate <= 0 {
+	if k != nil && (k.Store == nil || k.Asker == nil || len(k.Steps) == 0 || !slices.IsSorted(k.Steps) || k.Steps[0] <= 0 || k.Batch <= 0 || k.Rate <= 0) {
 		return errors.New("compensator: Recheck needs Store, Asker, ascending Steps, Batch and Rate")
 	}
 	return nil

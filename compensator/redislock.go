@@ -88,5 +88,12 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 		}
 		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
 	}
-	return l.o.hold(ctx, mutex, work)
+	extend := func(ctx context.Context) error {
+		ok, err := mutex.ExtendContext(ctx)
+		if !ok && (err == nil || errors.As(err, new(*redsync.ErrTaken))) {
+			return fmt.Errorf("%w: another process has %s, or it was deleted", ErrLockLost, l.o.Key)
+		}
+		return err
+	}
+	return l.o.hold(ctx, &lease{mutex.Until(), extend, func(ctx context.Context) { _, _ = mutex.UnlockContext(ctx) }}, work)
 }

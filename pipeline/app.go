@@ -15,34 +15,27 @@
 // started has stopped. Handler serves metrics, health and reloads.
 //
 //	options.go      what a program chooses, and Connections
-//	settings.go     Secrets and Change
-//	app.go          New, Run, and how each role is built
+//	app.go          New, Run, and what runs beside the roles
+//	roles.go        the roles relay, closer, outbox, release, intake and shadow
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
-//	await.go        what a role waits for
+//	await.go        what a role waits for, and a stage whose topic does not exist yet
 //	clock.go        the clocks of brokers and database, and what the brokers cannot do
-//	topicwaiter.go  delays a stage until its topic exists
 //	buckets.go      keeps the buckets of the parts up to date with topics.yaml
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
-//	outbox.go       the roles outbox and release
 //	reminders.go    reminds of unpaid orders before their deadline
-//	announce.go     tells which process this is, and its delays
-//	instance.go     the name of this process, and another process with the same instance
-//	compensator.go  the role that sweeps
+//	announce.go     the name of this process, its delays, and another process with the same instance
+//	compensator.go  the role that sweeps, and why a sweep found orders
 //	sweeper.go      the role Sweeper, which closes orders without Kafka
 //	recheck.go      what the compensator asks the payment provider again
-//	investigator.go why a sweep found orders
-//	shadow.go       the role that closes nothing
-//	intake.go       the role that schedules orders from change records
 //	console.go      the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	pausecopy.go    the pause that a compensator obeys without Kafka
-//	overdue.go, ordercount.go, writes.go, deadletters.go    what is measured beside the roles
+//	measure.go      overdue records and orders, dead letters, and writes that fail: what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
-//	health.go       /metrics, /-/healthy, /-/ready
-//	serve.go        their listener
+//	health.go       /metrics, /-/healthy, /-/ready, and their listener
 //
 // Package pipelinetest has embedded servers for tests.
 package pipeline
@@ -52,14 +45,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/closer"
-	"github.com/orderclose/orderclose/delayrelay"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -154,10 +146,7 @@ func New(o Options) (*App, error) {
 	a.metrics.Delays(o.Config.Delays)
 	a.picked.Store(&o.Config.Buckets)
 	if o.TopicsFile != "" {
-		if a.reloader, err = a.newReloader(); err != nil {
-			a.Close()
-			return nil, err
-		}
+		a.reloader = a.newReloader()
 	}
 	return a, nil
 }
@@ -241,11 +230,10 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	}
 	beside, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	for _, watch := range []func(context.Context, []Role){
-		a.guard, a.keepClock, a.watchDeadLetters, a.watchRecords, a.countOrders, a.remind, a.watchWrites, a.watchPauses, a.keepBuckets,
-		a.watchFile, a.announce, a.dropOutbox,
-	} {
-		watching.Go(func() { watch(beside, roles) })
+	for _, watch := range a.watches(roles) {
+		if watch.wanted {
+			watching.Go(func() { watch.run(beside) })
+		}
 	}
 	defer watching.Wait()
 	defer stop()
@@ -254,6 +242,31 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// watch is what may run beside the roles, until its context ends. No role depends on it.
+type watch struct {
+	wanted bool
+	run    func(ctx context.Context)
+}
+
+func (a *App) watches(roles []Role) []watch {
+	has := func(role Role) bool { return slices.Contains(roles, role) }
+	kafka, sweeps, closes := a.conns.Kafka != nil, has(Compensator), has(Compensator) || has(Closer)
+	return []watch{
+		{kafka && slices.ContainsFunc(roles, requiresKafka), a.guard},
+		{kafka && (has(Relay) || has(Closer)), a.keepClock},
+		{kafka && slices.ContainsFunc(roles, usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
+		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
+		{kafka && closes, a.watchDeadLetters},
+		{kafka && sweeps, a.watchRecords},
+		{closes, func(ctx context.Context) { a.watchPauses(ctx, sweeps) }},
+		{closes, a.watchWrites},
+		{sweeps, a.countOrders},
+		{sweeps, a.remind},
+		{a.alone, a.dropOutbox},
+		{a.reloader != nil && a.o.Watch, func(ctx context.Context) { a.reloader.Run(ctx) }},
+	}
 }
 
 // part is a role that is ready to run.
@@ -319,60 +332,4 @@ func (a *App) build(role Role) (part, error) {
 		return part{}, errNoDatabase
 	}
 	return build()
-}
-
-func (a *App) buildRelay() (part, error) {
-	c := a.o.Config
-	r, err := delayrelay.New(delayrelay.Options{
-		Log:             topicWaiter{a.conns.Kafka, a},
-		Buckets:         c.Buckets,
-		Group:           c.RelayGroup,
-		CloseTopic:      c.Topics.Close,
-		ReplayTopic:     c.Topics.Replay,
-		DeadLetterTopic: c.Topics.DeadLetter,
-		ControlTopic:    c.Topics.Control,
-		OnHang:          a.o.OnHang,
-		Now:             a.clock.DatabaseNow,
-		Brokers:         a.clock.Now,
-		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
-		Registerer:      a.o.Registerer,
-	})
-	if err != nil {
-		return part{}, err
-	}
-	a.subscribers = append(a.subscribers, r.SetBuckets)
-	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
-}
-
-func (a *App) buildCloser() (part, error) {
-	method, err := a.closeMethodOnce()
-	if err != nil {
-		return part{}, err
-	}
-	c := a.o.Config
-	cl, err := closer.New(closer.Options{
-		Log:             topicWaiter{a.conns.Kafka, a},
-		Store:           method.store,
-		Buckets:         c.Buckets,
-		Group:           c.CloserGroup(),
-		CloseTopic:      c.Topics.Close,
-		ReplayGroup:     c.ReplayGroup(),
-		ReplayTopic:     c.Topics.Replay,
-		DeadLetterTopic: c.Topics.DeadLetter,
-		ControlTopic:    c.Topics.Control,
-		Batch:           method.batch(c.Closer.Batch),
-		TargetLatency:   c.Closer.TargetLatency,
-		Now:             a.o.Now,
-		Clock:           a.clock.DatabaseNow,
-		Brokers:         a.clock.Now,
-		Category:        a.category,
-		OnHang:          a.o.OnHang,
-		Logger:          a.o.Logger.With("stage", closer.Stage),
-		Registerer:      a.o.Registerer,
-	})
-	if err != nil {
-		return part{}, err
-	}
-	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
-	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }

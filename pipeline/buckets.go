@@ -25,11 +25,8 @@ func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 // ends. Relays serve each bucket of the configuration as soon as its topic exists, and
 // every other delay topic that still holds records of orderclose. The buckets that records are put into
 // change later, and all at once; see config.Rollout.
-func (a *App) keepBuckets(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
-		return
-	}
-	m := &bucketManager{App: a, relaying: slices.Contains(roles, Relay), served: a.config().Buckets, finished: make(chan finishedRollout), stopRollout: func() {}}
+func (a *App) keepBuckets(ctx context.Context, relaying bool) {
+	m := &bucketManager{App: a, relaying: relaying, served: a.config().Buckets, stopRollout: func() {}}
 	m.run(ctx)
 }
 
@@ -46,15 +43,8 @@ type bucketManager struct {
 	lastWarning time.Time          // the last warning in the log
 
 	rollouts    sync.WaitGroup
-	finished    chan finishedRollout
-	latest      int // the number of the latest rollout
+	finished    chan orderclose.Buckets // of the latest rollout: buckets that may now be used; capacity 1
 	stopRollout context.CancelFunc
-}
-
-// finishedRollout is the result of a rollout: buckets that may now be used.
-type finishedRollout struct {
-	buckets orderclose.Buckets
-	number  int
 }
 
 func (m *bucketManager) run(ctx context.Context) {
@@ -72,11 +62,7 @@ func (m *bucketManager) run(ctx context.Context) {
 		case <-timer.C:
 		case <-m.changed:
 			m.startRollout(ctx)
-		case f := <-m.finished:
-			if f.number != m.latest { // a canceled rollout
-				continue
-			}
-			bs := f.buckets
+		case bs := <-m.finished:
 			if !slices.Equal(bs, m.ActiveBuckets()) {
 				m.o.Logger.Info("using new buckets", "buckets", len(bs.Open()), "draining", len(bs)-len(bs.Open()))
 			}
@@ -96,18 +82,15 @@ func (m *bucketManager) run(ctx context.Context) {
 func (m *bucketManager) startRollout(ctx context.Context) {
 	m.stopRollout()
 	ctx, m.stopRollout = context.WithCancel(ctx)
-	m.latest++
-	wanted, number := m.config().Buckets, m.latest
+	wanted, finished := m.config().Buckets, make(chan orderclose.Buckets, 1)
+	m.finished = finished
 	delay := m.o.RolloutDelay
 	if slices.Equal(wanted, m.ActiveBuckets()) {
 		delay = 0
 	}
 	m.rollouts.Go(func() {
 		if (config.Rollout{Buckets: wanted, Delay: delay, Exists: m.conns.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
-			select {
-			case m.finished <- finishedRollout{wanted, number}:
-			case <-ctx.Done():
-			}
+			finished <- wanted
 		}
 	})
 }

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +14,7 @@ import (
 const clockWarnOffset = time.Second
 
 // keepClock keeps the clocks for relays and closers until ctx ends.
-func (a *App) keepClock(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.Contains(roles, Relay) && !slices.Contains(roles, Closer) {
-		return
-	}
+func (a *App) keepClock(ctx context.Context) {
 	if a.conns.Store != nil {
 		a.clock.Database = a.conns.Store.Now
 	}

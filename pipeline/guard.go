@@ -17,10 +17,7 @@ const guardInterval = time.Minute
 // guard compares the topics with the configuration, at once and each minute, until ctx
 // ends. A metric counts the differences. The log has a line when one appears and when it is
 // fixed. /-/ready also names topics that do not exist.
-func (a *App) guard(ctx context.Context, roles []Role) {
-	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, requiresKafka) {
-		return
-	}
+func (a *App) guard(ctx context.Context) {
 	known, asked := map[string]kafka.Finding{}, false
 	for {
 		findings, unseen, err := a.findings(ctx)

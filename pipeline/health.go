@@ -2,7 +2,10 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -10,9 +13,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // readiness collects what a process waits for, and hints at problems that do not stop it.
@@ -62,39 +68,48 @@ func (r *reasons) list() (all []string) {
 	return all
 }
 
-// healthHandler serves the GET routes of App.Handler. Without a gatherer it has no /metrics.
-// /-/healthy answers 200 whether the servers answer or not. /-/ready answers 503 with the reasons
-// while the process waits for something, and otherwise 200 with a line for each hint. Both have a
-// line with the database, unless it is "".
-func healthHandler(g prometheus.Gatherer, ready *readiness, database string, profiles bool) http.Handler {
+// Handler returns the handler of these routes:
+//
+//	GET /metrics         the metrics of Options.Registerer; absent unless the Registerer is also
+//	                     a prometheus.Gatherer (the result of WrapRegistererWith is not)
+//	GET /-/healthy       200 as long as the process answers
+//	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready); and which database
+//	                     the process uses, if Servers.DSN names it
+//	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems;
+//	                     403 to a browser
+//	GET /debug/pprof/…   profiles, if profiles is set
+func (a *App) Handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
-	if g != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	if a.gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{}))
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
-	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		lines := ready.waiting.list()
-		if len(lines) > 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		} else {
-			lines = []string{"ready"}
-			for _, line := range ready.hints.list() {
-				lines = append(lines, "without "+line)
-			}
-		}
-		if database != "" {
-			lines = append(lines, "with database "+database)
-		}
-		fmt.Fprintln(w, strings.Join(lines, "\n"))
-	})
+	mux.HandleFunc("GET /-/ready", a.serveReady)
+	mux.Handle("POST /-/reload", httpcall.RefuseBrowsers(http.HandlerFunc(a.serveReload)))
 	if profiles {
-		mux.HandleFunc("GET /debug/pprof/", byAddress(pprof.Index))
-		mux.HandleFunc("GET /debug/pprof/cmdline", byAddress(pprof.Cmdline))
-		mux.HandleFunc("GET /debug/pprof/profile", byAddress(pprof.Profile))
-		mux.HandleFunc("GET /debug/pprof/symbol", byAddress(pprof.Symbol))
-		mux.HandleFunc("GET /debug/pprof/trace", byAddress(pprof.Trace))
+		for name, profile := range map[string]http.HandlerFunc{
+			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+		} {
+			mux.HandleFunc("GET /debug/pprof/"+name, byAddress(profile))
+		}
 	}
 	return mux
+}
+
+func (a *App) serveReady(w http.ResponseWriter, _ *http.Request) {
+	lines := a.ready.waiting.list()
+	if len(lines) > 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else {
+		lines = []string{"ready"}
+		for _, line := range a.ready.hints.list() {
+			lines = append(lines, "without "+line)
+		}
+	}
+	if database := a.database(); database != "" {
+		lines = append(lines, "with database "+database)
+	}
+	fmt.Fprintln(w, strings.Join(lines, "\n"))
 }
 
 // byAddress serves requests whose Host is an IP address or localhost. A page of another site could
@@ -111,4 +126,54 @@ func byAddress(next http.HandlerFunc) http.HandlerFunc {
 		}
 		next(w, r)
 	}
+}
+
+// Limits of the listener of metrics and health. A client sends a few hundred bytes and
+// reads the answer at once. A slower client must not keep a connection, and with it a file
+// descriptor.
+const (
+	maxHeaderBytes = 16 << 10
+	headersWithin  = 5 * time.Second
+	requestWithin  = 10 * time.Second // headers and body
+	// answerWithin exceeds the 30 s that a CPU profile takes by default.
+	answerWithin = 2 * time.Minute
+	// idleWithin exceeds the usual minute between two scrapes.
+	idleWithin = 3 * time.Minute
+)
+
+// Serve serves HTTP on the address listen, host:port, until ctx ends, and then returns nil. Requests in
+// flight have one second to finish. The handler is usually App.Handler. Serve returns an error if the
+// address cannot be used. A slow client is cut off: headers 5 s, request 10 s, answer 2 minutes.
+func Serve(ctx context.Context, listen string, handler http.Handler, logger *slog.Logger) error {
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("%w: listen on another host:port; of the command orderclose, set %s", err, config.EnvListen)
+	}
+	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
+	return ServeOn(ctx, listener, handler, logger)
+}
+
+// ServeOn is Serve on a listener, which it closes. logger gets what net/http itself reports, such as TLS
+// handshakes that fail.
+func ServeOn(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
+	server := &http.Server{
+		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		server.Shutdown(ctx)
+	})
+	err := server.Serve(listener)
+	if !stop() {
+		<-ended // the requests in flight
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("%s: %w", listener.Addr(), err)
+	}
+	return nil
 }

@@ -65,8 +65,8 @@ func TestApp_NamesItsDatabase(t *testing.T) {
 }
 
 func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
-	var ready readiness
-	h := healthHandler(prometheus.NewRegistry(), &ready, "", false)
+	a := &App{gatherer: prometheus.NewRegistry()}
+	h, ready := a.Handler(false), &a.ready
 	ready.waiting.add("kafka", "no route")
 	ready.waiting.add("database", "refused")
 	if code, body := get(t, h, "/-/ready"); code != 503 || body != "database: refused\nkafka: no route\n" {
@@ -87,7 +87,7 @@ func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
 
 // A page of another site can give its own host name the address of the loopback.
 func TestHandler_ServesProfilesUnderAnAddressOnly(t *testing.T) {
-	h := healthHandler(nil, &readiness{}, "", true)
+	h := (&App{}).Handler(true)
 	for host, want := range map[string]int{"127.0.0.1:9464": 200, "[::1]:9464": 200, "[::1]": 200, "localhost:9464": 200, "localhost": 200, "evil.example:9464": 421, "": 421} {
 		r := httptest.NewRequest(http.MethodGet, "/debug/pprof/cmdline", nil)
 		r.Host = host

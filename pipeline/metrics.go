@@ -19,34 +19,16 @@ import (
 // appMetrics are the metrics of the process, and of the calls of the user's services; each
 // stage has its own. The methods are safe for concurrent use.
 type appMetrics struct {
-	breaker  *prometheus.GaugeVec
-	seconds  *prometheus.HistogramVec
-	refused  *prometheus.CounterVec
-	timeout  *prometheus.GaugeVec
-	failing  *prometheus.GaugeVec
-	payments *prometheus.CounterVec
-	unclosed prometheus.Gauge
+	seconds           *prometheus.HistogramVec
+	reminderLate      prometheus.Histogram
+	refused, payments *prometheus.CounterVec
 
-	reloaded, reloadedAt prometheus.Gauge
-	waiting              *prometheus.GaugeVec
-	waitingOverdue       *prometheus.GaugeVec
-	waitingFarthest      *prometheus.GaugeVec
-	waitingUnseen        prometheus.Gauge
-	writesFailing        prometheus.Gauge
-	drift                prometheus.Gauge
-	paused               *prometheus.GaugeVec
-	pausesIgnored        prometheus.Gauge
-	clockOffset          *prometheus.GaugeVec
-	delay                *prometheus.GaugeVec
-	deadLetters          *prometheus.GaugeVec
-	deadOldest, deadRead *prometheus.GaugeVec // without labels: a value that is not known has no series
-	overdue              *prometheus.GaugeVec
+	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
 
-	overduePaused, overdueOldest *prometheus.GaugeVec // without labels
-	latePayments, lateOldest     *prometheus.GaugeVec // without labels
+	unclosed, reloaded, reloadedAt, waitingUnseen, writesFailing, drift, pausesIgnored, remindersDone prometheus.Gauge
 
-	reminderLate  prometheus.Histogram
-	remindersDone prometheus.Gauge
+	// Without labels: a value that is not known has no series.
+	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -132,7 +114,7 @@ func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 // Unclosed implements payment.Metrics.
 func (m *appMetrics) Unclosed(since time.Time) { m.unclosed.Set(metrics.Timestamp(since)) }
 
-// ConfigReloaded implements config.ReloadMetrics.
+// ConfigReloaded sets whether the last read topics.yaml was accepted.
 func (m *appMetrics) ConfigReloaded(ok bool) {
 	if !ok {
 		m.reloaded.Set(0)
@@ -223,9 +205,8 @@ func (m *appMetrics) DeadLettersPending(s deadletters.State) {
 	if _, ok := s.Pending[deadletters.Other]; !ok {
 		m.deadLetters.DeleteLabelValues(deadletters.Other)
 	}
-	if s.Oldest.IsZero() {
-		m.deadOldest.Reset()
-	} else {
+	m.deadOldest.Reset()
+	if !s.Oldest.IsZero() {
 		m.deadOldest.WithLabelValues().Set(metrics.Timestamp(s.Oldest))
 	}
 	m.deadRead.WithLabelValues().Set(metrics.Timestamp(s.At))

@@ -35,6 +35,15 @@ import (
 // The other fields are the other keys of the file.
 type Config = config.Config
 
+// Secrets sign the requests to the services of the shop that topics.yaml names.
+type Secrets = config.Secrets
+
+// Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as
+// buckets.10s; From and To are the values, "" if the key was added or removed. If Live is true, the
+// change takes effect now, or after Options.RolloutDelay if it is one of the buckets; otherwise when the
+// program starts again. String describes it in one line.
+type Change = config.Change
+
 // Load reads a topics.yaml. The error names each mistake with its line.
 func Load(file string) (*Config, error) { return config.Load(file) }
 
@@ -207,7 +216,7 @@ func FromEnvironment() (Options, error) {
 		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL),
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}
-	return Options{Servers: servers, Instance: s.Instance, Secrets: Secrets(s.Secrets), Releaser: clients.Releaser(s)}, nil
+	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets, Releaser: clients.Releaser(s)}, nil
 }
 
 // Connections are clients of the servers, which several Apps and stages may share. Connect and package

@@ -50,7 +50,7 @@ func TestPauses_ACompensatorWithoutKafkaObeysTheKeptPause(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Second)
-			on, err := s.read(t.Context())
+			on, err := s.read(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,8 +43,7 @@ type pausedStore struct {
 	on           []wire.Pause
 	known        bool      // the pauses were read before
 	fresh        time.Time // until then they are not read again
-	unread       error     // why a sweep could not read them
-	unreadUntil  time.Time // until then a sweep does not try again
+	unread       error     // why they could not be read
 	unknownSince time.Time // since when a sweep waits for them
 }
 
@@ -57,11 +56,7 @@ func (t turn) Unlock() { <-t }
 // CloseOrders implements closer.Store. It closes nothing before the pauses were read once; checkSweep
 // says when a sweep does.
 func (s *pausedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	read := s.read
-	if path == orderclose.PathSweep {
-		read = s.readForSweep
-	}
-	on, err := read(ctx)
+	on, err := s.read(ctx, path == orderclose.PathSweep)
 	switch {
 	case err != nil && path == orderclose.PathSweep && ctx.Err() == nil:
 		if err := s.checkSweep(ctx, err); err != nil {
@@ -79,44 +74,30 @@ func (s *pausedStore) CloseOrders(ctx context.Context, path orderclose.Path, req
 }
 
 // read returns the pauses that are on, at most pauseInterval old. If they cannot be read, the pauses
-// that were read last count. It returns an error if they were never read.
-func (s *pausedStore) read(ctx context.Context) ([]wire.Pause, error) {
+// that were read last count. It returns an error if they were never read. Then a sweep does not try
+// again for pauseRetry, so that the pages of a sweep without Kafka do not wait for Kafka.
+func (s *pausedStore) read(ctx context.Context, sweep bool) ([]wire.Pause, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !time.Now().Before(s.fresh) {
-		ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+	if !time.Now().Before(s.fresh) || !s.known && !sweep {
+		limited, cancel := context.WithTimeout(ctx, pauseTimeout)
 		defer cancel()
-		state, err := s.control.Read(ctx, s.now())
+		state, err := s.control.Read(limited, s.now())
 		switch {
 		case err == nil:
 			s.on, s.known, s.fresh = state.Pauses, true, time.Now().Add(pauseInterval)
 			s.ignored(0)
+		case ctx.Err() == nil:
+			s.unread, s.fresh = err, time.Now().Add(pauseRetry)
 		case !s.known:
 			return nil, err
-		default:
-			s.fresh = time.Now().Add(pauseRetry)
 		}
+	}
+	if !s.known {
+		return nil, s.unread
 	}
 	now := s.now()
 	return slices.DeleteFunc(slices.Clone(s.on), func(p wire.Pause) bool { return !p.Until.After(now) }), nil
-}
-
-// readForSweep is read. After a failure without known pauses it does not try again for pauseRetry, so
-// that the pages of a sweep without Kafka do not wait for Kafka.
-func (s *pausedStore) readForSweep(ctx context.Context) ([]wire.Pause, error) {
-	s.mu.Lock()
-	err, wait := s.unread, !s.known && time.Now().Before(s.unreadUntil)
-	s.mu.Unlock()
-	if wait {
-		return nil, err
-	}
-	on, err := s.read(ctx)
-	if err != nil && ctx.Err() == nil {
-		s.mu.Lock()
-		s.unread, s.unreadUntil = err, time.Now().Add(pauseRetry)
-		s.mu.Unlock()
-	}
-	return on, err
 }
 
 // withPauses returns the method with pauses from the control topic, unless the store has its own. A
@@ -133,20 +114,17 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	return method
 }
 
-// watchPauses updates the metric of the pauses, beside a closer or compensator, until ctx ends. Beside
-// a compensator it also keeps the pause of sweeps.
-func (a *App) watchPauses(ctx context.Context, roles []Role) {
-	if !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
-		return
-	}
+// watchPauses updates the metric of the pauses until ctx ends. Beside a compensator, which sweeps, it also keeps
+// the pause of sweeps.
+func (a *App) watchPauses(ctx context.Context, sweeps bool) {
 	method, err := a.closeMethodOnce()
 	if err != nil {
 		return // the role reports it
 	}
 	read, keep := func(context.Context) ([]wire.Pause, error) { return nil, nil }, func(context.Context, []wire.Pause) {}
 	if s, ok := method.store.(*pausedStore); ok {
-		read = s.read
-		if slices.Contains(roles, Compensator) {
+		read = func(ctx context.Context) ([]wire.Pause, error) { return s.read(ctx, false) }
+		if sweeps {
 			keep = s.keep
 		}
 	} else if a.closesInDatabase() {

@@ -7,12 +7,11 @@ import (
 	"net/http"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // newReloader returns the reloader of topics.yaml.
-func (a *App) newReloader() (*config.Reloader, error) {
+func (a *App) newReloader() *config.Reloader {
 	return config.NewReloader(config.ReloadOptions{
 		File: a.o.TopicsFile, Running: a.o.Config,
 		Validate: func(ctx context.Context, next *config.Config) error {
@@ -25,7 +24,7 @@ func (a *App) newReloader() (*config.Reloader, error) {
 		},
 		Apply:   a.apply,
 		Hangup:  a.o.Hangup,
-		Metrics: a.metrics,
+		Checked: a.metrics.ConfigReloaded,
 		Logger:  a.o.Logger,
 	})
 }
@@ -56,30 +55,6 @@ func (a *App) Reload(ctx context.Context) ([]Change, error) {
 		return nil, errors.New("this process was started without a topics.yaml (Options.TopicsFile): it cannot reload")
 	}
 	return a.reloader.Reload(ctx)
-}
-
-// watchFile reloads topics.yaml whenever it changes, until ctx ends.
-func (a *App) watchFile(ctx context.Context, _ []Role) {
-	if a.reloader != nil && a.o.Watch {
-		a.reloader.Run(ctx)
-	}
-}
-
-// Handler returns the handler of these routes:
-//
-//	GET /metrics         the metrics of Options.Registerer; absent unless the Registerer is also
-//	                     a prometheus.Gatherer (the result of WrapRegistererWith is not)
-//	GET /-/healthy       200 as long as the process answers
-//	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready); and which database
-//	                     the process uses, if Servers.DSN names it
-//	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems;
-//	                     403 to a browser
-//	GET /debug/pprof/…   profiles, if profiles is set
-func (a *App) Handler(profiles bool) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", healthHandler(a.gatherer, &a.ready, a.database(), profiles))
-	mux.Handle("POST /-/reload", httpcall.RefuseBrowsers(http.HandlerFunc(a.serveReload)))
-	return mux
 }
 
 // serveReload answers 200 with the changes, or 400 with the problems, one in each line.

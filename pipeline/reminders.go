@@ -21,11 +21,10 @@ const (
 
 // remind writes the reminders of delays.rules, beside a compensator, until ctx ends. Each compensator
 // does: the store lets one of them write a reminder.
-func (a *App) remind(ctx context.Context, roles []Role) {
+func (a *App) remind(ctx context.Context) {
 	delays := func() orderclose.Delays { return a.config().Delays }
 	_, own := a.o.Store.(sweepSource)
 	switch offsets, _ := remindOffsets(delays().Rules); {
-	case !slices.Contains(roles, Compensator):
 	case !own && a.conns.Store != nil:
 		(&reminders{store: a.conns.Store, delays: delays, report: a.metrics.Reminders, logger: retry.LimitLogs(a.o.Logger)}).run(ctx)
 	case len(offsets) > 0:

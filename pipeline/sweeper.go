@@ -58,8 +58,8 @@ func (a *App) sweepSettings() config.Compensator {
 }
 
 // dropOutbox deletes, beside a sweeper, the rows of the outboxes that are older than keepOutbox, until ctx ends.
-func (a *App) dropOutbox(ctx context.Context, _ []Role) {
-	if !a.alone || a.conns.Store == nil {
+func (a *App) dropOutbox(ctx context.Context) {
+	if a.conns.Store == nil {
 		return
 	}
 	for retry.Sleep(ctx, dropInterval) {

@@ -161,10 +161,7 @@ func New(o Options) (*Producer, error) {
 		p.close = func() { coalescer.Close(); cluster.Close() }
 	}
 	if file != nil {
-		if err := p.watch(given, file); err != nil {
-			p.Close()
-			return nil, err
-		}
+		p.watch(given, file)
 	}
 	return p, nil
 }

@@ -35,19 +35,15 @@ type watcher struct {
 }
 
 // watch prepares reloads of the file, and starts to watch it if Options.Watch is set.
-func (p *Producer) watch(given Options, file *config.Config) error {
+func (p *Producer) watch(given Options, file *config.Config) {
 	w := &watcher{p: p, given: given, stop: func() {}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	var err error
-	if w.reloader, err = config.NewReloader(config.ReloadOptions{File: given.TopicsFile, Running: file, Apply: w.apply, Logger: p.o.Logger}); err != nil {
-		return err
-	}
+	w.reloader = config.NewReloader(config.ReloadOptions{File: given.TopicsFile, Running: file, Apply: w.apply, Logger: p.o.Logger})
 	p.watcher = w
 	w.running.Go(w.useExistingBuckets)
 	if given.Watch {
 		w.running.Go(func() { w.reloader.Run(w.ctx) })
 	}
-	return nil
 }
 
 // topicsInterval is how often Kafka is asked for the existing topics until it answers.

@@ -217,7 +217,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return cli.Exit(cli.Usage, err)
 	}
 	settings.Listen = consoleListener.Addr().String()
-	gate, err := access.New(access.Options{Settings: config.Console(settings)})
+	gate, err := access.New(access.Options{Settings: settings})
 	if err != nil {
 		return cli.Exit(cli.Usage, err)
 	}

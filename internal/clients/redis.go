@@ -68,21 +68,15 @@ func newRedis(address string, t *tls.Config) (redis.UniversalClient, error) {
 		o.Dialer = dialTLS(*o)
 	}
 	var c redis.UniversalClient
-	switch kind {
-	case config.RedisSentinel:
-		c = redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: sentinel.Get("master_name"), SentinelAddrs: addrs,
+	if kind == config.RedisSingle {
+		c = redis.NewClient(o)
+	} else {
+		c = redis.NewUniversalClient(&redis.UniversalOptions{
+			Addrs: addrs, MasterName: sentinel.Get("master_name"), IsClusterMode: kind == config.RedisCluster,
 			SentinelUsername: sentinel.Get("sentinel_username"), SentinelPassword: sentinel.Get("sentinel_password"),
 			Username: o.Username, Password: o.Password, DB: o.DB,
 			Dialer: o.Dialer, DialTimeout: o.DialTimeout, MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true,
 		})
-	case config.RedisCluster:
-		c = redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: addrs, Username: o.Username, Password: o.Password,
-			Dialer: o.Dialer, DialTimeout: o.DialTimeout, MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true,
-		})
-	default:
-		c = redis.NewClient(o)
 	}
 	c.AddHook(&redisErrors{tls: o.TLSConfig})
 	return c, nil

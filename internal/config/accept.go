@@ -2,9 +2,10 @@ package config
 
 import (
 	"fmt"
-	"net"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -81,9 +82,18 @@ func (r *reader) atMost(s *settings, name, path string, d, most time.Duration, w
 // host is this machine. No URL is private too.
 func private(raw string) bool {
 	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" {
-		return true
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return err != nil || u.Scheme != "http" || isLoopback(u.Hostname())
+}
+
+// isLoopback reports whether a host is this machine. A name other than localhost counts as outside, whatever it
+// resolves to.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+// webURL parses a URL. It returns false unless this is http:// or https:// and a host.
+func webURL(raw string) (*url.URL, bool) {
+	u, err := url.Parse(raw)
+	return u, err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }

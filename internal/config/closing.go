@@ -121,17 +121,17 @@ const (
 	EnvPaymentSecret = "ORDERCLOSE_PAYMENT_SECRET"
 )
 
-// Secrets are the keys that sign requests to the user's services.
+// Secrets sign the requests to the services of the shop that topics.yaml names. Each secret has at
+// least 16 bytes; "openssl rand -hex 32" makes one. A request has a signature by each secret of its
+// list, and a service accepts any of them, so that a secret can be replaced without a moment in
+// which requests are refused. Printing or logging Secrets hides them.
 type Secrets struct {
-	HTTP    []string // for the service that closes orders
-	Payment []string // for the payment provider
+	HTTP    []string `json:"-"` // for the service that closes orders; required by closer.kind: http
+	Payment []string `json:"-"` // for the payment provider; required by closer.payment.url
 }
 
-// String hides the secrets.
-func (Secrets) String() string { return "secrets" }
-
-// GoString hides the secrets.
-func (Secrets) GoString() string { return "secrets" }
+// Format hides the secrets, for every verb.
+func (Secrets) Format(f fmt.State, _ rune) { fmt.Fprint(f, "secrets") }
 
 func (e *environment) secrets(name string) []string {
 	raw := e.value(name)

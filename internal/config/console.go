@@ -1,14 +1,16 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -31,20 +33,36 @@ const (
 // who else may connect.
 const DefaultConsoleListen = "127.0.0.1:9465"
 
-// Console has the settings of the web console. webconsole.Settings has the same fields, and
-// describes them. Printing or logging a Console shows no name of a file.
+// Console has the settings of the web console; webconsole.Settings is the same type. Printing or logging a Console
+// shows no name of a file.
 type Console struct {
-	Listen        string
-	BasePath      string
-	Hosts         []string
-	Actions       bool
+	Listen   string   // host:port; default 127.0.0.1:9465
+	BasePath string   // such as /orderclose, without a slash at the end; "": the console has the whole host
+	Hosts    []string // names or addresses that the Host header may have besides that of Listen and the loopback's; no ports
+	Actions  bool     // operators may change data; false: the console is read-only
+
+	// WebConfigFile is a web configuration file of Prometheus: TLS, users with passwords, client
+	// certificates. It is read again when it changes. "": plain HTTP, for the loopback and the proxies only.
 	WebConfigFile string `json:"-"`
-	Proxies       []netip.Prefix
-	UserHeader    string
-	RoleHeader    string
-	Operators     []string
-	Runbook       string
-	Prometheus    string `json:"-"` // may have a password
+
+	// Proxies are addresses that the user trusts: they terminate TLS, and set UserHeader.
+	Proxies []netip.Prefix
+
+	// UserHeader is the header in which a proxy gives the name of the user. Then WebConfigFile has no
+	// users with passwords.
+	UserHeader string
+
+	// The operators; all other users are viewers. At most one of both is set.
+	RoleHeader string   // the header in which a proxy gives the role; needs UserHeader
+	Operators  []string // names of users; of a user with a client certificate, the common name of its subject
+
+	// Runbook is the address of your own copy of the runbook, with the same anchors. "": the console's page
+	// of the runbook.
+	Runbook string
+
+	// Prometheus is the address of a Prometheus, from which the history on Now comes then, such as
+	// http://prometheus:9090?job=orderclose: the query has labels of the processes of this pipeline. "": from the console's own memory.
+	Prometheus string `json:"-"`
 }
 
 // ConsoleFromEnviron reads the settings of the console through lookup: os.LookupEnv, or a fake
@@ -65,7 +83,6 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		Runbook:       e.plain(EnvRunbook),
 		Prometheus:    e.plain(EnvConsolePrometheus),
 	}
-	e.fail(movedVariables(e.plain))
 	c.checkValues(&e)
 	if err := errors.Join(e.errs...); err != nil {
 		return Console{}, err
@@ -120,32 +137,20 @@ func (c Console) Check(file WebConfig) error {
 // localhost counts as outside, whatever it resolves to.
 func (c Console) OnLoopback() bool {
 	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+	return err == nil && isLoopback(host)
 }
 
-// String says what is set, without names of files.
-func (c Console) String() string {
+// Format prints what is set, without names of files, for every verb.
+func (c Console) Format(f fmt.State, _ rune) {
 	var set []string
 	for _, v := range []struct{ name, value string }{{EnvConsoleWebConfig, c.WebConfigFile}, {EnvConsoleUserHeader, c.UserHeader}} {
 		if v.value != "" {
 			set = append(set, v.name)
 		}
 	}
-	if set == nil {
-		set = []string{"none"}
-	}
-	return fmt.Sprintf("listen %s%s, access by %s, %d proxies, actions %v", c.Listen, c.BasePath, strings.Join(set, " and "), len(c.Proxies), c.Actions)
+	fmt.Fprintf(f, "listen %s%s, access by %s, %d proxies, actions %v",
+		c.Listen, c.BasePath, cmp.Or(strings.Join(set, " and "), "none"), len(c.Proxies), c.Actions)
 }
-
-// GoString returns String, so that %#v shows no secret either.
-func (c Console) GoString() string { return c.String() }
-
-// LogValue returns String, for slog.
-func (c Console) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 var (
 	basePath   = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
@@ -164,11 +169,11 @@ func (c Console) checkValues(e *environment) {
 	if !basePath.MatchString(c.BasePath) {
 		e.fail(fmt.Errorf("%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath))
 	}
-	if u, err := url.Parse(c.Runbook); c.Runbook != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Contains(c.Runbook, "#")) {
+	if _, ok := webURL(c.Runbook); c.Runbook != "" && (!ok || strings.Contains(c.Runbook, "#")) {
 		e.fail(fmt.Errorf("%s is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section", EnvRunbook))
 	}
-	if err := checkPrometheus(c.Prometheus); err != nil {
-		e.fail(err)
+	if u, ok := webURL(c.Prometheus); c.Prometheus != "" && (!ok || u.Fragment != "" || !areLabels(u.RawQuery)) {
+		e.fail(fmt.Errorf("%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus))
 	}
 	for _, v := range []struct{ name, value, example string }{
 		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleRoleHeader, c.RoleHeader, "X-Forwarded-Role"},
@@ -185,21 +190,10 @@ func (c Console) checkValues(e *environment) {
 // labelName is a label of Prometheus.
 var labelName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-func checkPrometheus(address string) error {
-	u, err := url.Parse(address)
-	valid := address == "" || err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.Fragment == ""
-	if valid {
-		var query url.Values
-		query, err = url.ParseQuery(u.RawQuery)
-		valid = err == nil
-		for label := range query {
-			valid = valid && labelName.MatchString(label)
-		}
-	}
-	if !valid {
-		return fmt.Errorf("%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus)
-	}
-	return nil
+// areLabels reports whether the query of a URL has nothing but labels.
+func areLabels(query string) bool {
+	values, err := url.ParseQuery(query)
+	return err == nil && !slices.ContainsFunc(slices.Collect(maps.Keys(values)), func(name string) bool { return !labelName.MatchString(name) })
 }
 
 // splitList splits a list at commas. Without entries it returns nil.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -58,32 +57,18 @@ type Servers struct {
 // Release is the service that releases stock. Printing a Release hides both fields.
 type Release struct{ URL, Token string }
 
-// String returns "set" or "not set".
-func (r Release) String() string {
-	if r.URL == "" {
+// Format prints "set" or "not set", for every verb.
+func (r Release) Format(f fmt.State, _ rune) { fmt.Fprint(f, setOrNot(r.URL)) }
+
+func setOrNot(secret string) string {
+	if secret == "" {
 		return "not set"
 	}
 	return "set"
 }
 
-// GoString returns String.
-func (r Release) GoString() string { return r.String() }
-
 // ErrNotSet is wrapped by the errors of Require.
 var ErrNotSet = errors.New("not set")
-
-// orFiles are the variables whose value a file may hold, which the variable with _FILE appended
-// names. others are all other variables.
-var (
-	orFiles = []string{EnvBrokers, EnvDSN, EnvRedis, EnvReleaseURL, EnvReleaseToken, EnvHTTPSecret, EnvPaymentSecret, EnvSASLUser, EnvSASLPassword}
-	others  = []string{
-		EnvListen, EnvInstance, EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey, EnvSASLMechanism,
-		EnvSASLTokenFile, EnvSASLTokenCommand, EnvSASLTokenURL, EnvSASLScope, EnvSASLExtensions,
-		EnvDatabaseTLSCA, EnvDatabaseTLSCert, EnvDatabaseTLSKey, EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey,
-		EnvConsoleListen, EnvConsoleBasePath, EnvConsoleHosts, EnvConsoleActions, EnvConsoleWebConfig, EnvConsoleProxies,
-		EnvConsoleUserHeader, EnvConsoleRoleHeader, EnvConsoleOperators, EnvRunbook, EnvConsolePrometheus,
-	}
-)
 
 // ofKubernetes matches variables that Kubernetes sets for a Service whose name begins with orderclose.
 var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_\d+_|$)`)
@@ -92,10 +77,10 @@ var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_
 // part of the program reads, with the variable that was probably meant. environ has the form of
 // os.Environ. The lines hold no values.
 func UnknownVariables(environ []string) (lines []string) {
-	known := slices.Concat(orFiles, others)
-	for _, name := range orFiles {
-		known = append(known, name+"_FILE")
-	}
+	var known []string // the variables that are read
+	note := func(name string) (string, bool) { known = append(known, name); return "", false }
+	_, _ = FromEnviron(note)
+	_, _ = ConsoleFromEnviron(note)
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {
@@ -142,7 +127,7 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvReleaseURL) {
 		s.Release = Release{e.value(EnvReleaseURL), e.value(EnvReleaseToken)}
-		if u, err := url.Parse(s.Release.URL); s.Release.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		if _, ok := webURL(s.Release.URL); s.Release.URL != "" && !ok {
 			e.fail(fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL]))
 		}
 	}
@@ -235,23 +220,11 @@ func (s Servers) Require(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// String lists what is set, without secrets.
-func (s Servers) String() string {
-	hide := func(secret string) string {
-		if secret == "" {
-			return "not set"
-		}
-		return "set"
-	}
-	return fmt.Sprintf("brokers %s (%v), database %s, redis %s, listen %s, release %v",
-		strings.Join(s.Brokers, ","), s.Kafka, hide(s.DSN), hide(s.RedisURL), s.Listen, s.Release)
+// Format lists what is set, without secrets, for every verb.
+func (s Servers) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "brokers %s (%v), database %s, redis %s, listen %s, release %v",
+		strings.Join(s.Brokers, ","), s.Kafka, setOrNot(s.DSN), setOrNot(s.RedisURL), s.Listen, s.Release)
 }
-
-// GoString returns String, so that %#v shows no secret either.
-func (s Servers) GoString() string { return s.String() }
-
-// LogValue returns String, for slog.
-func (s Servers) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // readFile reads a file that a variable names. The error does not quote the name: the variable
 // may have the secret itself by mistake.

@@ -64,12 +64,17 @@ func (s *settings) grammar() parser {
 func (l *Lock) grammar() parser {
 	kind := choice(&l.Kind, LockRedis, LockDatabase)
 	keys := section(fields{"kind": kind, "key": text(&l.Key), "expiry": duration(&l.Expiry), "extend": duration(&l.Extend)})
+	return optional(func() parser { return wordOr(kind, keys) })
+}
+
+// wordOr reads a single value by word, and anything else by other.
+func wordOr(word, other parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
-		if n := resolveAlias(n); n.Kind == yaml.ScalarNode && !isNull(n) {
-			kind(r, path, n)
-			return
+		read := other
+		if resolveAlias(n).Kind == yaml.ScalarNode {
+			read = word
 		}
-		keys(r, path, n)
+		read(r, path, n)
 	}
 }
 
@@ -181,10 +186,11 @@ func integer(to *int, low, high int) parser {
 }
 
 func choice[T ~string](to *T, these ...T) parser {
-	hint := fmt.Sprintf("write %s or %s", these[0], these[1])
-	return value("a word", hint, func(raw *yaml.Node) string {
+	last := len(these) - 1
+	first := strings.Trim(strings.ReplaceAll(fmt.Sprint(these[:last]), " ", ", "), "[]")
+	return value("a word", fmt.Sprintf("write %s or %s", first, these[last]), func(raw *yaml.Node) string {
 		if !slices.Contains(these, T(raw.Value)) {
-			return fmt.Sprintf("%s is neither %s nor %s", quote(raw.Value), these[0], these[1])
+			return fmt.Sprintf("%s is neither %s nor %s", quote(raw.Value), first, these[last])
 		}
 		*to = T(raw.Value)
 		return ""

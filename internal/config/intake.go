@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -19,16 +17,9 @@ type Intake struct {
 }
 
 func (i *Intake) grammar() parser {
-	hint := "write " + strings.Join(IntakeFormats[:2], ", ") + " or " + IntakeFormats[2]
 	return section(fields{
-		"topic": text(&i.Topic),
-		"format": textOf(func(text string) (string, string) {
-			if !slices.Contains(IntakeFormats, text) {
-				return quote(text) + " is no format of change records", hint
-			}
-			i.Format = text
-			return "", ""
-		}),
+		"topic":  text(&i.Topic),
+		"format": choice(&i.Format, IntakeFormats...),
 		"zone": textOf(func(text string) (string, string) {
 			if _, err := mapping.ParseZone(text); err != nil {
 				return err.Error(), "write UTC, an offset such as +08:00, or a name such as Asia/Shanghai"

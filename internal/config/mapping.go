@@ -57,16 +57,9 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 				"months": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),
-		"event": func(r *reader, path string, n *yaml.Node) {
-			if resolveAlias(n).Kind == yaml.ScalarNode {
-				text(&m.Event)(r, path, n)
-				return
-			}
-			section(fields{
-				"type":    text(&m.Event),
-				"columns": texts("[member_id, total_amount]", &m.EventColumns),
-			})(r, path, n)
-		},
+		"event": wordOr(text(&m.Event), section(fields{
+			"type": text(&m.Event), "columns": texts("[member_id, total_amount]", &m.EventColumns),
+		})),
 	})(r, path, n)
 	likeDue(m)
 	if m.ByRule && m.Created == nil {
@@ -101,13 +94,7 @@ func (r *reader) checkMapping(m *mapping.Mapping, maxDelay time.Duration) {
 
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
 func key(to *mapping.Key) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if resolveAlias(n).Kind == yaml.ScalarNode {
-			text(&to.Column)(r, path, n)
-			return
-		}
-		section(fields{"column": text(&to.Column), "type": text(&to.Type), "index": text(&to.Index)})(r, path, n)
-	}
+	return wordOr(text(&to.Column), section(fields{"column": text(&to.Column), "type": text(&to.Type), "index": text(&to.Index)}))
 }
 
 func moment(to *mapping.TimeColumn, more fields) parser {

@@ -21,13 +21,7 @@ func listOrOne(example string, read parser) parser {
 
 // column reads the name of a column, or a time column with its type.
 func column(to *mapping.TimeColumn) parser {
-	return func(r *reader, path string, n *yaml.Node) {
-		if resolveAlias(n).Kind == yaml.ScalarNode {
-			text(&to.Column)(r, path, n)
-			return
-		}
-		moment(to, nil)(r, path, n)
-	}
+	return wordOr(text(&to.Column), moment(to, nil))
 }
 
 // closedAt reads the columns to which a close writes its time. An empty section counts as missing.
@@ -44,6 +38,14 @@ func closedAt(m *mapping.Mapping) parser {
 			m.AlsoClosedAt = append(m.AlsoClosedAt, t)
 		}
 	})
+}
+
+// dueFrom reads the column of the time of creation, from which due times are computed.
+func dueFrom(m *mapping.Mapping) parser {
+	return func(r *reader, path string, n *yaml.Node) {
+		m.ByRule = true
+		text(&m.Due.Column)(r, path, n)
+	}
 }
 
 // likeDue gives each column for the time of the close that has only a name the type and zone of the due time.

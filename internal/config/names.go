@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -45,17 +46,17 @@ func (s *settings) longestDelay() string {
 	return longest
 }
 
+// kafkaRefuses matches a character that Kafka refuses in a topic name.
+var kafkaRefuses = regexp.MustCompile(`[^a-zA-Z0-9._-]`)
+
 // checkLetters reports characters that Kafka refuses in a topic name.
 func (r *reader) checkLetters(path, name string) {
 	if r.bad[path] {
 		return
 	}
-	for _, c := range name {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c)) {
-			r.refuse(path, r.at[path], fmt.Sprintf("%s has the letter %q, which Kafka refuses", quote(name), c),
-				"use a-z, A-Z, 0-9, dot, underscore and hyphen only")
-			return
-		}
+	if c := kafkaRefuses.FindString(name); c != "" {
+		r.refuse(path, r.at[path], fmt.Sprintf("%s has the letter %q, which Kafka refuses", quote(name), []rune(c)[0]),
+			"use a-z, A-Z, 0-9, dot, underscore and hyphen only")
 	}
 }
 

@@ -42,7 +42,7 @@ var refusals = []struct {
 	{"empty", "", []string{"t:1:1: no bucket; " + hintNoBucket}},
 	{"change records without a format", "buckets: [1m]\nintake: {topic: shop.orders}\n", []string{"t:2:17: intake: topic or format is missing; write intake: {topic: shop.orders, format: debezium}"}},
 	{"change records of an unknown format", "buckets: [1m]\nintake: {topic: shop.orders, format: avro, zone: here}\n", []string{
-		`t:2:38: intake.format: "avro" is no format of change records; write debezium, canal or maxwell`,
+		`t:2:38: intake.format: "avro" is neither debezium, canal nor maxwell; write debezium, canal or maxwell`,
 		`t:2:50: intake.zone: "here" is not a known time zone; write UTC, an offset such as +08:00, or a name such as Asia/Shanghai`,
 	}},
 	{"change records in a topic of ours", "buckets: [1m]\nintake: {topic: delay_1m, format: canal}\n", []string{`t:2:17: intake.topic: "delay_1m" is a topic of orderclose; name the topic that your connector writes`}},

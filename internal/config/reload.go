@@ -33,15 +33,8 @@ type ReloadOptions struct {
 	// only if a live setting differs.
 	Apply   func(next *Config)
 	Hangup  <-chan os.Signal // each signal starts a reload; nil: no signals
-	Metrics ReloadMetrics    // default: none
+	Checked func(ok bool)    // is called with whether the file was accepted, also an unchanged one; may be nil
 	Logger  *slog.Logger     // default: discard
-}
-
-// ReloadMetrics receives the results of reloading.
-type ReloadMetrics interface {
-	// ConfigReloaded receives whether the file was accepted. An unchanged file counts as
-	// accepted.
-	ConfigReloaded(ok bool)
 }
 
 // Reloader applies a changed file while a process runs. It reads the file when its directory
@@ -60,16 +53,13 @@ type Reloader struct {
 }
 
 // NewReloader returns a Reloader.
-func NewReloader(o ReloadOptions) (*Reloader, error) {
-	if o.File == "" || o.Running == nil || o.Apply == nil {
-		return nil, errors.New("config: ReloadOptions need File, Running and Apply")
-	}
+func NewReloader(o ReloadOptions) *Reloader {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Reloader{o: o, lock: make(chan struct{}, 1), running: o.Running}
 	r.lock <- struct{}{}
-	return r, nil
+	return r
 }
 
 // Reload reads the file and applies it. It returns the changes. If the file is not
@@ -182,8 +172,8 @@ func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
 
 // report reports the result of a check in the log and the metrics.
 func (r *Reloader) report(changes []Change, err error, repeated, recovered bool) {
-	if r.o.Metrics != nil {
-		r.o.Metrics.ConfigReloaded(err == nil)
+	if r.o.Checked != nil {
+		r.o.Checked(err == nil)
 	}
 	log := r.o.Logger.With("file", r.o.File)
 	switch {

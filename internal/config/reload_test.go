@@ -27,14 +27,11 @@ func newRig(t *testing.T, content string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Reloader, err = NewReloader(ReloadOptions{
-		File: r.path, Running: running, Metrics: r,
+	r.Reloader = NewReloader(ReloadOptions{
+		File: r.path, Running: running, Checked: r.ConfigReloaded,
 		Validate: func(context.Context, *Config) error { return r.refusal },
 		Apply:    func(c *Config) { r.taken = append(r.taken, c) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return r
 }
 

@@ -72,11 +72,7 @@ func oneOrMore(to *[]string) parser {
 		return ""
 	})
 	return func(r *reader, path string, n *yaml.Node) {
-		if resolveAlias(n).Kind != yaml.SequenceNode {
-			one(r, path, n)
-			return
-		}
-		list("[a, b]", one)(r, path, n)
+		listOrOne("[a, b]", one)(r, path, n)
 		if len(*to) == 0 && !r.anyBad(path) {
 			r.refuse(path, n, "lists no value", "list one, or remove the key")
 		}

@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -92,11 +90,19 @@ func (e *environment) tls(f tlsFiles) *tls.Config {
 		return nil
 	}
 	e.fail(f.trust(c, e.plain(f.ca)))
-	e.fail(f.identify(c, cert, key))
+	if cert != "" {
+		pair, err := f.pair(cert, key)
+		if err != nil {
+			e.fail(err)
+			return nil
+		}
+		c.Certificates = []tls.Certificate{*pair()}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair(), nil }
+	}
 	return c
 }
 
-// trust makes c accept servers whose certificates are signed by a CA in the file.
+// trust makes c accept servers whose certificates are signed by a CA in the file; "": by a CA of the system.
 func (f tlsFiles) trust(c *tls.Config, file string) error {
 	if file == "" {
 		return nil
@@ -109,20 +115,6 @@ func (f tlsFiles) trust(c *tls.Config, file string) error {
 	if !c.RootCAs.AppendCertsFromPEM(pem) {
 		return fmt.Errorf("%s: there is no certificate in %s; write it there as PEM (-----BEGIN CERTIFICATE-----)", f.ca, file)
 	}
-	return nil
-}
-
-// identify makes c present the certificate to servers.
-func (f tlsFiles) identify(c *tls.Config, certFile, keyFile string) error {
-	if certFile == "" {
-		return nil
-	}
-	pair, err := f.pair(certFile, keyFile)
-	if err != nil {
-		return err
-	}
-	c.Certificates = []tls.Certificate{*pair()}
-	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair(), nil }
 	return nil
 }
 
@@ -233,11 +225,11 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 // checkTokenURL refuses a URL to which the secret of a client would go in clear text. A program on this
 // machine may be asked by http.
 func checkTokenURL(endpoint string) error {
-	u, err := url.Parse(endpoint) // do not wrap err: it quotes the URL
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+	u, ok := webURL(endpoint)
+	if !ok || u.User != nil {
 		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLTokenURL)
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !private(endpoint) {
 		return errors.New(EnvSASLTokenURL + " begins with http, which shows the secret to the network; use https")
 	}
 	return nil

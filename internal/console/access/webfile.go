@@ -149,9 +149,6 @@ func parseWebConfig(data []byte, dir string) (*webConfig, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&file); err != nil && err != io.EOF {
-		if moved := config.MovedUsers(string(data)); moved != "" {
-			return nil, errors.New("this is a file of tokens or passwords, which the console does not read any more; write this text in its place:\n\n" + moved)
-		}
 		lines := slices.Compact(yamlLine.FindAllString(err.Error(), -1)) // the error may quote a secret
 		return nil, fmt.Errorf("%s: there is no such key, or its value is not valid; docs/security.md has an example", cmp.Or(strings.Join(lines, ", "), "the file"))
 	}

@@ -25,7 +25,7 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a process that cannot count overdue orders keeps others from counting",
-		edits: []edit{{"pipeline/ordercount.go", "if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {", "if next, err := c.once(ctx); !retry.Sleep(ctx, next) {"}},
+		edits: []edit{{"pipeline/measure.go", "if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {", "if next, err := c.once(ctx); !retry.Sleep(ctx, next) {"}},
 		pkg:   "pipeline", run: "TestOrderCounter_GivesTheLockBack", says: "the processes",
 	},
 	{
@@ -45,7 +45,7 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a lost connection to the database does not lose the lock",
-		edits: []edit{{"compensator/databaselock.go", "	return false, fmt.Errorf(\"%w: %w\", ErrLockLost, err)\n", "	return true, nil\n"}},
+		edits: []edit{{"compensator/databaselock.go", "		return fmt.Errorf(\"%w: %w\", ErrLockLost, err) //", "		return nil //"}},
 		pkg:   "compensator", run: "TestDatabaseLock_TheWorkEnds", says: "the work goes on",
 	},
 	{
@@ -120,7 +120,7 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a store that returns the same pages again is asked for them forever",
-		edits: []edit{{"compensator/contract.go", "o.ID == c.known.ID && o.Due.Equal", "false && o.Due.Equal"}},
+		edits: []edit{{"compensator/calls.go", "o.ID == c.known.ID && o.Due.Equal", "false && o.Due.Equal"}},
 		pkg:   "compensator", run: "TestSweep_EndsIfAPage", says: "want an error about of an earlier page",
 	},
 }

@@ -109,7 +109,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a client that is idle keeps its connection to the metrics",
-		edits: []edit{{"pipeline/serve.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
+		edits: []edit{{"pipeline/health.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
 		pkg:   "pipeline", run: "TestServe_", says: "the connection is still open",
 	},
 	{

@@ -115,17 +115,17 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the relay uses the brokers' clock, though the database has another",
-		edits: []edit{{"pipeline/app.go", "		Now:             a.clock.DatabaseNow,", "		Now:             a.clock.Now,"}},
+		edits: []edit{{"pipeline/roles.go", "		Now:             a.clock.DatabaseNow,", "		Now:             a.clock.Now,"}},
 		pkg:   "internal/testkit/simulation", run: "ABrokersClockMakes", says: "at most a second late",
 	},
 	{
 		name:  "the relay uses its local clock",
-		edits: []edit{{"pipeline/app.go", "		Now:             a.clock.DatabaseNow,", "		Now:             a.o.Now,"}},
+		edits: []edit{{"pipeline/roles.go", "		Now:             a.clock.DatabaseNow,", "		Now:             a.o.Now,"}},
 		pkg:   "internal/testkit/simulation", run: "ARelayWhoseClockIsAhead", says: "in the close topic before they were due",
 	},
 	{
 		name:  "a process does not start while an optional topic is missing",
-		edits: []edit{{"pipeline/app.go", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)},", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needTopic(c.Topics.Replay)},"}},
+		edits: []edit{{"pipeline/roles.go", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)},", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needTopic(c.Topics.Replay)},"}},
 		pkg:   "internal/testkit/simulation", run: "ARestartBeforeTopicsApply", says: "is unpaid",
 	},
 }

@@ -1,0 +1,211 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+const (
+	// recordsInterval is the interval between a compensator's checks of the waiting records.
+	recordsInterval = time.Minute
+	// recordsTimeout bounds one check. A partition that has not answered by then is unknown.
+	recordsTimeout = 30 * time.Second
+)
+
+// watchDeadLetters updates the metric of pending dead letters until ctx ends.
+func (a *App) watchDeadLetters(ctx context.Context) {
+	deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
+}
+
+// watchRecords checks each minute which records wait and which are overdue,
+// until ctx ends. Relays and closers report how far behind they are by their own state. This
+// check also finds records that a relay or closer has lost track of.
+func (a *App) watchRecords(ctx context.Context) {
+	for retry.Sleep(ctx, recordsInterval) {
+		a.checkRecords(ctx)
+	}
+}
+
+func (a *App) checkRecords(ctx context.Context) {
+	looking, cancel := context.WithTimeout(ctx, recordsTimeout)
+	defer cancel()
+	now := a.o.Now
+	if now == nil {
+		now = time.Now
+	}
+	replay := a.config().Topics.Replay // its records are overdue from the start and may wait
+	targets := slices.DeleteFunc(ops.WaitingTopics(looking, a.conns.Kafka, a.config()), func(p ops.TopicGroup) bool { return p.Topic == replay })
+	r := ops.ReadStatus(looking, a.conns.Kafka, targets, now)
+	if ctx.Err() != nil {
+		return
+	}
+	a.metrics.Waiting(r)
+	if worst, found := r.Worst(ops.OverdueLimit); found {
+		a.o.Logger.Error("records are overdue: run orderclose status", "topic", worst.Topic.Topic, "partition", worst.Partition.Partition,
+			"offset", worst.Record().Offset, "overdue", time.Duration(worst.Partition.Overdue*float64(time.Second)).Round(time.Second), "partitions", worst.Count)
+	}
+}
+
+const (
+	countAtRest   = 15 * time.Second // between two counts while no order is overdue
+	countInterval = 5 * time.Second  // between two counts while some are
+	countTimeout  = 10 * time.Second // of one count
+	// countLockExpiry is how long a process that was killed keeps others from counting, and the interval
+	// between two attempts of the others: together a minute.
+	countLockExpiry = 30 * time.Second
+)
+
+// countOrders counts, beside a compensator, the overdue orders and the late payments in the database, until ctx ends. One
+// compensator of all counts; without a lock each does.
+func (a *App) countOrders(ctx context.Context) {
+	lock, err := a.sweepLock("-count-overdue", countLockExpiry)
+	if _, own := a.o.Store.(sweepSource); own || err != nil || a.conns.Store == nil {
+		return // the role reports the error
+	}
+	asked := ops.Pipeline{Store: a.conns.Store}
+	if a.conns.Kafka != nil {
+		asked.Control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
+	}
+	var late *store.LateSummary // nil: not known
+	count := func(ctx context.Context) (ops.OverdueOrders, error) {
+		asked.Config, late = a.config(), nil
+		if sum, err := asked.CountLate(ctx); err == nil {
+			late = &sum
+		} else {
+			a.o.Logger.Warn("late payments cannot be counted, will retry", "err", err)
+		}
+		return asked.OverdueOrders(ctx)
+	}
+	report := func(o ops.OverdueOrders) {
+		if o.At.IsZero() {
+			late = nil
+		}
+		a.metrics.OverdueOrders(o)
+		a.metrics.LatePayments(late)
+	}
+	orderCounter{lock, count, report, a.o.Logger}.run(ctx)
+}
+
+// orderCounter counts overdue orders while it has the lock.
+type orderCounter struct {
+	lock   compensator.Lock // nil: there is none
+	count  func(context.Context) (ops.OverdueOrders, error)
+	report func(ops.OverdueOrders) // the zero value: they are not known, or another process counts
+	logger *slog.Logger
+}
+
+// run counts until ctx ends.
+func (c orderCounter) run(ctx context.Context) {
+	defer c.report(ops.OverdueOrders{})
+	for ctx.Err() == nil {
+		next, err := countLockExpiry, compensator.ErrLockUnavailable
+		if c.lock != nil {
+			err = c.lock.Hold(ctx, c.countOn)
+		}
+		if errors.Is(err, compensator.ErrLockUnavailable) || errors.Is(err, compensator.ErrLockStuck) {
+			next, err = c.once(ctx)
+		}
+		if errors.Is(err, compensator.ErrHeld) { // another process counts; after a failed count the last one holds
+			c.report(ops.OverdueOrders{})
+		}
+		retry.Sleep(ctx, next)
+	}
+}
+
+// countOn counts until ctx ends or a count fails: then another process may have the lock.
+func (c orderCounter) countOn(ctx context.Context) error {
+	for {
+		if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {
+			return err
+		}
+	}
+}
+
+// once counts once, and returns the time until the next count.
+func (c orderCounter) once(ctx context.Context) (next time.Duration, err error) {
+	limited, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	o, err := c.count(limited)
+	switch {
+	case ctx.Err() != nil:
+		return countAtRest, ctx.Err()
+	case err != nil:
+		c.logger.Warn("overdue orders in the database cannot be counted, will retry", "err", err)
+		return countAtRest, err
+	}
+	c.report(o)
+	if o.Orders+o.Paused > 0 {
+		return countInterval, nil
+	}
+	return countAtRest, nil
+}
+
+// writeProbeInterval is the pause between two write probes of a closer or compensator.
+const writeProbeInterval = 15 * time.Second
+
+// writeProbeLatest is the longest time without a probe. Closes of other orders do not show that a table of
+// a month is locked.
+const writeProbeLatest = time.Minute
+
+// watchWrites probes, until ctx ends, whether the writes of a close in the database succeed. A database may answer
+// every read while every close fails, because it is read-only or its tables are locked. A close of
+// this process within the last 15 s is as good as a probe, for a minute.
+func (a *App) watchWrites(ctx context.Context) {
+	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
+		return
+	}
+	var probed time.Time
+	try := func(ctx context.Context) error {
+		if a.conns.Store.ClosedWithin(writeProbeInterval) && time.Since(probed) < writeProbeLatest {
+			return nil
+		}
+		probed = time.Now()
+		return a.conns.Store.Writable(ctx)
+	}
+	probeWrites(ctx, a.o.Logger, try, func(failing time.Duration, err error) {
+		a.metrics.writesFailing.Set(failing.Seconds())
+		if err == nil {
+			a.ready.waiting.remove("database writes")
+			return
+		}
+		a.ready.waiting.add("database writes", err.Error())
+	})
+}
+
+// closesInDatabase reports whether orders are closed in the database, rather than by
+// Options.Store or a service.
+func (a *App) closesInDatabase() bool {
+	return a.conns.Store != nil && a.o.Store == nil && a.o.Config.Closer.Kind != config.KindHTTP
+}
+
+// probeWrites calls try, writeProbeInterval after the last try has ended, until ctx ends. So tries do not pile up while the
+// database hangs. It reports since when they have failed, and the last error.
+func probeWrites(ctx context.Context, logger *slog.Logger, try func(context.Context) error, report func(failing time.Duration, err error)) {
+	var since time.Time // the first failed try; zero: the last one succeeded
+	for retry.Sleep(ctx, writeProbeInterval) {
+		err, failing := try(ctx), time.Duration(0)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && !since.IsZero():
+			logger.Info("the database accepts writes again", "after", time.Since(since).Round(time.Second))
+			since = time.Time{}
+		case err != nil && since.IsZero():
+			logger.Error("the database accepts no writes: no order can be closed", "err", err)
+			since = time.Now()
+		case err != nil:
+			failing = time.Since(since)
+		}
+		report(failing, err)
+	}
+}
