@@ -33,10 +33,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,9 +80,7 @@ type Console struct {
 	o      Options
 	ctx    context.Context // of fetches and live updates; ends with Close
 	cancel context.CancelFunc
-	assets map[string]asset
-
-	gate *access.Gate
+	gate   *access.Gate
 
 	asks     *ops.Questions
 	forecast *ops.Question[ops.Forecast]
@@ -113,11 +109,8 @@ func New(o Options) (*Console, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Console{o: o, assets: map[string]asset{}}
+	c := &Console{o: o}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	if err := c.loadAssets(); err != nil {
-		return nil, err
-	}
 	var err error
 	if c.gate, err = access.New(access.Options{
 		Settings: o.Settings, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
@@ -183,18 +176,18 @@ func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /{$}":                               c.serveNow,
-		"GET /order":                             c.serveOrderForm,
+		"GET /order":                             c.show("order", func(*http.Request) any { return orderData{} }),
 		"POST /order":                            c.serveOrder,
 		"GET /delays":                            c.serveDelays,
 		"POST /delays":                           c.serveDelays,
 		"GET /dead-letters":                      c.serveLetters,
 		"POST /dead-letters":                     c.serveLetters,
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
-		"GET /sweeps":                            c.serveSweeps,
-		"GET /payments":                          c.servePayments,
+		"GET /sweeps":                            c.show("sweeps", c.sweepsData),
+		"GET /payments":                          c.show("payments", func(r *http.Request) any { return c.late.Get(r.Context()) }),
 		"GET /replay":                            c.serveReplay,
-		"GET /runbook":                           c.serveRunbook,
-		"GET /plans":                             c.servePlans,
+		"GET /runbook":                           c.show("runbook", func(*http.Request) any { return runbookHTML() }),
+		"GET /plans":                             c.show("plans", func(*http.Request) any { return c.plans.all() }),
 		"GET /plans/{id}":                        c.servePlan,
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
 		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
@@ -204,18 +197,10 @@ func (c *Console) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, serve)
 	}
-	for pattern, serve := range map[string]http.HandlerFunc{
-		"POST /plans":              c.serveAddPlan,
-		"POST /plans/{id}/confirm": c.serveConfirmPlan,
-	} {
-		mux.Handle(pattern, c.gate.Action(serve))
-	}
+	mux.Handle("POST /plans", c.gate.Action(http.HandlerFunc(c.serveAddPlan)))
+	mux.Handle("POST /plans/{id}/confirm", c.gate.Action(http.HandlerFunc(c.serveConfirmPlan)))
 	for _, e := range c.endpoints() {
-		var serve http.Handler = e.serve
-		if e.action {
-			serve = c.gate.Action(serve)
-		}
-		mux.Handle(e.pattern, serve)
+		mux.Handle(e.pattern, c.handler(e))
 	}
 	mux.HandleFunc("GET "+apiPrefix+"openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -238,21 +223,5 @@ func (c *Console) serveRefusal(w http.ResponseWriter, r *http.Request, refusal a
 		writeError(w, refusal.Status, refusal.Text)
 		return
 	}
-	c.renderProblem(w, r, refusal.Status, "refusal."+string(refusal.Reason))
-}
-
-// loadAssets reads the files of static.
-func (c *Console) loadAssets() error {
-	names, err := fs.Glob(files, "static/*")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		data, err := files.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		c.assets[strings.TrimPrefix(name, "static/")] = newAsset(name, data)
-	}
-	return nil
+	c.renderProblem(w, r, refusal.Status, "refusal."+string(refusal.Reason), "")
 }

@@ -71,7 +71,7 @@ func (p page) Base() string { return p.c.o.Settings.BasePath }
 
 // Asset returns the path of a file of static. It changes when the file does.
 func (p page) Asset(name string) string {
-	return p.Base() + "/static/" + name + "?v=" + p.c.assets[name].version
+	return p.Base() + "/static/" + name + "?v=" + assets[name].version
 }
 
 // Version returns the version of the program.
@@ -234,10 +234,6 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 
 // render writes a page, whole or not at all.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
-	if failed, ok := p.Data.(problem); ok {
-		failed.status = status
-		p.Data = failed
-	}
 	var body bytes.Buffer
 	if err := templates[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
 		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
@@ -260,8 +256,15 @@ type problem struct {
 	status int    // of the answer
 }
 
-func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status int, key string) {
-	c.render(w, r, status, c.newPage(r, "error", problem{Key: key}))
+func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status int, key, detail string) {
+	c.render(w, r, status, c.newPage(r, "error", problem{key, detail, status}))
+}
+
+// show returns the handler of a page, which data returns the data of.
+func (c *Console) show(name string, data func(*http.Request) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c.render(w, r, http.StatusOK, c.newPage(r, name, data(r)))
+	}
 }
 
 func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
@@ -269,14 +272,14 @@ func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "there is nothing at this path; "+apiPrefix+"openapi.json lists the paths")
 		return
 	}
-	c.renderProblem(w, r, http.StatusNotFound, "error.not_found")
+	c.renderProblem(w, r, http.StatusNotFound, "error.not_found", "")
 }
 
 // parseForm parses the form of a request. It answers the request itself and returns false if it
 // cannot.
 func (c *Console) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	if err := r.ParseForm(); err != nil {
-		c.renderProblem(w, r, http.StatusBadRequest, "error.form")
+		c.renderProblem(w, r, http.StatusBadRequest, "error.form", "")
 		return false
 	}
 	return true
@@ -311,13 +314,20 @@ type asset struct {
 	kind, version string
 }
 
-func newAsset(name string, data []byte) asset {
-	sum := sha256.Sum256(data)
-	return asset{data: data, kind: mime.TypeByExtension(path.Ext(name)), version: hex.EncodeToString(sum[:6])}
-}
+// assets has the files of static by name.
+var assets = func() map[string]asset {
+	all := map[string]asset{}
+	list, _ := files.ReadDir("static") // embedded: there are no errors
+	for _, f := range list {
+		data, _ := files.ReadFile("static/" + f.Name())
+		sum := sha256.Sum256(data)
+		all[f.Name()] = asset{data: data, kind: mime.TypeByExtension(path.Ext(f.Name())), version: hex.EncodeToString(sum[:6])}
+	}
+	return all
+}()
 
 func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request) {
-	a, ok := c.assets[r.PathValue("name")]
+	a, ok := assets[r.PathValue("name")]
 	if !ok {
 		c.serveNotFound(w, r)
 		return

@@ -4,18 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 )
-
-// servePayments shows the late payments that nobody has resolved.
-func (c *Console) servePayments(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.newPage(r, "payments", c.late.Get(r.Context())))
-}
 
 // planLate plans to record what became of the money of a late payment: late is its id.
 func (c *Console) planLate(fields url.Values, how store.LateResolution, who string) (planner, error) {
