@@ -91,13 +91,7 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	err := s.Store.CheckMapping(ctx)
-	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
-		all := make([]checkup, len(wrong.Problems))
-		for i, p := range wrong.Problems {
-			fix := p.How()
-			p.Accept, p.Fix = "", "docs/mapping.md has every key"
-			all[i] = finding(check, p.Error(), fix)
-		}
+	if all := mappingFindings(check, err); all != nil {
 		return all
 	}
 	notes, noteErr := s.Store.MappingHints(ctx)
@@ -105,6 +99,18 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 		return []checkup{finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")}
 	}
 	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
+}
+
+// mappingFindings returns a finding for each problem of an error that is about the mapping; nil: it is another error.
+func mappingFindings(check string, err error) (all []checkup) {
+	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
+		for _, p := range wrong.Problems {
+			fix := p.How()
+			p.Accept, p.Fix = "", "docs/mapping.md has every key"
+			all = append(all, finding(check, p.Error(), fix))
+		}
+	}
+	return all
 }
 
 const (

@@ -87,6 +87,13 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// group returns a command that only has subcommands.
+func group(use, short string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	cmd.AddCommand(subcommands...)
+	return cmd
+}
+
 // complete gives a command and its subcommands what all have: without Args a command takes no argument,
 // wrong arguments have the exit code Usage, and a command that only has subcommands prints its help.
 func complete(cmd *cobra.Command) {

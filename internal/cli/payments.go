@@ -17,14 +17,10 @@ import (
 )
 
 func newPayments(c *common) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "payments",
-		Short: "Late payments: money that came after its order was closed",
-		Long: `Late payments: money that came after its order was closed or cancelled, or
+	cmd := group("payments", "Late payments: money that came after its order was closed", newPaymentsLate(c), newPaymentsResolve(c))
+	cmd.Long = `Late payments: money that came after its order was closed or cancelled, or
 twice for one order. Each stays in the table late_payments, and OrdercloseLatePaymentsUnresolved
-fires, until somebody has said what became of the money.`,
-	}
-	cmd.AddCommand(newPaymentsLate(c), newPaymentsResolve(c))
+fires, until somebody has said what became of the money.`
 	return cmd
 }
 

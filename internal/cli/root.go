@@ -129,9 +129,10 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
+		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
-		newConsole(c), newSend(c), newRecords(c), newDelays(c), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
 	return root

@@ -158,26 +158,17 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 
 // requiredVariables returns the environment variables that the roles require.
 func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
+	sweeps := sweepVariables(cfg)
+	needs := map[pipeline.Role][]string{
+		pipeline.Closer: cfg.Closer.Needs(), pipeline.Outbox: {config.EnvDSN}, pipeline.Shadow: {config.EnvDSN}, pipeline.Release: {config.EnvReleaseURL},
+		pipeline.Compensator: slices.Concat(sweeps, cfg.Compensator.Lock.Needs()), pipeline.Sweeper: sweeps,
+	}
 	var names []string
-	if slices.ContainsFunc(roles, func(r pipeline.Role) bool {
-		return r != pipeline.Compensator && r != pipeline.Sweeper && r != pipeline.Console
-	}) {
-		names = append(names, config.EnvBrokers)
-	}
-	if slices.Contains(roles, pipeline.Closer) {
-		names = append(names, cfg.Closer.Needs()...)
-	}
-	if slices.Contains(roles, pipeline.Outbox) || slices.Contains(roles, pipeline.Shadow) {
-		names = append(names, config.EnvDSN)
-	}
-	if slices.Contains(roles, pipeline.Release) {
-		names = append(names, config.EnvReleaseURL)
-	}
-	if slices.Contains(roles, pipeline.Compensator) {
-		names = append(append(names, sweepVariables(cfg)...), cfg.Compensator.Lock.Needs()...)
-	}
-	if slices.Contains(roles, pipeline.Sweeper) {
-		names = append(names, sweepVariables(cfg)...)
+	for _, role := range roles {
+		names = append(names, needs[role]...)
+		if role != pipeline.Compensator && role != pipeline.Sweeper && role != pipeline.Console {
+			names = append(names, config.EnvBrokers)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

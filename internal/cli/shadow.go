@@ -18,15 +18,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-func newShadow(c *common) *cobra.Command {
-	shadow := &cobra.Command{
-		Use:   "shadow",
-		Short: "Compare a shadow run with the job that closes the orders today",
-	}
-	shadow.AddCommand(newShadowReport(c))
-	return shadow
-}
-
 func newShadowReport(c *common) *cobra.Command {
 	var f dueFlags
 	var apart string

@@ -18,16 +18,13 @@ import (
 
 func newTopics(c *common) *cobra.Command {
 	var wait time.Duration
-	topics := &cobra.Command{
-		Use:   "topics",
-		Short: "Compare the topics with topics.yaml, or change them to match it",
-	}
-	waitFlag(topics, &wait)
-	topics.AddCommand(newTopicsPlan(c, &wait), &cobra.Command{
+	check := &cobra.Command{
 		Use:   "check",
 		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
-	}, newTopicsApply(c, &wait))
+	}
+	topics := group("topics", "Compare the topics with topics.yaml, or change them to match it", newTopicsPlan(c, &wait), check, newTopicsApply(c, &wait))
+	waitFlag(topics, &wait)
 	return topics
 }
 

@@ -26,12 +26,10 @@ func (s *session) checkTrial(ctx context.Context) checkup {
 	}
 	return s.check(ctx, check, func(ctx context.Context, check string) checkup {
 		t, err := s.Store.TryClose(ctx)
-		if wrong, ok := errors.AsType[*store.MappingError](err); ok {
-			p := wrong.Problems[0]
-			fix := p.How()
-			p.Accept, p.Fix = "", "docs/mapping.md has every key"
-			return finding(check, p.Error(), fix)
-		} else if err != nil {
+		if wrong := mappingFindings(check, err); wrong != nil {
+			return wrong[0]
+		}
+		if err != nil {
 			return finding(check, err.Error(), "docs/mapping.md#trying-a-close says what a trial needs")
 		}
 		return passed(check, "%s", tried(t))
