@@ -39,12 +39,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -53,15 +50,9 @@ import (
 
 // Options of a Console. Config and Settings are required.
 type Options struct {
+	// Pipeline has what the pages ask: Kafka, Store and Redis, each nil if none is named, OwnStore, WithoutKafka and Broken.
+	ops.Pipeline
 	Config func() *config.Config // the configuration in effect
-	Kafka  *kafka.Cluster        // nil: no Kafka is named
-	Store  *store.Store          // nil: no database is named
-	Redis  redis.UniversalClient // nil: no Redis is named
-	// OwnStore says that orders are closed by a Store of the program, and not in the database.
-	OwnStore     bool
-	WithoutKafka bool // see ops.Pipeline
-	// ConfigBroken, if not nil, returns the error of the present topics.yaml; nil: it is in effect.
-	ConfigBroken func() error
 
 	// Sweep sweeps the database now, as orderclose compensate does. A dry run only counts. progress may
 	// be nil. Nil: no sweep can be started.
@@ -163,7 +154,8 @@ func (c *Console) makeQuestions() {
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, WithoutKafka: c.o.WithoutKafka, Control: c.control, Broken: c.o.ConfigBroken}
+	p := c.o.Pipeline
+	p.Config, p.Control = c.o.Config(), c.control
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
 		p.Pending = func() deadletters.Counts { return c.letters.State().Pending }

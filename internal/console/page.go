@@ -140,21 +140,6 @@ func (p page) Brief(v float64) string {
 	return p.Count(int64(v/1e6)) + "M"
 }
 
-// Away returns what the template away needs. server is a key of the catalogue.
-func (p page) Away(server string, k absence) any {
-	return struct {
-		Page   page
-		Server string
-		Known  absence
-	}{p, server, k}
-}
-
-// absence is a known value of any type.
-type absence interface {
-	Known() bool
-	Away() bool
-}
-
 // Part returns what a template needs that shows a part of the page.
 func (p page) Part(kind string, data any) any {
 	return struct {

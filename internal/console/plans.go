@@ -208,22 +208,18 @@ func (s *plans) change(p *plan, f func()) {
 	f()
 }
 
-// full reports whether a plan of this kind has to wait.
+// full reports whether a plan of this kind has to wait for those that are being made or carried out.
 func (s *plans) full(kind string) bool {
+	left := maxBusy
 	if kind == kindPause || kind == kindResume {
-		return s.busy() >= maxPausing
+		left = maxPausing
 	}
-	return s.busy() >= maxBusy
-}
-
-// busy counts the plans that are being made or carried out.
-func (s *plans) busy() (n int) {
 	for _, p := range s.byID {
 		if p.Busy() {
-			n++
+			left--
 		}
 	}
-	return n
+	return left <= 0
 }
 
 // removeOld forgets old plans, and the oldest if there are too many.

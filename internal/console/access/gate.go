@@ -115,7 +115,7 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return r, refusal
 	}
 	identity.Address, identity.MayAct = peer, g.o.Settings.Actions && identity.Role == Operator
-	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, visit{identity, g.isAPI(r)}))
+	r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity))
 	if refusal := readBody(w, r, MaxBody); refusal != nil {
 		return r, refusal
 	}
