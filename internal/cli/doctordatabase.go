@@ -32,14 +32,13 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 		if err != nil {
 			return finding(check, fmt.Sprintf("%s: %v", name, err), "docs/servers.md lists the servers that work")
 		}
-		limits := ""
-		if server.Limits != "" {
-			limits = "; note: " + server.Limits
+		notes := ""
+		for _, note := range []string{server.Limits, s.Store.Warning()} {
+			if note != "" {
+				notes += "; note: " + note
+			}
 		}
-		if w := s.Store.Warning(); w != "" {
-			limits += "; note: " + w
-		}
-		return passed(check, "%s answers, it is %s, and its session keeps UTC%s", name, server, limits)
+		return passed(check, "%s answers, it is %s, and its session keeps UTC%s", name, server, notes)
 	})
 	if !ping.OK {
 		return []checkup{ping}
@@ -146,4 +145,22 @@ func (s *session) checkTimes(ctx context.Context, check string) checkup {
 			"see orderclose runbook due-times-differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
 	}
 	return passed(check, "%d unpaid orders were read; none is created in the future, or due before it was created", len(orders))
+}
+
+// checkTrial tries to close an order, for doctor --try-close.
+func (s *session) checkTrial(ctx context.Context) checkup {
+	const check = "close of one order"
+	if s.cfg.Closer.Kind == config.KindHTTP {
+		return skipped(check, "orders are closed by a service over HTTP")
+	}
+	return s.check(ctx, check, func(ctx context.Context, check string) checkup {
+		t, err := s.Store.TryClose(ctx)
+		if wrong := mappingFindings(check, err); wrong != nil {
+			return wrong[0]
+		}
+		if err != nil {
+			return finding(check, err.Error(), "docs/mapping.md#trying-a-close says what a trial needs")
+		}
+		return passed(check, "%s", tried(t))
+	}, "closer.kind")
 }

@@ -89,22 +89,19 @@ func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
 	var fixed, left, unlisted []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
-		s, err := c.openKafka(ctx)
-		if err != nil {
+		return with(c.openKafka(ctx))(func(s *session) error {
+			specs, err := specsNamed(s.cfg, change)
+			if err != nil {
+				return err
+			}
+			if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
+				return err
+			}
+			var now []kafka.Finding
+			now, left, err = s.Kafka.Apply(ctx, specs)
+			fixed = append(fixed, now...)
 			return err
-		}
-		defer s.Close()
-		specs, err := specsNamed(s.cfg, change)
-		if err != nil {
-			return err
-		}
-		if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
-			return err
-		}
-		var now []kafka.Finding
-		now, left, err = s.Kafka.Apply(ctx, specs)
-		fixed = append(fixed, now...)
-		return err
+		})
 	})
 	left = append(left, unlisted...)
 	if err != nil && len(fixed)+len(left) == 0 {

@@ -206,32 +206,28 @@ type pausePlan struct {
 
 // planPause plans to close no orders for a while: path, for, reason, and perhaps category.
 func (c *Console) planPause(fields url.Values) (planner, error) {
-	paths, err1 := ops.ParsePaths(fields.Get("path"))
-	lasting, err2 := ops.ParsePause(fields.Get("for"))
-	if err := errors.Join(err1, err2, ops.CheckReason(fields.Get("reason")), checkText("reason", fields.Get("reason"), maxReason),
-		checkText("category", fields.Get("category"), maxCategory)); err != nil {
-		return nil, err
-	}
-	p := pausePlan{Paths: paths, Category: fields.Get("category"), For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
-	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) ([]wire.Pause, error) {
-		return nil, kept.Pause(ctx, paths, p.Category, lasting, p.Reason)
-	})
+	lasting, err := ops.ParsePause(fields.Get("for"))
+	p := pausePlan{For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
+	return c.planPauses(fields, p, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
+		return nil, kept.Pause(ctx, p.Paths, p.Category, lasting, p.Reason)
+	}, err, ops.CheckReason(p.Reason), checkText("reason", p.Reason, maxReason))
 }
 
 // planResume plans to end pauses: path, and perhaps category.
 func (c *Console) planResume(fields url.Values) (planner, error) {
-	paths, err := ops.ParsePaths(fields.Get("path"))
-	if err := errors.Join(err, checkText("category", fields.Get("category"), maxCategory)); err != nil {
-		return nil, err
-	}
-	p := pausePlan{Paths: paths, Category: fields.Get("category")}
-	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) ([]wire.Pause, error) {
-		return kept.Resume(ctx, paths, p.Category)
+	return c.planPauses(fields, pausePlan{}, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
+		return kept.Resume(ctx, p.Paths, p.Category)
 	})
 }
 
-// planPauses plans a change of pauses, which returns those that it has ended.
-func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pauser) ([]wire.Pause, error)) (planner, error) {
+// planPauses plans a change of pauses, which returns those that it has ended. wrong are errors of the fields, or nil.
+func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, ops.Pauser, pausePlan) ([]wire.Pause, error), wrong ...error) (planner, error) {
+	p.Category = fields.Get("category")
+	var err error
+	p.Paths, err = ops.ParsePaths(fields.Get("path"))
+	if err := errors.Join(err, errors.Join(wrong...), checkText("category", p.Category, maxCategory)); err != nil {
+		return nil, err
+	}
 	kept, err := c.pipeline().Pauser()
 	if err != nil {
 		return nil, err
@@ -242,7 +238,7 @@ func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pause
 		}
 		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, error) {
 			after := p
-			if after.Ended, err = change(ctx, kept); err != nil {
+			if after.Ended, err = change(ctx, kept, p); err != nil {
 				return nil, err
 			}
 			c.asks.Pauses.Forget()

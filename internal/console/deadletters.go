@@ -120,11 +120,6 @@ func (c *Console) listLetters(r *http.Request, fields url.Values) (found deadlet
 	return found, http.StatusOK, nil
 }
 
-// letterData is what the page of one dead letter shows.
-type letterData struct {
-	Letter deadletters.Whole
-}
-
 // letter returns the dead letter of a request; nil if there is none.
 func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 	at, err := deadletters.ParsePartitionOffset(r.PathValue("partition") + "/" + r.PathValue("offset"))
@@ -152,7 +147,7 @@ func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
 	case l == nil:
 		c.renderProblem(w, r, http.StatusNotFound, "error.no_letter", "")
 	default:
-		c.render(w, r, http.StatusOK, c.newPage(r, "dead-letter", letterData{*l}))
+		c.render(w, r, http.StatusOK, c.newPage(r, "dead-letter", *l))
 	}
 }
 
