@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,14 +101,15 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 			return prepared{}, err
 		}
 		o.Filter.Through = plan.Snapshot()
-		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, error) {
+		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, int64, error) {
 			if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
-				return nil, err
+				return nil, 0, err
 			} else if now != log {
-				return nil, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
+				return nil, 0, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
 			}
 			topic := deadletters.Topic{Log: c.o.Kafka, Name: plan.Topic}
-			return topic.Run(ctx, o, report)
+			result, err := topic.Run(ctx, o, report)
+			return result, int64(result.Done), err
 		}}, nil
 	}, nil
 }
@@ -157,8 +159,9 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records, run: func(ctx context.Context, report progress) (any, error) {
-			return ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
+		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records, run: func(ctx context.Context, report progress) (any, int64, error) {
+			result, err := ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
+			return result, int64(result.Sent), err
 		}, follow: func(ctx context.Context, tell func(any)) { c.followReplay(ctx, plan, database, tell) }}, nil
 	}, nil
 }
@@ -173,25 +176,31 @@ func (c *Console) planSweep(url.Values) (planner, error) {
 		if err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: found, nothing: found.Found == 0, planned: int64(found.Found), run: func(ctx context.Context, report progress) (any, error) {
-			return c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
+		return prepared{summary: found, nothing: found.Found == 0, planned: int64(found.Found), run: func(ctx context.Context, report progress) (any, int64, error) {
+			result, err := c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
+			return result, int64(result.Closed), err
 		}}, nil
 	}, nil
 }
 
-// handledOf returns how many dead letters, records or orders a result is about; 0: it counts none.
-func handledOf(result any) int64 {
-	switch r := result.(type) {
-	case deadletters.Result:
-		return int64(r.Done)
-	case ops.ReplayResult:
-		return int64(r.Sent)
-	case compensator.Report:
-		return int64(r.Closed)
-	case store.LatePayment:
-		return 1
+// planLate plans to record what became of the money of a late payment: late is its id.
+func (c *Console) planLate(fields url.Values, how store.LateResolution, who string) (planner, error) {
+	if c.o.Store == nil {
+		return nil, ops.ErrNoDatabase
 	}
-	return 0
+	id, err := strconv.ParseInt(fields.Get("late"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("late is %.40q, want the id of a late payment", fields.Get("late"))
+	}
+	return func(ctx context.Context, _ progress) (prepared, error) {
+		p, err := c.o.Store.LatePayment(ctx, id)
+		return prepared{summary: p, nothing: p.Resolution != "", planned: 1, run: func(ctx context.Context, _ progress) (any, int64, error) {
+			defer c.late.Forget()
+			defer c.asks.Late.Forget()
+			resolved, err := c.o.Store.ResolveLate(ctx, id, how, cmp.Or(who, "console"))
+			return resolved, 1, err
+		}}, err
+	}, nil
 }
 
 // pausePlan is a plan to pause or to resume, and its result.
@@ -236,14 +245,14 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 		if p.On, err = kept.Pauses(ctx); err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, error) {
+		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, int64, error) {
 			after := p
 			if after.Ended, err = change(ctx, kept, p); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			c.asks.Pauses.Forget()
 			after.On, err = kept.Pauses(ctx)
-			return after, err
+			return after, 0, err
 		}}, nil
 	}, nil
 }

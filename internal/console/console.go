@@ -17,7 +17,7 @@
 //	history.go    rates, and what waited in the last hours
 //	prometheus.go the same from a Prometheus
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
-//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go, payments.go    the pages
+//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans

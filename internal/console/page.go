@@ -100,6 +100,12 @@ func (p page) LivePath() string {
 // Languages returns the languages that the page can be shown in.
 func (page) Languages() []string { return languages }
 
+// Length formats a duration as topics.yaml has it.
+func (page) Length(d time.Duration) string { return config.FormatDuration(d) }
+
+// Rule returns a rule of the delays in words.
+func (page) Rule(r orderclose.Rule) string { return config.DescribeRule(r) }
+
 // Seconds formats a number of seconds for people: 350 ms, 4.2 s, 3m20s.
 func (page) Seconds(s float64) string {
 	d := time.Duration(s * float64(time.Second))

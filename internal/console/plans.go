@@ -40,10 +40,10 @@ type progress func(done, total int64)
 
 // prepared is what a planner found out: what a plan would change, and how to carry it out.
 type prepared struct {
-	summary any   // in JSON, and for the template of the kind
-	nothing bool  // there is nothing to do
-	planned int64 // see plan.Planned
-	run     func(context.Context, progress) (result any, err error)
+	summary any                                                                    // in JSON, and for the template of the kind
+	nothing bool                                                                   // there is nothing to do
+	planned int64                                                                  // see plan.Planned
+	run     func(context.Context, progress) (result any, handled int64, err error) // see plan.Handled
 	// follow, if not nil, is called after a run without an error. It watches what becomes of what the run
 	// began, tells it each time that it changes, and returns when it changes no more.
 	follow func(ctx context.Context, tell func(outcome any))
@@ -147,10 +147,10 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 	p.State, p.Began = running, s.now().UTC()
 	s.audit(*p)
 	s.running.Go(func() {
-		result, err := p.ready.run(s.ctx, s.progress(p))
+		result, handled, err := p.ready.run(s.ctx, s.progress(p))
 		var ended plan
 		s.change(p, func() {
-			p.State, p.Result, p.Handled, p.Ended = done, result, handledOf(result), s.now().UTC()
+			p.State, p.Result, p.Handled, p.Ended = done, result, handled, s.now().UTC()
 			if err != nil {
 				p.State, p.Error = failed, err.Error()
 			}
