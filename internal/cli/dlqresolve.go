@@ -79,7 +79,6 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 	return cmd
 }
 
-// planResolve shows the plan, and the command that carries it out.
 func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options, command func(deadletters.Plan) string) error {
 	plan, err := topic.MakePlan(ctx, o)
 	if err != nil {
@@ -92,7 +91,6 @@ func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o de
 	return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command(plan)) }), err)
 }
 
-// resolve redrives or discards dead letters.
 func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options) error {
 	bar := c.progress("handled")
 	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
@@ -175,7 +173,6 @@ func (s *selection) restricts(args []string) bool {
 	return len(args) > 0 || s.Cause != "" || s.Stage != "" || s.Order != "" || s.since != ""
 }
 
-// filter parses the flags and positions.
 func (s *selection) filter(args []string) (deadletters.Filter, error) {
 	f := deadletters.Filter{Cause: s.Cause, Stage: s.Stage, Order: s.Order}
 	var errs []error

@@ -81,7 +81,6 @@ func finding(check, what, fix string) checkup { return checkup{Check: check, Wha
 
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
 
-// doctor makes every check that is possible.
 func (c *common) doctor(ctx context.Context, try bool) error {
 	s, err := c.openReadOnly([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis)
 	if err != nil {

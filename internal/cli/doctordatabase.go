@@ -14,7 +14,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// checkDatabase makes the checks that need the database.
 func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	s := e.session
 	if s.Store == nil {

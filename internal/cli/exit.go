@@ -27,7 +27,6 @@ const (
 	Fenced   Code = 8 // another process has the same instance: a restart would end that one
 )
 
-// exitError is an error with an exit code.
 type exitError struct {
 	error
 	code Code

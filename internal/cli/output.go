@@ -78,7 +78,6 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return &Progress{w: w, what: what, terminal: isTerminal(w)}
 }
 
-// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// pauseFlags are the flags of pause and resume.
 type pauseFlags struct {
 	path, category, lasting, reason, via string
 }

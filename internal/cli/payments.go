@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,21 +79,14 @@ func (c *common) paymentsLate(ctx context.Context, p ops.Pipeline, all bool) err
 	return exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are"))
 }
 
-// printLate prints a line for each late payment.
 func printLate(w io.Writer, payments []store.LatePayment) {
-	orDash := func(text string) string {
-		if text == "" {
-			return "-"
-		}
-		return oneLine(text, 80)
-	}
 	fmt.Fprintln(w, "id\torder\tpayment\tamount\tfound\tby\tresolved")
 	for _, p := range payments {
 		resolved := "-"
 		if p.Resolution != "" {
 			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, stamp(p.ResolvedAt), oneLine(p.ResolvedBy, 60))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), orDash(p.PaymentID), orDash(p.Money()), stamp(p.FoundAt), p.Source, resolved)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), cmp.Or(oneLine(p.PaymentID, 80), "-"), cmp.Or(oneLine(p.Money(), 80), "-"), stamp(p.FoundAt), p.Source, resolved)
 	}
 }
 

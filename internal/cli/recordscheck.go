@@ -72,7 +72,6 @@ type checkedRecord struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// recordCheck prints checked records and counts them.
 type recordCheck struct {
 	*common
 	all, wrong int
@@ -182,7 +181,6 @@ func (k *checkedRecord) check(cfg *config.Config, m wire.Message, now time.Time)
 	}
 }
 
-// add adds the problems that are not nil.
 func (k *checkedRecord) add(problems ...error) {
 	if err := errors.Join(problems...); err != nil {
 		k.Problem = strings.TrimPrefix(k.Problem+"; "+strings.ReplaceAll(err.Error(), "\n", "; "), "; ")

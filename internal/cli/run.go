@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -156,7 +157,6 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 	return roles, nil
 }
 
-// requiredVariables returns the environment variables that the roles require.
 func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
 	sweeps := sweepVariables(cfg)
 	needs := map[pipeline.Role][]string{
@@ -196,35 +196,34 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	served := make(chan error, 1)
-	go func() {
-		if !listens {
-			served <- nil
-			return
-		}
+	var all sync.WaitGroup
+	var ran, served error
+	all.Go(func() {
 		defer cancel()
-		served <- pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
-	}()
-	ran := make(chan error, 1)
-	go func() {
-		defer cancel()
-		ran <- a.Run(ctx, roles...)
-	}()
+		ran = a.Run(ctx, roles...)
+	})
+	if listens {
+		all.Go(func() {
+			defer cancel()
+			served = pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
+		})
+	}
 	<-ctx.Done()
 	s.logger.Info("stopping")
 	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(<-ran, <-served) }()
+	go func() {
+		all.Wait()
+		ended <- errors.Join(ran, served)
+	}()
 	return stopped(ended)
 }
 
 // stopped returns the result of work that was told to stop. The work may take stopTimeout.
 func stopped(ended <-chan error) error {
-	late := time.NewTimer(stopTimeout)
-	defer late.Stop()
 	select {
 	case err := <-ended:
 		return err
-	case <-late.C:
+	case <-time.After(stopTimeout):
 		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", stopTimeout))
 	}
 }

@@ -136,7 +136,6 @@ func partly(sent int, err error) error {
 	return Exit(Partly, fmt.Errorf("%w; %s sent, sending again is harmless", err, counted(sent, "order before it was", "orders before it were")))
 }
 
-// line is an order in the input of send.
 type line struct {
 	ID         string
 	Category   string
@@ -145,7 +144,6 @@ type line struct {
 	Attributes map[string]any
 }
 
-// lineFields are the keys of a line.
 var lineFields = []string{"order_id", "category", "created_at", "due_at", "attributes"}
 
 // orders reads the input of send: JSON objects, one for each order. An error names the line in

@@ -56,7 +56,6 @@ ago: 90m, or now. Exits 3 with differences.`,
 	return cmd
 }
 
-// shadowReportIn prints the report with the clients of the session.
 func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o ops.ShadowOptions) error {
 	o.Store, o.Log, o.Topic = s.Store, s.Kafka, s.cfg.Topics.Shadow
 	switch there, err := s.Kafka.Exists(ctx, o.Topic); {
@@ -105,7 +104,6 @@ var shadowClasses = []struct {
 	{ops.ShadowRecent, "not compared: due less than TOLERANCE ago, and one side is missing"},
 }
 
-// table prints the differences by class, and the numbers of each class.
 func (o shadowOutput) table(w io.Writer) {
 	s := o.Summary
 	for _, c := range shadowClasses {

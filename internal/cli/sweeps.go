@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,7 +72,6 @@ func (o sweepsOutput) table(w io.Writer) {
 	o.printLosses(w)
 }
 
-// printErrors prints why sweeps ended early.
 func (o sweepsOutput) printErrors(w io.Writer) {
 	heading := "\n"
 	for _, s := range o.Sweeps.Sweeps {
@@ -111,18 +109,19 @@ func (o sweepsOutput) printLosses(w io.Writer) {
 		}
 	}
 	printAny(w, more, "and %d more: --limit 0 shows all")
-	others := slices.DeleteFunc(slices.Clone(o.Losses), func(l ops.Loss) bool { return l.Offsets > 0 })
+	reasons := map[string]bool{}
 	heading = "\n"
-	for len(others) > 0 {
-		last := others[0]
+	for i, last := range o.Losses {
+		if last.Offsets > 0 || reasons[last.Reason] {
+			continue
+		}
+		reasons[last.Reason] = true
 		n, first := 0, last
-		others = slices.DeleteFunc(others, func(l ops.Loss) bool {
-			if l.Reason != last.Reason {
-				return false
+		for _, l := range o.Losses[i:] {
+			if l.Offsets == 0 && l.Reason == last.Reason {
+				n, first = n+1, l
 			}
-			n, first = n+1, l
-			return true
-		})
+		}
 		fmt.Fprintf(w, "%s%s without known offsets, from %s to %s: %s\n", heading, plural(n, "notice"), stamp(first.At), stamp(last.At), oneLine(last.Reason, 300))
 		heading = ""
 	}

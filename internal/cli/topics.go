@@ -56,7 +56,6 @@ func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) 
 	return specs, nil
 }
 
-// compareTopics compares the topics of the cluster with the configuration.
 func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *config.Config, p ops.TopicsPlan, err error) {
 	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) (err error) {

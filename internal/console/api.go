@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// apiPrefix begins the path of each endpoint of the API.
 const apiPrefix = "/api/v1/"
 
 //go:embed openapi.json

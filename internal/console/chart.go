@@ -26,7 +26,6 @@ type chart struct {
 	Layout  string // of the labels, as package time has it
 }
 
-// bar is one bar.
 type bar struct {
 	From, To time.Time
 	Sum      int64

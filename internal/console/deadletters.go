@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,15 +29,12 @@ type lettersData struct {
 
 // Link returns the query of the same list from another place on, or with another filter.
 func (d lettersData) Link(name, value string) string {
-	q := url.Values{}
-	for key, values := range d.Filter {
-		if key != "order" && key != "after" {
-			q[key] = values
-		}
+	q := maps.Clone(d.Filter)
+	for _, left := range []string{"order", "after", name} {
+		q.Del(left)
 	}
-	q.Set(name, value)
-	if value == "" {
-		q.Del(name)
+	if value != "" {
+		q.Set(name, value)
 	}
 	return "?" + q.Encode()
 }
@@ -54,12 +52,7 @@ func (d lettersData) FilterNames() (names []string) {
 
 // Plain reports whether the fields of the filter can be the fields of a plan.
 func (d lettersData) Plain() bool {
-	for _, name := range d.FilterNames() {
-		if !(page{}).Plain(d.Filter.Get(name)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.FilterNames(), func(name string) bool { return !(page{}).Plain(d.Filter.Get(name)) })
 }
 
 // letterQuery returns what the fields select.

@@ -214,7 +214,6 @@ var templates = func() map[string]*template.Template {
 	return all
 }()
 
-// newPage returns the page for a request.
 func (c *Console) newPage(r *http.Request, name string, data any) page {
 	chosen := ""
 	if cookie, err := r.Cookie(languageCookie); err == nil {

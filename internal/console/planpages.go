@@ -35,7 +35,6 @@ func (c *Console) planPage(r *http.Request, id string) (page, bool) {
 	return shown, true
 }
 
-// serveAddPlan begins to make a plan, and shows it.
 func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 	if !c.parseForm(w, r) {
 		return
@@ -56,7 +55,6 @@ func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, c.o.Settings.BasePath+"/plans/"+p.ID, http.StatusSeeOther)
 }
 
-// serveConfirmPlan begins to carry out a plan.
 func (c *Console) serveConfirmPlan(w http.ResponseWriter, r *http.Request) {
 	if _, err := c.plans.confirm(r.PathValue("id"), access.From(r.Context())); err != nil && !errors.Is(err, errPlanExpired) && !errors.Is(err, errNotPlanned) {
 		c.renderProblem(w, r, planStatus(err), "error.no_plan_made", err.Error())

@@ -100,7 +100,6 @@ type plans struct {
 	running sync.WaitGroup
 }
 
-// add begins to make a plan.
 func (s *plans) add(kind string, by access.Identity, fields url.Values, make planner) (plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +177,6 @@ func (s *plans) all() []plan {
 	return all
 }
 
-// get returns a plan as it is now.
 func (s *plans) get(id string) (plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +220,6 @@ func (s *plans) full(kind string) bool {
 	return left <= 0
 }
 
-// removeOld forgets old plans, and the oldest if there are too many.
 func (s *plans) removeOld() {
 	byAge := slices.SortedFunc(maps.Values(s.byID), func(a, b *plan) int { return a.Made.Compare(b.Made) })
 	for _, p := range byAge {

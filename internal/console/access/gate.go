@@ -156,7 +156,6 @@ func (g *Gate) checkAction(r *http.Request) *Refusal {
 	return nil
 }
 
-// refuse answers with a Refusal.
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) {
 	switch refusal.Status {
 	case http.StatusUnauthorized:
