@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -44,12 +43,9 @@ also if they are done already.`,
 					ahead = ops.ForecastWithin(s.cfg.Buckets)
 				}
 				f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(ahead))
-				if err != nil {
-					return err
-				}
-				return cmp.Or(c.print(f, func(w io.Writer) {
+				return c.answer(f, err, func(w io.Writer) {
 					printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: isTerminal(c.env.Stdout)})
-				}), exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
+				}, exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
 			})
 		},
 	}

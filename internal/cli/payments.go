@@ -63,20 +63,14 @@ func (c *common) paymentsLate(ctx context.Context, p ops.Pipeline, all bool) err
 		return err
 	}
 	found, err := p.LatePayments(ctx, all)
-	if err != nil {
-		return err
-	}
-	if err := c.print(latePayments{sum, found}, func(w io.Writer) {
+	return c.answer(latePayments{sum, found}, err, func(w io.Writer) {
 		if len(found) > 0 {
 			printLate(w, found)
 			printAny(w, sum.Unresolved, "\n%d not resolved; say what became of the money: orderclose payments resolve ID --refunded")
 		} else {
 			fmt.Fprintln(w, "no late payment waits for a decision")
 		}
-	}); err != nil {
-		return err
-	}
-	return exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are"))
+	}, exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are")))
 }
 
 func printLate(w io.Writer, payments []store.LatePayment) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,11 +76,8 @@ func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o op
 	var err error
 	out.Summary, err = ops.ReportShadow(ctx, o)
 	bar.End()
-	if err != nil {
-		return err
-	}
 	n := out.Summary.Different
-	return cmp.Or(c.print(out, out.table), exitIf(n > 0, Findings, "%d of %s differ", n, plural(out.Summary.Orders, "order")))
+	return c.answer(out, err, out.table, exitIf(n > 0, Findings, "%d of %s differ", n, plural(out.Summary.Orders, "order")))
 }
 
 // shadowOutput is the output of shadow report.

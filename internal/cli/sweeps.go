@@ -38,10 +38,7 @@ the notices of lost records of the same week, each of which started a sweep.`,
 			}
 			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
 				read, err := s.pipeline().Sweeps(ctx, limit)
-				if err != nil {
-					return err
-				}
-				return c.print(read, sweepsOutput{read, limit}.table)
+				return c.answer(read, err, sweepsOutput{read, limit}.table)
 			})
 		},
 	}

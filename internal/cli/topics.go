@@ -69,20 +69,17 @@ func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *co
 
 func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 	_, p, err := c.compareTopics(ctx, wait)
-	if err != nil {
-		return err
-	}
 	result := struct {
 		Topics   int             `json:"topics"`
 		Findings []kafka.Finding `json:"findings"`
 	}{p.Topics, append(p.Would, p.Left...)}
 	n := len(result.Findings)
-	return cmp.Or(c.print(result, func(w io.Writer) {
+	return c.answer(result, err, func(w io.Writer) {
 		if n == 0 {
 			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
 		}
 		printFindings(w, "", result.Findings)
-	}), exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
+	}, exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
 }
 
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
@@ -151,11 +148,8 @@ reaches the close topic, if nothing is late. No server is asked.`,
 
 func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
 	cfg, p, err := c.compareTopics(ctx, wait)
-	if err != nil {
-		return err
-	}
-	n := p.Unlisted(cfg)
-	return cmp.Or(c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }),
+	n := p.Unlisted(cfg) // 0 after an error
+	return c.answer(p, err, func(w io.Writer) { printTopicsPlan(w, p) },
 		exitIf(n > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml", n))
 }
 
