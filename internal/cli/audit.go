@@ -23,7 +23,6 @@ import (
 // stay open: a killed sweep is taken over within two minutes, and a sweep takes time.
 const missSlack = 3 * time.Minute
 
-// auditFlags are the flags of audit.
 type auditFlags struct {
 	dueFlags
 	bound string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -144,14 +145,12 @@ func printCauses(w io.Writer, r compensator.Report) {
 			continue
 		}
 		fix, example := ops.FixCommand(why), ""
-		for _, m := range r.Misses {
-			if m.Cause == why {
-				if n == 1 {
-					fix = m.Fix
-				}
-				example = fmt.Sprintf("\tsuch as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
-				break
+		if i := slices.IndexFunc(r.Misses, func(m compensator.Miss) bool { return m.Cause == why }); i >= 0 {
+			m := r.Misses[i]
+			if n == 1 {
+				fix = m.Fix
 			}
+			example = fmt.Sprintf("\tsuch as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
 		}
 		fmt.Fprintf(w, "  %s\t%d\t%s%s\n", why, n, fix, example)
 	}

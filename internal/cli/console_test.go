@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -31,7 +32,7 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := console.New(console.Options{
-		Config: func() *config.Config { return r.cfg }, Kafka: r.kafka, Settings: config.Console{Listen: config.DefaultConsoleListen},
+		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen},
 	})
 	if err != nil {
 		t.Fatal(err)

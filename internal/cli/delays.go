@@ -14,12 +14,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-func newDelays(c *common) *cobra.Command {
-	delays := &cobra.Command{Use: "delays", Short: "Show when an order closes, and which rule decides"}
-	delays.AddCommand(newDelaysExplain(c))
-	return delays
-}
-
 func newDelaysExplain(c *common) *cobra.Command {
 	var categories, attributes []string
 	var at string

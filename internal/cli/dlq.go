@@ -16,16 +16,12 @@ import (
 )
 
 func newDLQ(c *common) *cobra.Command {
-	dlq := &cobra.Command{
-		Use:   "dlq",
-		Short: "List dead letters, send them again, or discard them",
-		Long: `List dead letters, send them again, or discard them.
+	dlq := group("dlq", "List dead letters, send them again, or discard them", newDLQList(c), newDLQShow(c), newDLQRedrive(c), newDLQDiscard(c))
+	dlq.Long = `List dead letters, send them again, or discard them.
 
 A dead letter is pending until it is redriven or discarded; a mark in the dead-letter
 topic records that. These commands delete nothing: retention deletes dead letters after
-90 days.`,
-	}
-	dlq.AddCommand(newDLQList(c), newDLQShow(c), newDLQRedrive(c), newDLQDiscard(c))
+90 days.`
 	return dlq
 }
 

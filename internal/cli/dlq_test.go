@@ -188,7 +188,7 @@ func TestDLQ_ListTable(t *testing.T) {
 
 func TestDLQ_PlanTable(t *testing.T) {
 	positions := []deadletters.Position{{Offset: 1031}, {Partition: 1, Offset: 12}}
-	s := selection{cause: "not found", since: "2h"}
+	s := selection{Filter: deadletters.Filter{Cause: "not found"}, since: "2h"}
 	f := deadletters.Filter{Since: at}
 	p := deadletters.Plan{
 		Topic: "order-close-dead-letter", How: wire.Redriven, Through: positions, Pending: 250, Refused: 130,
@@ -197,7 +197,7 @@ func TestDLQ_PlanTable(t *testing.T) {
 		Missing:  positions[1:], Settled: positions[:1],
 	}
 	golden(t, "dlq_plan", func(w io.Writer) {
-		printResolvePlan(w, p, commands[p.How]+s.arguments([]string{"0/17"}, f, positions)+" --yes")
+		printResolvePlan(w, p, "orderclose dlq redrive"+s.arguments([]string{"0/17"}, f, positions)+" --yes")
 	})
 }
 

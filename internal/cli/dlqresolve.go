@@ -70,7 +70,7 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 			if yes {
 				return c.resolve(cmd.Context(), topic, o)
 			}
-			return c.planResolve(cmd.Context(), topic, o, func(p deadletters.Plan) string { return commands[how] + s.arguments(args, f, p.Through) + " --yes" })
+			return c.planResolve(cmd.Context(), topic, o, func(p deadletters.Plan) string { return cmd.CommandPath() + s.arguments(args, f, p.Through) + " --yes" })
 		})
 	}
 	s.flags(cmd)
@@ -79,7 +79,6 @@ func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.C
 	return cmd
 }
 
-// planResolve shows the plan, and the command that carries it out.
 func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options, command func(deadletters.Plan) string) error {
 	plan, err := topic.MakePlan(ctx, o)
 	if err != nil {
@@ -92,7 +91,6 @@ func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o de
 	return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command(plan)) }), err)
 }
 
-// resolve redrives or discards dead letters.
 func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options) error {
 	bar := c.progress("handled")
 	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
@@ -105,11 +103,6 @@ func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadle
 		return err
 	}
 	return resolvedError(result.Plan, result.Done)
-}
-
-var commands = map[wire.ResolutionKind]string{
-	wire.Redriven:  "orderclose dlq redrive",
-	wire.Discarded: "orderclose dlq discard",
 }
 
 // resolvedError returns an error with the exit code of a finished redrive or discard.
@@ -162,26 +155,26 @@ func printRest(w io.Writer, p deadletters.Plan, verb string) {
 
 // selection are the flags that select dead letters.
 type selection struct {
-	cause, stage, order, since string
-	through                    []string
+	deadletters.Filter // of which filter sets Since, Positions and Through
+	since              string
+	through            []string
 }
 
 func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.cause, "cause", "", "only those with this cause")
-	f.StringVar(&s.stage, "stage", "", "only those written by this stage")
-	f.StringVar(&s.order, "order", "", "only those of this order")
+	f.StringVar(&s.Cause, "cause", "", "only those with this cause")
+	f.StringVar(&s.Stage, "stage", "", "only those written by this stage")
+	f.StringVar(&s.Order, "order", "", "only those of this order")
 	f.StringVar(&s.since, "since", "", "only those appended then or later: a time, or how long ago, such as 2h")
 }
 
 // restricts reports whether a flag or argument restricts the selection.
 func (s *selection) restricts(args []string) bool {
-	return len(args) > 0 || s.cause != "" || s.stage != "" || s.order != "" || s.since != ""
+	return len(args) > 0 || s.Cause != "" || s.Stage != "" || s.Order != "" || s.since != ""
 }
 
-// filter parses the flags and positions.
 func (s *selection) filter(args []string) (deadletters.Filter, error) {
-	f := deadletters.Filter{Cause: s.cause, Stage: s.stage, Order: s.order}
+	f := deadletters.Filter{Cause: s.Cause, Stage: s.Stage, Order: s.Order}
 	var errs []error
 	if s.since != "" {
 		var err error
@@ -213,7 +206,7 @@ func (s *selection) filter(args []string) (deadletters.Filter, error) {
 // arguments returns the flags and positions for a command that a person copies.
 func (s *selection) arguments(args []string, f deadletters.Filter, through []deadletters.Position) string {
 	var b strings.Builder
-	for _, flag := range []struct{ name, value string }{{"cause", s.cause}, {"stage", s.stage}, {"order", s.order}} {
+	for _, flag := range []struct{ name, value string }{{"cause", s.Cause}, {"stage", s.Stage}, {"order", s.Order}} {
 		if flag.value != "" {
 			fmt.Fprintf(&b, " --%s %s", flag.name, ops.ShellQuote(flag.value))
 		}

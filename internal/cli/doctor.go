@@ -81,7 +81,6 @@ func finding(check, what, fix string) checkup { return checkup{Check: check, Wha
 
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
 
-// doctor makes every check that is possible.
 func (c *common) doctor(ctx context.Context, try bool) error {
 	s, err := c.openReadOnly([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis)
 	if err != nil {
@@ -296,10 +295,7 @@ func (c *common) doctorStock(ctx context.Context) error {
 	if errors.Is(err, store.ErrOwnTables) {
 		return Exit(Refused, fmt.Errorf("%w; docs/mapping.md says how to check yours", err))
 	}
-	if err != nil {
-		return err
-	}
-	return cmp.Or(c.print(report, func(w io.Writer) { printStock(w, report) }),
+	return c.answer(report, err, func(w io.Writer) { printStock(w, report) },
 		exitIf(report.Found > 0, Findings, "%d findings about the stock", report.Found))
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// checkDatabase makes the checks that need the database.
 func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	s := e.session
 	if s.Store == nil {
@@ -32,14 +31,13 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 		if err != nil {
 			return finding(check, fmt.Sprintf("%s: %v", name, err), "docs/servers.md lists the servers that work")
 		}
-		limits := ""
-		if server.Limits != "" {
-			limits = "; note: " + server.Limits
+		notes := ""
+		for _, note := range []string{server.Limits, s.Store.Warning()} {
+			if note != "" {
+				notes += "; note: " + note
+			}
 		}
-		if w := s.Store.Warning(); w != "" {
-			limits += "; note: " + w
-		}
-		return passed(check, "%s answers, it is %s, and its session keeps UTC%s", name, server, limits)
+		return passed(check, "%s answers, it is %s, and its session keeps UTC%s", name, server, notes)
 	})
 	if !ping.OK {
 		return []checkup{ping}
@@ -91,13 +89,7 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	err := s.Store.CheckMapping(ctx)
-	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
-		all := make([]checkup, len(wrong.Problems))
-		for i, p := range wrong.Problems {
-			fix := p.How()
-			p.Accept, p.Fix = "", "docs/mapping.md has every key"
-			all[i] = finding(check, p.Error(), fix)
-		}
+	if all := mappingFindings(check, err); all != nil {
 		return all
 	}
 	notes, noteErr := s.Store.MappingHints(ctx)
@@ -105,6 +97,18 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 		return []checkup{finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")}
 	}
 	return []checkup{passed(check, "%s", strings.Join(append([]string{"they fit the mapping"}, notes...), "; note: "))}
+}
+
+// mappingFindings returns a finding for each problem of an error that is about the mapping; nil: it is another error.
+func mappingFindings(check string, err error) (all []checkup) {
+	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
+		for _, p := range wrong.Problems {
+			fix := p.How()
+			p.Accept, p.Fix = "", "docs/mapping.md has every key"
+			all = append(all, finding(check, p.Error(), fix))
+		}
+	}
+	return all
 }
 
 const (
@@ -140,4 +144,22 @@ func (s *session) checkTimes(ctx context.Context, check string) checkup {
 			"see orderclose runbook due-times-differ: a program writes local time into a column of UTC, or the zone of the mapping is wrong")
 	}
 	return passed(check, "%d unpaid orders were read; none is created in the future, or due before it was created", len(orders))
+}
+
+// checkTrial tries to close an order, for doctor --try-close.
+func (s *session) checkTrial(ctx context.Context) checkup {
+	const check = "close of one order"
+	if s.cfg.Closer.Kind == config.KindHTTP {
+		return skipped(check, "orders are closed by a service over HTTP")
+	}
+	return s.check(ctx, check, func(ctx context.Context, check string) checkup {
+		t, err := s.Store.TryClose(ctx)
+		if wrong := mappingFindings(check, err); wrong != nil {
+			return wrong[0]
+		}
+		if err != nil {
+			return finding(check, err.Error(), "docs/mapping.md#trying-a-close says what a trial needs")
+		}
+		return passed(check, "%s", tried(t))
+	}, "closer.kind")
 }

@@ -27,7 +27,6 @@ const (
 	Fenced   Code = 8 // another process has the same instance: a restart would end that one
 )
 
-// exitError is an error with an exit code.
 type exitError struct {
 	error
 	code Code
@@ -85,6 +84,13 @@ func oneArg(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// group returns a command that only has subcommands.
+func group(use, short string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	cmd.AddCommand(subcommands...)
+	return cmd
 }
 
 // complete gives a command and its subcommands what all have: without Args a command takes no argument,

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -44,12 +43,9 @@ also if they are done already.`,
 					ahead = ops.ForecastWithin(s.cfg.Buckets)
 				}
 				f, err := s.pipeline().Forecast(ctx, ops.ForecastEdges(ahead))
-				if err != nil {
-					return err
-				}
-				return cmp.Or(c.print(f, func(w io.Writer) {
+				return c.answer(f, err, func(w io.Writer) {
 					printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: isTerminal(c.env.Stdout)})
-				}), exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
+				}, exitIf(f.Problems() > 0, Partly, "%s could not be checked, shown above", plural(f.Problems(), "bucket")))
 			})
 		},
 	}
@@ -57,7 +53,6 @@ also if they are done already.`,
 	return cmd
 }
 
-// canvas describes where a chart is drawn.
 type canvas struct {
 	width  int  // in columns
 	blocks bool // with block characters, for a terminal; otherwise with #
@@ -85,15 +80,17 @@ func printForecast(w io.Writer, f ops.Forecast, on canvas) {
 	}
 	waiting := add("overdue", func(b ops.BucketForecast) int64 { return b.Overdue })
 	layout := clock(length, steps)
-	for i := 0; i < len(steps); {
-		n := emptySteps(f, i)
-		if n > 1 { // one row for all of them
-			i += n
-			add("to "+steps[i-1].To.Format(layout), func(ops.BucketForecast) int64 { return 0 })
+	empty := func(i int) bool {
+		return i < len(steps) && !slices.ContainsFunc(f.Buckets, func(b ops.BucketForecast) bool { return b.Steps[i].Records > 0 })
+	}
+	to := "" // before the time of a row that stands for several steps
+	for i, step := range steps {
+		if empty(i) && empty(i+1) {
+			to = "to "
 			continue
 		}
-		waiting += add(steps[i].To.Format(layout), func(b ops.BucketForecast) int64 { return b.Steps[i].Records })
-		i++
+		waiting += add(to+step.To.Format(layout), func(b ops.BucketForecast) int64 { return b.Steps[i].Records })
+		to = ""
 	}
 	waiting += add("later", func(b ops.BucketForecast) int64 { return b.Later })
 	drawRows(w, rows, sums, on)
@@ -103,16 +100,6 @@ func printForecast(w io.Writer, f ops.Forecast, on canvas) {
 			fmt.Fprintf(w, "%s unknown: %s\n", b.Topic, b.Problem)
 		}
 	}
-}
-
-// emptySteps returns how many steps, from the i-th on, have no record in any bucket.
-func emptySteps(f ops.Forecast, i int) (n int) {
-	for steps := len(f.Buckets[0].Steps); i+n < steps; n++ {
-		if slices.ContainsFunc(f.Buckets, func(b ops.BucketForecast) bool { return b.Steps[i+n].Records > 0 }) {
-			break
-		}
-	}
-	return n
 }
 
 // clock returns the layout for the times of a forecast: as precise as its steps, and with

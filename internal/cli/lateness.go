@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,10 +44,7 @@ partitions and time. It changes nothing. Exits 6 if something could not be read.
 			}
 			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
 				l, err := s.pipeline().Lateness(ctx, back)
-				if err != nil {
-					return err
-				}
-				return cmp.Or(c.print(l, func(w io.Writer) { printLateness(w, l) }),
+				return c.answer(l, err, func(w io.Writer) { printLateness(w, l) },
 					exitIf(l.Problems() > 0, Partly, "%s could not be checked completely, shown above", plural(l.Problems(), "stage")))
 			})
 		},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,6 +140,34 @@ func (c *common) printMigrations(dialect string, configGiven bool) error {
 	}
 	if err != nil {
 		return Exit(Usage, err)
+	}
+	return nil
+}
+
+// tried says what a trial close would have changed.
+func tried(t store.Trial) string {
+	if t.OrderID == "" {
+		return "there is no unpaid order"
+	}
+	return fmt.Sprintf("order %s could be closed, and was not: %s", oneLine(t.OrderID, 100), strings.Join(t.Changes, "; "))
+}
+
+// tryClose tries to close an order in the shop's own tables. That it cannot be tried is only printed: the user of
+// migrate may lack the privileges of a closer.
+func (c *common) tryClose(ctx context.Context, s *session) error {
+	if s.cfg.Orders == nil || s.cfg.Closer.Kind == config.KindHTTP {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	t, err := s.Store.TryClose(ctx)
+	switch {
+	case errors.Is(err, store.ErrNoTrial):
+		fmt.Fprintln(c.env.Stderr, "note:", err)
+	case err != nil:
+		return findings(err)
+	default:
+		fmt.Fprintln(c.env.Stderr, "close of one order:", oneLine(tried(t), 2000))
 	}
 	return nil
 }

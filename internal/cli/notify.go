@@ -25,11 +25,11 @@ It needs no other server: no Kafka, no database and no topics.yaml.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
+			logger := c.logger()
 			cfg, err := config.LoadNotify(file)
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			logger := c.logger()
 			n, err := notify.New(notify.Options{Config: cfg, Logger: logger})
 			if err != nil {
 				return Exit(Usage, err)

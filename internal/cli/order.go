@@ -53,7 +53,6 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 	return cmd
 }
 
-// unset returns the variables of the servers that are not set.
 func (s *session) unset() (names []string) {
 	if s.Store == nil {
 		names = append(names, config.EnvDSN)

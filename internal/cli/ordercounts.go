@@ -127,7 +127,6 @@ func (s *session) checkOrders(ctx context.Context, check string) checkup {
 	return passed(check, "%s", c.line())
 }
 
-// line returns the numbers in one line.
 func (c *orderCounts) line() string {
 	var numbers strings.Builder
 	c.print(&numbers)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,15 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 		return err
 	}
 	return w.Flush()
+}
+
+// answer prints v with print, unless err says that there is no v. It returns the first error: err, that of the
+// output, or one of those that v leads to.
+func (c *common) answer(v any, err error, table func(w io.Writer), leads ...error) error {
+	if err != nil {
+		return err
+	}
+	return cmp.Or(c.print(v, table), cmp.Or(leads...))
 }
 
 // printAny prints a line with a number, if the number is above 0.
@@ -78,7 +88,6 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return &Progress{w: w, what: what, terminal: isTerminal(w)}
 }
 
-// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

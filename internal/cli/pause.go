@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// pauseFlags are the flags of pause and resume.
 type pauseFlags struct {
 	path, category, lasting, reason, via string
 }
@@ -56,7 +56,19 @@ A second pause of the same path and category replaces the first. orderclose stat
 paused.`,
 		Example: `  orderclose pause --for 30m --reason "payment provider is down, INC-1234"
   orderclose pause --path sweep --for 2h --reason "migration of the orders' table"`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.pause(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			lasting, err := ops.ParsePause(f.lasting)
+			return c.changePauses(ctx, f, func(s *session, paths []orderclose.Path) (ended []wire.Pause, err error) {
+				if err := c.checkCategories(ctx, s, f.category); err != nil {
+					return nil, err
+				}
+				if err = s.pauses().Pause(ctx, paths, f.category, lasting, f.reason); errors.Is(err, store.ErrNoCategory) {
+					err = Exit(Refused, err)
+				}
+				return nil, err
+			}, err, ops.CheckReason(f.reason))
+		},
 	}
 	f.add(cmd, "pause")
 	cmd.Flags().StringVar(&f.lasting, "for", "", "how long, at most 24h")
@@ -71,7 +83,12 @@ func newResume(c *common) *cobra.Command {
 		Short: "End a pause",
 		Long: `End the pauses of all orders and of all categories, or with --category of one
 category. Exits 4 if nothing was paused.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.resume(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.changePauses(cmd.Context(), f, func(s *session, paths []orderclose.Path) ([]wire.Pause, error) {
+				ended, err := s.pauses().Resume(cmd.Context(), paths, f.category)
+				return ended, cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused"))
+			})
+		},
 	}
 	f.add(cmd, "resume")
 	return cmd
@@ -100,63 +117,35 @@ func (s *session) pauses() ops.Pauser {
 	return s.pipeline().Control
 }
 
-// flagErrors joins errors that begin with the name of a flag.
-func flagErrors(errs ...error) error {
-	for i, err := range errs {
-		if err != nil {
-			errs[i] = fmt.Errorf("--%w", err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (c *common) pause(ctx context.Context, f pauseFlags) error {
-	paths, err1 := ops.ParsePaths(f.path)
-	lasting, err2 := ops.ParsePause(f.lasting)
-	if err := flagErrors(err1, err2, ops.CheckReason(f.reason)); err != nil {
-		return Exit(Usage, err)
-	}
-	return with(c.openPauses(ctx, f))(func(s *session) error {
-		if err := c.checkCategories(ctx, s, f.category); err != nil {
-			return err
-		}
-		err := s.pauses().Pause(ctx, paths, f.category, lasting, f.reason)
-		if errors.Is(err, store.ErrNoCategory) {
-			err = Exit(Refused, err)
-		}
-		if err != nil {
-			return err
-		}
-		return c.showPauses(ctx, s, nil)
-	})
-}
-
-func (c *common) resume(ctx context.Context, f pauseFlags) error {
+// changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
+// with the name of the flag, or nil.
+func (c *common) changePauses(ctx context.Context, f pauseFlags, change func(*session, []orderclose.Path) (ended []wire.Pause, err error), wrong ...error) error {
 	paths, err := ops.ParsePaths(f.path)
-	if err := flagErrors(err); err != nil {
-		return Exit(Usage, err)
+	var errs []error
+	for _, err := range append([]error{err}, wrong...) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%w", err))
+		}
+	}
+	if len(errs) > 0 {
+		return Exit(Usage, errors.Join(errs...))
 	}
 	return with(c.openPauses(ctx, f))(func(s *session) error {
-		ended, err := s.pauses().Resume(ctx, paths, f.category)
-		if err = cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused")); err != nil {
+		ended, err := change(s, paths)
+		if err != nil {
 			return err
 		}
-		return c.showPauses(ctx, s, ended)
-	})
-}
-
-// showPauses prints the pauses that were ended, and what is paused now.
-func (c *common) showPauses(ctx context.Context, s *session, ended []wire.Pause) error {
-	on, err := s.pauses().Pauses(ctx)
-	if err != nil {
-		return err
-	}
-	return c.print(struct {
-		Pauses []wire.Pause `json:"pauses"`
-		Ended  []wire.Pause `json:"ended,omitempty"`
-	}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
-		printPauses(w, "resumed", ended)
-		printPauses(w, "paused", on)
+		on, err := s.pauses().Pauses(ctx)
+		if err != nil {
+			return err
+		}
+		return c.print(struct {
+			Pauses []wire.Pause `json:"pauses"`
+			Ended  []wire.Pause `json:"ended,omitempty"`
+		}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
+			printPauses(w, "resumed", ended)
+			printPauses(w, "paused", on)
+		})
 	})
 }
 

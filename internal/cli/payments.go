@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,14 +18,10 @@ import (
 )
 
 func newPayments(c *common) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "payments",
-		Short: "Late payments: money that came after its order was closed",
-		Long: `Late payments: money that came after its order was closed or cancelled, or
+	cmd := group("payments", "Late payments: money that came after its order was closed", newPaymentsLate(c), newPaymentsResolve(c))
+	cmd.Long = `Late payments: money that came after its order was closed or cancelled, or
 twice for one order. Each stays in the table late_payments, and OrdercloseLatePaymentsUnresolved
-fires, until somebody has said what became of the money.`,
-	}
-	cmd.AddCommand(newPaymentsLate(c), newPaymentsResolve(c))
+fires, until somebody has said what became of the money.`
 	return cmd
 }
 
@@ -66,37 +63,24 @@ func (c *common) paymentsLate(ctx context.Context, p ops.Pipeline, all bool) err
 		return err
 	}
 	found, err := p.LatePayments(ctx, all)
-	if err != nil {
-		return err
-	}
-	if err := c.print(latePayments{sum, found}, func(w io.Writer) {
+	return c.answer(latePayments{sum, found}, err, func(w io.Writer) {
 		if len(found) > 0 {
 			printLate(w, found)
 			printAny(w, sum.Unresolved, "\n%d not resolved; say what became of the money: orderclose payments resolve ID --refunded")
 		} else {
 			fmt.Fprintln(w, "no late payment waits for a decision")
 		}
-	}); err != nil {
-		return err
-	}
-	return exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are"))
+	}, exitIf(sum.Unresolved > 0, Findings, "%s not resolved", counted(sum.Unresolved, "late payment is", "late payments are")))
 }
 
-// printLate prints a line for each late payment.
 func printLate(w io.Writer, payments []store.LatePayment) {
-	orDash := func(text string) string {
-		if text == "" {
-			return "-"
-		}
-		return oneLine(text, 80)
-	}
 	fmt.Fprintln(w, "id\torder\tpayment\tamount\tfound\tby\tresolved")
 	for _, p := range payments {
 		resolved := "-"
 		if p.Resolution != "" {
 			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, stamp(p.ResolvedAt), oneLine(p.ResolvedBy, 60))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), orDash(p.PaymentID), orDash(p.Money()), stamp(p.FoundAt), p.Source, resolved)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), cmp.Or(oneLine(p.PaymentID, 80), "-"), cmp.Or(oneLine(p.Money(), 80), "-"), stamp(p.FoundAt), p.Source, resolved)
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// postponeFlags are the flags of postpone.
 type postponeFlags struct {
 	categories                 []string
 	dueBefore                  string
@@ -83,18 +82,16 @@ func (f *postponeFlags) plan(now time.Time) (p ops.PostponePlan, err error) {
 		return p, nil
 	}
 	var errs []error
-	instant := func(flag, value string) time.Time {
+	instant := func(flag, value string, optional bool) time.Time {
+		if optional && value == "" {
+			return time.Time{}
+		}
 		at, err := parseTime(flag, value, now)
 		errs = append(errs, err)
 		return at.UTC().Truncate(time.Millisecond)
 	}
-	p.Categories, p.DueBefore = f.categories, instant("--due-before", f.dueBefore)
-	if f.createdFrom != "" {
-		p.CreatedFrom = instant("--created-from", f.createdFrom)
-	}
-	if f.createdBefore != "" {
-		p.CreatedBefore = instant("--created-before", f.createdBefore)
-	}
+	p.Categories, p.DueBefore = f.categories, instant("--due-before", f.dueBefore, false)
+	p.CreatedFrom, p.CreatedBefore = instant("--created-from", f.createdFrom, true), instant("--created-before", f.createdBefore, true)
 	if f.createdFrom != "" && f.createdBefore != "" && !p.CreatedFrom.Before(p.CreatedBefore) {
 		errs = append(errs, errors.New("--created-from is not before --created-before: no order is between them"))
 	}
@@ -160,7 +157,6 @@ func (c *common) planPostpone(ctx context.Context, s *session, p ops.PostponePla
 	return c.print(sum, func(w io.Writer) { printPostponePlan(w, sum, path, postponeCommand(path)) })
 }
 
-// applyPostpone carries out the plan in a file.
 func (c *common) applyPostpone(ctx context.Context, s *session, p ops.PostponePlan, path string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-func newRecords(c *common) *cobra.Command {
+func newRecordsCheck(c *common) *cobra.Command {
 	var topic string
 	var last int64
-	check := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "check (FILE | - | --topic TOPIC [--last N])",
 		Short: "Say whether relay and closer can read the records of a producer",
 		Long: `Decode records as relay and closer do, and say what they could not read: key, headers
@@ -56,11 +56,9 @@ the partition of each record with the one that Java clients choose for its key.`
 			return c.checkInput(f, args[0])
 		},
 	}
-	check.Flags().StringVar(&topic, "topic", "", "check records of this topic")
-	check.Flags().Int64Var(&last, "last", 100, "how many offsets of each partition to read, up to the end")
-	records := &cobra.Command{Use: "records", Short: "Check the records of a producer"}
-	records.AddCommand(check)
-	return records
+	cmd.Flags().StringVar(&topic, "topic", "", "check records of this topic")
+	cmd.Flags().Int64Var(&last, "last", 100, "how many offsets of each partition to read, up to the end")
+	return cmd
 }
 
 // checkedRecord is the output of records check for one record.
@@ -74,7 +72,6 @@ type checkedRecord struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// recordCheck prints checked records and counts them.
 type recordCheck struct {
 	*common
 	all, wrong int
@@ -184,7 +181,6 @@ func (k *checkedRecord) check(cfg *config.Config, m wire.Message, now time.Time)
 	}
 }
 
-// add adds the problems that are not nil.
 func (k *checkedRecord) add(problems ...error) {
 	if err := errors.Join(problems...); err != nil {
 		k.Problem = strings.TrimPrefix(k.Problem+"; "+strings.ReplaceAll(err.Error(), "\n", "; "), "; ")

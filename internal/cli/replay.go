@@ -18,7 +18,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-// replayFlags are the flags of replay.
 type replayFlags struct {
 	from, to           string
 	orders, categories []string
@@ -151,7 +150,6 @@ func (c *common) replay(ctx context.Context, s *session, w ops.ReplayWindow, f r
 	return missingOrders(result.Missing)
 }
 
-// previewReplay shows the plan.
 func (c *common) previewReplay(ctx context.Context, s *session, plan ops.ReplayPlan, database ops.ReplayDatabase, command string, f replayFlags) error {
 	bar := c.bar("read")
 	var err error

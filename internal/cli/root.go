@@ -4,13 +4,11 @@
 //	exit.go           exit codes
 //	output.go         printing results and progress
 //	columns_unix.go, columns_other.go    the width of the terminal
-//	times.go          flags with times and durations, among them --wait
-//	category.go       refuses a category in a flag that is probably a typo
+//	flags.go          flags with times, durations and categories, among them --wait
 //	run.go            run: the parts of the pipeline; console: the web console
 //	send.go           send: schedules orders, which it can read from JSON
 //	recordscheck.go   records check: whether the records of a producer can be read
 //	topics.go         topics check, apply and plan
-//	tryclose.go       a close that is tried and rolled back
 //	status.go         status: what waits, and what is overdue
 //	forecast.go       forecast: when records leave, and its chart
 //	lateness.go       lateness: how late the stages were
@@ -29,7 +27,7 @@
 //	doctor.go         doctor: checks everything, or with --stock the stock
 //	doctordatabase.go what doctor checks in the database
 //	ordercounts.go    how many orders have which state
-//	migrate.go        migrate: the schema
+//	migrate.go        migrate: the schema, and a close that is tried and rolled back
 //	trigger.go        trigger: SQL that schedules new orders
 //	notify.go         notify: sends alerts to people
 //	runbook.go        runbook: what to do about a problem or an alert
@@ -129,9 +127,10 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), newShadow(c), newDoctor(c), newRunbook(c),
+		newRun(c), newStatus(c), newForecast(c), newLateness(c), newSweeps(c), newOrder(c), newAudit(c), group("shadow", "Compare a shadow run with the job that closes the orders today", newShadowReport(c)), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newPostpone(c), newDLQ(c), newPayments(c),
-		newConsole(c), newSend(c), newRecords(c), newDelays(c), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
+		newConsole(c), newSend(c), group("records", "Check the records of a producer", newRecordsCheck(c)),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c), newTrigger(c), newNotify(c), newHealthcheck(c), newVersion(c),
 	)
 	complete(root)
 	return root
@@ -264,13 +263,12 @@ func answering(ctx context.Context, s *session, err error) (*session, error) {
 // openAnySet is like open for commands that can work with some of the named variables. At
 // least one of them must be set.
 func (c *common) openAnySet(names ...string) (*session, error) {
-	servers, err := config.FromEnviron(c.env.LookupEnv, names...)
-	if err != nil {
-		return nil, Exit(Usage, err)
-	}
-	set := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return servers.Require(name) != nil })
+	set := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		servers, err := config.FromEnviron(c.env.LookupEnv, name)
+		return err == nil && servers.Require(name) != nil
+	})
 	if len(set) == 0 {
-		return nil, Exit(Usage, servers.Require(names...))
+		set = names // the error names all
 	}
 	return c.open(set...)
 }

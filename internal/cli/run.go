@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -156,28 +157,18 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 	return roles, nil
 }
 
-// requiredVariables returns the environment variables that the roles require.
 func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
+	sweeps := sweepVariables(cfg)
+	needs := map[pipeline.Role][]string{
+		pipeline.Closer: cfg.Closer.Needs(), pipeline.Outbox: {config.EnvDSN}, pipeline.Shadow: {config.EnvDSN}, pipeline.Release: {config.EnvReleaseURL},
+		pipeline.Compensator: slices.Concat(sweeps, cfg.Compensator.Lock.Needs()), pipeline.Sweeper: sweeps,
+	}
 	var names []string
-	if slices.ContainsFunc(roles, func(r pipeline.Role) bool {
-		return r != pipeline.Compensator && r != pipeline.Sweeper && r != pipeline.Console
-	}) {
-		names = append(names, config.EnvBrokers)
-	}
-	if slices.Contains(roles, pipeline.Closer) {
-		names = append(names, cfg.Closer.Needs()...)
-	}
-	if slices.Contains(roles, pipeline.Outbox) || slices.Contains(roles, pipeline.Shadow) {
-		names = append(names, config.EnvDSN)
-	}
-	if slices.Contains(roles, pipeline.Release) {
-		names = append(names, config.EnvReleaseURL)
-	}
-	if slices.Contains(roles, pipeline.Compensator) {
-		names = append(append(names, sweepVariables(cfg)...), cfg.Compensator.Lock.Needs()...)
-	}
-	if slices.Contains(roles, pipeline.Sweeper) {
-		names = append(names, sweepVariables(cfg)...)
+	for _, role := range roles {
+		names = append(names, needs[role]...)
+		if role != pipeline.Compensator && role != pipeline.Sweeper && role != pipeline.Console {
+			names = append(names, config.EnvBrokers)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -205,35 +196,34 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	served := make(chan error, 1)
-	go func() {
-		if !listens {
-			served <- nil
-			return
-		}
+	var all sync.WaitGroup
+	var ran, served error
+	all.Go(func() {
 		defer cancel()
-		served <- pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
-	}()
-	ran := make(chan error, 1)
-	go func() {
-		defer cancel()
-		ran <- a.Run(ctx, roles...)
-	}()
+		ran = a.Run(ctx, roles...)
+	})
+	if listens {
+		all.Go(func() {
+			defer cancel()
+			served = pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
+		})
+	}
 	<-ctx.Done()
 	s.logger.Info("stopping")
 	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(<-ran, <-served) }()
+	go func() {
+		all.Wait()
+		ended <- errors.Join(ran, served)
+	}()
 	return stopped(ended)
 }
 
 // stopped returns the result of work that was told to stop. The work may take stopTimeout.
 func stopped(ended <-chan error) error {
-	late := time.NewTimer(stopTimeout)
-	defer late.Stop()
 	select {
 	case err := <-ended:
 		return err
-	case <-late.C:
+	case <-time.After(stopTimeout):
 		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", stopTimeout))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ RFC 3339.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && args[0] == "-" && id == "":
-				return c.send(cmd.Context(), newOrders(c.env.Stdin).next)
+				return c.send(cmd.Context(), newOrders(c.env.Stdin).all)
 			case len(args) == 0 && id != "":
 				l := line{ID: id, Category: category}
 				var err error
@@ -54,7 +55,7 @@ RFC 3339.`,
 						return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, stamp(time.Now())))
 					}
 				}
-				return c.send(cmd.Context(), oneOrder(l))
+				return c.send(cmd.Context(), func(yield func(line, error) bool) { yield(l, nil) })
 			}
 			return Exit(Usage, errors.New("give --id, or - to read orders from stdin"))
 		},
@@ -65,19 +66,7 @@ RFC 3339.`,
 	return cmd
 }
 
-// oneOrder returns a function that returns one order, and then io.EOF.
-func oneOrder(l line) func() (line, error) {
-	given := false
-	return func() (line, error) {
-		if given {
-			return line{}, io.EOF
-		}
-		given = true
-		return l, nil
-	}
-}
-
-func (c *common) send(ctx context.Context, next func() (line, error)) error {
+func (c *common) send(ctx context.Context, orders iter.Seq2[line, error]) error {
 	s, err := c.open(config.EnvBrokers)
 	if err != nil {
 		return err
@@ -94,18 +83,17 @@ func (c *common) send(ctx context.Context, next func() (line, error)) error {
 	if err != nil {
 		return err
 	}
-	for n := 0; ; n++ {
-		l, err := next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
+	n := 0
+	for l, err := range orders {
+		if err != nil {
 			return partly(n, Exit(Usage, err))
 		}
 		if err := c.sendOne(ctx, p, l); err != nil {
 			return partly(n, fmt.Errorf("order %d: %w", n+1, err))
 		}
+		n++
 	}
+	return nil
 }
 
 func (c *common) sendOne(ctx context.Context, p *producer.Producer, l line) error {
@@ -148,7 +136,6 @@ func partly(sent int, err error) error {
 	return Exit(Partly, fmt.Errorf("%w; %s sent, sending again is harmless", err, counted(sent, "order before it was", "orders before it were")))
 }
 
-// line is an order in the input of send.
 type line struct {
 	ID         string
 	Category   string
@@ -157,48 +144,58 @@ type line struct {
 	Attributes map[string]any
 }
 
-// lineFields are the keys of a line.
 var lineFields = []string{"order_id", "category", "created_at", "due_at", "attributes"}
 
 // orders reads the input of send: JSON objects, one for each order. An error names the line in
 // which the order begins.
 type orders struct {
-	lines *lineCounter
-	dec   *json.Decoder
+	dec  *json.Decoder
+	read bytes.Buffer // what dec has read from offset at on
+	at   int64
+	line int // in which offset at is
 }
 
 func newOrders(r io.Reader) *orders {
-	lines := &lineCounter{r: r}
-	return &orders{lines: lines, dec: json.NewDecoder(lines)}
+	o := &orders{line: 1}
+	o.dec = json.NewDecoder(io.TeeReader(r, &o.read))
+	return o
 }
 
-// next returns the next order, or io.EOF.
-func (o *orders) next() (line, error) {
-	raw, at, err := o.raw()
-	var l line
-	if err == nil {
-		l, err = parseLine(raw)
+// all yields the orders. An error is the last.
+func (o *orders) all(yield func(line, error) bool) {
+	for {
+		raw, at, err := o.raw()
+		var l line
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err == nil:
+			l, err = parseLine(raw)
+		}
+		if err != nil {
+			err = fmt.Errorf("line %d: %w", at, err)
+		}
+		if !yield(l, err) || err != nil {
+			return
+		}
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("line %d: %w", at, err)
-	}
-	return l, err
 }
 
 // raw returns the next JSON and the line in which it begins, or io.EOF.
-func (o *orders) raw() (raw json.RawMessage, at int, err error) {
+func (o *orders) raw() (raw json.RawMessage, line int, err error) {
 	o.dec.More() // skips white space
 	start := o.dec.InputOffset()
 	if err = o.dec.Decode(&raw); errors.Is(err, io.EOF) {
 		return nil, 0, io.EOF
 	}
-	at = o.lines.at(start)
+	o.line += bytes.Count(o.read.Next(int(start-o.at)), []byte("\n"))
+	o.at = start
 	if broken := (*json.SyntaxError)(nil); errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("not a JSON object of an order: %w", err)
 	} else if err != nil {
 		err = fmt.Errorf("read the input: %w", err)
 	}
-	return raw, at, err
+	return raw, o.line, err
 }
 
 // parseLine decodes each field separately, so that an error names the field.
@@ -237,31 +234,4 @@ func compactJSON(raw json.RawMessage) string {
 		return string(s[:most]) + "…"
 	}
 	return compact.String()
-}
-
-// lineCounter knows the line number of each byte that it has read.
-type lineCounter struct {
-	r    io.Reader
-	read int64
-	line int     // the number of newlines that were removed from ends
-	ends []int64 // the offsets of newlines
-}
-
-func (c *lineCounter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	for i, b := range p[:n] {
-		if b == '\n' {
-			c.ends = append(c.ends, c.read+int64(i))
-		}
-	}
-	c.read += int64(n)
-	return n, err
-}
-
-// at returns the line number of an offset, from 1. Offsets must not decrease.
-func (c *lineCounter) at(offset int64) int {
-	before, _ := slices.BinarySearch(c.ends, offset)
-	c.line += before
-	c.ends = slices.Delete(c.ends, 0, before)
-	return c.line + 1
 }

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -18,13 +16,8 @@ func TestOrders_AreReadWithAnyLineBreaks(t *testing.T) {
   "order_id": "b", "due_at": "2026-01-01T00:00:00Z"
 } {"order_id":"c"}
 `
-	o := newOrders(iotest.OneByteReader(strings.NewReader(two)))
 	var all []line
-	for {
-		l, err := o.next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for l, err := range newOrders(iotest.OneByteReader(strings.NewReader(two))).all {
 		if err != nil {
 			t.Fatal(err)
 		}

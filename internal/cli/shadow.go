@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 )
-
-func newShadow(c *common) *cobra.Command {
-	shadow := &cobra.Command{
-		Use:   "shadow",
-		Short: "Compare a shadow run with the job that closes the orders today",
-	}
-	shadow.AddCommand(newShadowReport(c))
-	return shadow
-}
 
 func newShadowReport(c *common) *cobra.Command {
 	var f dueFlags
@@ -65,7 +55,6 @@ ago: 90m, or now. Exits 3 with differences.`,
 	return cmd
 }
 
-// shadowReportIn prints the report with the clients of the session.
 func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o ops.ShadowOptions) error {
 	o.Store, o.Log, o.Topic = s.Store, s.Kafka, s.cfg.Topics.Shadow
 	switch there, err := s.Kafka.Exists(ctx, o.Topic); {
@@ -87,11 +76,8 @@ func (c *common) shadowReportIn(ctx context.Context, s *session, limit int, o op
 	var err error
 	out.Summary, err = ops.ReportShadow(ctx, o)
 	bar.End()
-	if err != nil {
-		return err
-	}
 	n := out.Summary.Different
-	return cmp.Or(c.print(out, out.table), exitIf(n > 0, Findings, "%d of %s differ", n, plural(out.Summary.Orders, "order")))
+	return c.answer(out, err, out.table, exitIf(n > 0, Findings, "%d of %s differ", n, plural(out.Summary.Orders, "order")))
 }
 
 // shadowOutput is the output of shadow report.
@@ -114,7 +100,6 @@ var shadowClasses = []struct {
 	{ops.ShadowRecent, "not compared: due less than TOLERANCE ago, and one side is missing"},
 }
 
-// table prints the differences by class, and the numbers of each class.
 func (o shadowOutput) table(w io.Writer) {
 	s := o.Summary
 	for _, c := range shadowClasses {

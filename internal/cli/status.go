@@ -178,7 +178,6 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	}
 }
 
-// printProcesses prints a line for each process.
 func printProcesses(w io.Writer, all []ops.Process) {
 	if len(all) > 0 {
 		fmt.Fprintln(w, "\nprocess\tversion\tstate")
@@ -191,12 +190,10 @@ func printProcesses(w io.Writer, all []ops.Process) {
 // littleOverdue is how overdue a busy partition may be without a problem.
 const littleOverdue = time.Second
 
-// standsOut reports whether a partition has a line of its own.
 func standsOut(t ops.TopicStatus, p ops.PartitionStatus) bool {
 	return p.Problem != "" || p.Overdue > littleOverdue.Seconds() || p.Owner == nil && t.Members > 0
 }
 
-// printStatusTopic prints the line for a whole topic.
 func printStatusTopic(w io.Writer, t ops.TopicStatus) {
 	if t.Problem != "" {
 		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t-\t\t-\n", t.Topic)
@@ -220,7 +217,6 @@ func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
 	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaves(p.Head), overdue(p.Overdue), committed, owner)
 }
 
-// notesOf returns the notes about a partition.
 func notesOf(t ops.TopicStatus, p ops.PartitionStatus) (notes []string) {
 	if p.Late != nil {
 		notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset, timeOrDash(p.Late.Leaves)))

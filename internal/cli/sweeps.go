@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,10 +38,7 @@ the notices of lost records of the same week, each of which started a sweep.`,
 			}
 			return c.readKafka(cmd.Context(), func(ctx context.Context, s *session) error {
 				read, err := s.pipeline().Sweeps(ctx, limit)
-				if err != nil {
-					return err
-				}
-				return c.print(read, sweepsOutput{read, limit}.table)
+				return c.answer(read, err, sweepsOutput{read, limit}.table)
 			})
 		},
 	}
@@ -73,7 +69,6 @@ func (o sweepsOutput) table(w io.Writer) {
 	o.printLosses(w)
 }
 
-// printErrors prints why sweeps ended early.
 func (o sweepsOutput) printErrors(w io.Writer) {
 	heading := "\n"
 	for _, s := range o.Sweeps.Sweeps {
@@ -111,18 +106,19 @@ func (o sweepsOutput) printLosses(w io.Writer) {
 		}
 	}
 	printAny(w, more, "and %d more: --limit 0 shows all")
-	others := slices.DeleteFunc(slices.Clone(o.Losses), func(l ops.Loss) bool { return l.Offsets > 0 })
+	reasons := map[string]bool{}
 	heading = "\n"
-	for len(others) > 0 {
-		last := others[0]
+	for i, last := range o.Losses {
+		if last.Offsets > 0 || reasons[last.Reason] {
+			continue
+		}
+		reasons[last.Reason] = true
 		n, first := 0, last
-		others = slices.DeleteFunc(others, func(l ops.Loss) bool {
-			if l.Reason != last.Reason {
-				return false
+		for _, l := range o.Losses[i:] {
+			if l.Offsets == 0 && l.Reason == last.Reason {
+				n, first = n+1, l
 			}
-			n, first = n+1, l
-			return true
-		})
+		}
 		fmt.Fprintf(w, "%s%s without known offsets, from %s to %s: %s\n", heading, plural(n, "notice"), stamp(first.At), stamp(last.At), oneLine(last.Reason, 300))
 		heading = ""
 	}

@@ -18,16 +18,13 @@ import (
 
 func newTopics(c *common) *cobra.Command {
 	var wait time.Duration
-	topics := &cobra.Command{
-		Use:   "topics",
-		Short: "Compare the topics with topics.yaml, or change them to match it",
-	}
-	waitFlag(topics, &wait)
-	topics.AddCommand(newTopicsPlan(c, &wait), &cobra.Command{
+	check := &cobra.Command{
 		Use:   "check",
 		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context(), wait) },
-	}, newTopicsApply(c, &wait))
+	}
+	topics := group("topics", "Compare the topics with topics.yaml, or change them to match it", newTopicsPlan(c, &wait), check, newTopicsApply(c, &wait))
+	waitFlag(topics, &wait)
 	return topics
 }
 
@@ -59,7 +56,6 @@ func specsNamed(cfg *config.Config, change []string) ([]kafka.TopicSpec, error) 
 	return specs, nil
 }
 
-// compareTopics compares the topics of the cluster with the configuration.
 func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *config.Config, p ops.TopicsPlan, err error) {
 	err = c.repeat(ctx, wait, "compare the topics", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) (err error) {
@@ -73,41 +69,35 @@ func (c *common) compareTopics(ctx context.Context, wait time.Duration) (cfg *co
 
 func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 	_, p, err := c.compareTopics(ctx, wait)
-	if err != nil {
-		return err
-	}
 	result := struct {
 		Topics   int             `json:"topics"`
 		Findings []kafka.Finding `json:"findings"`
 	}{p.Topics, append(p.Would, p.Left...)}
 	n := len(result.Findings)
-	return cmp.Or(c.print(result, func(w io.Writer) {
+	return c.answer(result, err, func(w io.Writer) {
 		if n == 0 {
 			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
 		}
 		printFindings(w, "", result.Findings)
-	}), exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
+	}, exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
 }
 
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
 	var fixed, left, unlisted []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
-		s, err := c.openKafka(ctx)
-		if err != nil {
+		return with(c.openKafka(ctx))(func(s *session) error {
+			specs, err := specsNamed(s.cfg, change)
+			if err != nil {
+				return err
+			}
+			if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
+				return err
+			}
+			var now []kafka.Finding
+			now, left, err = s.Kafka.Apply(ctx, specs)
+			fixed = append(fixed, now...)
 			return err
-		}
-		defer s.Close()
-		specs, err := specsNamed(s.cfg, change)
-		if err != nil {
-			return err
-		}
-		if unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now()); err != nil {
-			return err
-		}
-		var now []kafka.Finding
-		now, left, err = s.Kafka.Apply(ctx, specs)
-		fixed = append(fixed, now...)
-		return err
+		})
 	})
 	left = append(left, unlisted...)
 	if err != nil && len(fixed)+len(left) == 0 {
@@ -158,11 +148,8 @@ reaches the close topic, if nothing is late. No server is asked.`,
 
 func (c *common) planTopics(ctx context.Context, wait time.Duration) error {
 	cfg, p, err := c.compareTopics(ctx, wait)
-	if err != nil {
-		return err
-	}
-	n := p.Unlisted(cfg)
-	return cmp.Or(c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }),
+	n := p.Unlisted(cfg) // 0 after an error
+	return c.answer(p, err, func(w io.Writer) { printTopicsPlan(w, p) },
 		exitIf(n > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml", n))
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,14 +101,15 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 			return prepared{}, err
 		}
 		o.Filter.Through = plan.Snapshot()
-		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, error) {
+		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, int64, error) {
 			if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
-				return nil, err
+				return nil, 0, err
 			} else if now != log {
-				return nil, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
+				return nil, 0, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", plan.Topic)
 			}
 			topic := deadletters.Topic{Log: c.o.Kafka, Name: plan.Topic}
-			return topic.Run(ctx, o, report)
+			result, err := topic.Run(ctx, o, report)
+			return result, int64(result.Done), err
 		}}, nil
 	}, nil
 }
@@ -157,8 +159,9 @@ func (c *Console) planReplay(fields url.Values) (planner, error) {
 		if plan.Preview, err = ops.PreviewReplay(ctx, c.o.Kafka, plan, database, counted); err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records, run: func(ctx context.Context, report progress) (any, error) {
-			return ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
+		return prepared{summary: plan, nothing: plan.Preview.Records == 0, planned: plan.Preview.Records, run: func(ctx context.Context, report progress) (any, int64, error) {
+			result, err := ops.Replay(ctx, c.o.Kafka, plan, ops.ReplayOptions{Rate: ops.ReplayRate, Database: database, Progress: func(done int64) { report(done, plan.Records) }})
+			return result, int64(result.Sent), err
 		}, follow: func(ctx context.Context, tell func(any)) { c.followReplay(ctx, plan, database, tell) }}, nil
 	}, nil
 }
@@ -173,25 +176,31 @@ func (c *Console) planSweep(url.Values) (planner, error) {
 		if err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: found, nothing: found.Found == 0, planned: int64(found.Found), run: func(ctx context.Context, report progress) (any, error) {
-			return c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
+		return prepared{summary: found, nothing: found.Found == 0, planned: int64(found.Found), run: func(ctx context.Context, report progress) (any, int64, error) {
+			result, err := c.o.Sweep(ctx, false, func(r compensator.Report) { report(int64(r.Found), max(int64(found.Found), int64(r.Found))) })
+			return result, int64(result.Closed), err
 		}}, nil
 	}, nil
 }
 
-// handledOf returns how many dead letters, records or orders a result is about; 0: it counts none.
-func handledOf(result any) int64 {
-	switch r := result.(type) {
-	case deadletters.Result:
-		return int64(r.Done)
-	case ops.ReplayResult:
-		return int64(r.Sent)
-	case compensator.Report:
-		return int64(r.Closed)
-	case store.LatePayment:
-		return 1
+// planLate plans to record what became of the money of a late payment: late is its id.
+func (c *Console) planLate(fields url.Values, how store.LateResolution, who string) (planner, error) {
+	if c.o.Store == nil {
+		return nil, ops.ErrNoDatabase
 	}
-	return 0
+	id, err := strconv.ParseInt(fields.Get("late"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("late is %.40q, want the id of a late payment", fields.Get("late"))
+	}
+	return func(ctx context.Context, _ progress) (prepared, error) {
+		p, err := c.o.Store.LatePayment(ctx, id)
+		return prepared{summary: p, nothing: p.Resolution != "", planned: 1, run: func(ctx context.Context, _ progress) (any, int64, error) {
+			defer c.late.Forget()
+			defer c.asks.Late.Forget()
+			resolved, err := c.o.Store.ResolveLate(ctx, id, how, cmp.Or(who, "console"))
+			return resolved, 1, err
+		}}, err
+	}, nil
 }
 
 // pausePlan is a plan to pause or to resume, and its result.
@@ -206,32 +215,28 @@ type pausePlan struct {
 
 // planPause plans to close no orders for a while: path, for, reason, and perhaps category.
 func (c *Console) planPause(fields url.Values) (planner, error) {
-	paths, err1 := ops.ParsePaths(fields.Get("path"))
-	lasting, err2 := ops.ParsePause(fields.Get("for"))
-	if err := errors.Join(err1, err2, ops.CheckReason(fields.Get("reason")), checkText("reason", fields.Get("reason"), maxReason),
-		checkText("category", fields.Get("category"), maxCategory)); err != nil {
-		return nil, err
-	}
-	p := pausePlan{Paths: paths, Category: fields.Get("category"), For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
-	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) ([]wire.Pause, error) {
-		return nil, kept.Pause(ctx, paths, p.Category, lasting, p.Reason)
-	})
+	lasting, err := ops.ParsePause(fields.Get("for"))
+	p := pausePlan{For: config.FormatDuration(lasting), Reason: fields.Get("reason")}
+	return c.planPauses(fields, p, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
+		return nil, kept.Pause(ctx, p.Paths, p.Category, lasting, p.Reason)
+	}, err, ops.CheckReason(p.Reason), checkText("reason", p.Reason, maxReason))
 }
 
 // planResume plans to end pauses: path, and perhaps category.
 func (c *Console) planResume(fields url.Values) (planner, error) {
-	paths, err := ops.ParsePaths(fields.Get("path"))
-	if err := errors.Join(err, checkText("category", fields.Get("category"), maxCategory)); err != nil {
-		return nil, err
-	}
-	p := pausePlan{Paths: paths, Category: fields.Get("category")}
-	return c.planPauses(p, func(ctx context.Context, kept ops.Pauser) ([]wire.Pause, error) {
-		return kept.Resume(ctx, paths, p.Category)
+	return c.planPauses(fields, pausePlan{}, func(ctx context.Context, kept ops.Pauser, p pausePlan) ([]wire.Pause, error) {
+		return kept.Resume(ctx, p.Paths, p.Category)
 	})
 }
 
-// planPauses plans a change of pauses, which returns those that it has ended.
-func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pauser) ([]wire.Pause, error)) (planner, error) {
+// planPauses plans a change of pauses, which returns those that it has ended. wrong are errors of the fields, or nil.
+func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context.Context, ops.Pauser, pausePlan) ([]wire.Pause, error), wrong ...error) (planner, error) {
+	p.Category = fields.Get("category")
+	var err error
+	p.Paths, err = ops.ParsePaths(fields.Get("path"))
+	if err := errors.Join(err, errors.Join(wrong...), checkText("category", p.Category, maxCategory)); err != nil {
+		return nil, err
+	}
 	kept, err := c.pipeline().Pauser()
 	if err != nil {
 		return nil, err
@@ -240,14 +245,14 @@ func (c *Console) planPauses(p pausePlan, change func(context.Context, ops.Pause
 		if p.On, err = kept.Pauses(ctx); err != nil {
 			return prepared{}, err
 		}
-		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, error) {
+		return prepared{summary: p, nothing: p.For == "" && len(p.On) == 0, run: func(ctx context.Context, _ progress) (any, int64, error) {
 			after := p
-			if after.Ended, err = change(ctx, kept); err != nil {
-				return nil, err
+			if after.Ended, err = change(ctx, kept, p); err != nil {
+				return nil, 0, err
 			}
 			c.asks.Pauses.Forget()
 			after.On, err = kept.Pauses(ctx)
-			return after, err
+			return after, 0, err
 		}}, nil
 	}, nil
 }

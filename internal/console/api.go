@@ -4,17 +4,18 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// apiPrefix begins the path of each endpoint of the API.
 const apiPrefix = "/api/v1/"
 
 //go:embed openapi.json
@@ -40,15 +41,6 @@ func answerOf[T any](k ops.Answer[T]) answer[T] {
 	return a
 }
 
-// writeKnown answers with a value, or with 503 if there is none.
-func writeKnown[T any](w http.ResponseWriter, k ops.Answer[T]) {
-	status := http.StatusOK
-	if !k.Known() {
-		status = http.StatusServiceUnavailable
-	}
-	writeJSON(w, status, answerOf(k))
-}
-
 // endpoint is one endpoint of the API. openapi.json is made from all of them by a test.
 type endpoint struct {
 	pattern string // as http.ServeMux has it
@@ -58,7 +50,56 @@ type endpoint struct {
 	action  bool // it plans or makes a change
 	// statuses are those of the answers: the first with answer, the others with an error.
 	statuses []int
-	serve    http.HandlerFunc
+	serve    serveJSON
+}
+
+// serveJSON returns the status and the body of the answer to a request; with an error, the body is the error.
+type serveJSON func(r *http.Request) (status int, body any, err error)
+
+// handler returns the handler of an endpoint. The answer to a plan that begins says where the plan is.
+func (c *Console) handler(e endpoint) http.Handler {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, body, err := e.serve(r)
+		if err != nil {
+			body = errorAnswer{err.Error()}
+		}
+		if begun, ok := body.(plan); ok && status == http.StatusAccepted {
+			w.Header().Set("Location", c.o.Settings.BasePath+apiPrefix+"plans/"+begun.ID)
+		}
+		writeJSON(w, status, body)
+	})
+	if e.action {
+		return c.gate.Action(serve)
+	}
+	return serve
+}
+
+// known is the endpoint of the answer to a question. It has the status 503 if there never was one.
+func known[T any](pattern, summary string, q *ops.Question[T]) endpoint {
+	return endpoint{pattern: pattern, summary: summary, answer: answer[T]{}, statuses: []int{200, 503}, serve: func(r *http.Request) (int, any, error) {
+		k := q.Get(r.Context())
+		if !k.Known() {
+			return http.StatusServiceUnavailable, answerOf(k), nil
+		}
+		return http.StatusOK, answerOf(k), nil
+	}}
+}
+
+// asking reads the body of a request for answer.
+func asking[Q any](answer func(r *http.Request, asked Q) (int, any, error)) serveJSON {
+	return func(r *http.Request) (int, any, error) {
+		var asked Q
+		d := json.NewDecoder(r.Body)
+		d.DisallowUnknownFields()
+		err := d.Decode(&asked)
+		if err == nil && d.More() {
+			err = errors.New("there is more behind the JSON value")
+		}
+		if err != nil {
+			return http.StatusBadRequest, nil, fmt.Errorf("the body is not the JSON that %sopenapi.json describes: %w", apiPrefix, err)
+		}
+		return answer(r, asked)
+	}
 }
 
 // The bodies of requests.
@@ -95,82 +136,62 @@ func (c *Console) endpoints() []endpoint {
 		{pattern: "GET /api/v1/status", summary: "Whether all is well, and what waits in each topic and partition",
 			answer: statusAnswer{}, statuses: []int{200}, serve: c.serveStatusJSON},
 		{pattern: "POST /api/v1/order", summary: "The history of one order, as orderclose order shows it. The answer has 404 if the order was found nowhere, and then says where it was searched",
-			body: orderQuestion{}, answer: ops.History{}, statuses: []int{200, 400, 404}, serve: c.serveOrderJSON},
-		{pattern: "GET /api/v1/forecast", summary: "How many records leave each bucket in the next minutes, hours and day",
-			answer: answer[ops.Forecast]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.forecast.Get(r.Context())) }},
+			body: orderQuestion{}, answer: ops.History{}, statuses: []int{200, 400, 404}, serve: asking(c.serveOrderJSON)},
+		known("GET /api/v1/forecast", "How many records leave each bucket in the next minutes, hours and day", c.forecast),
 		{pattern: "GET /api/v1/history", summary: "What waited, and how many records came and were handled a second, a sample each minute of the last hours, the oldest first. A value that was not measured is absent",
-			answer: []sample{}, statuses: []int{200}, serve: func(w http.ResponseWriter, r *http.Request) {
-				writeJSON(w, http.StatusOK, c.lastHours(c.askPrometheus(r.Context())))
+			answer: []sample{}, statuses: []int{200}, serve: func(r *http.Request) (int, any, error) {
+				return http.StatusOK, c.lastHours(c.askPrometheus(r.Context())), nil
 			}},
-		{pattern: "GET /api/v1/topics", summary: "How the topics differ from topics.yaml",
-			answer: answer[ops.TopicsPlan]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.asks.Topics.Get(r.Context())) }},
+		known("GET /api/v1/topics", "How the topics differ from topics.yaml", c.asks.Topics),
 		{pattern: "GET /api/v1/dead-letters", summary: "A page of the dead letters, newest first, and their numbers. The query has cause, topic, stage, since, all=1 and after, as the page of the console has",
-			answer: lettersAnswer{}, statuses: []int{200, 400, 503}, serve: c.serveLettersJSON},
+			answer: lettersAnswer{}, statuses: []int{200, 400, 503}, serve: func(r *http.Request) (int, any, error) { return c.lettersJSON(r, r.URL.Query()) }},
 		{pattern: "POST /api/v1/dead-letters/search", summary: "The dead letters of one order, pending or not",
-			body: orderQuestion{}, answer: lettersAnswer{}, statuses: []int{200, 503}, serve: c.serveLetterSearchJSON},
+			body: orderQuestion{}, answer: lettersAnswer{}, statuses: []int{200, 503}, serve: asking(func(r *http.Request, asked orderQuestion) (int, any, error) {
+				return c.lettersJSON(r, url.Values{"order": {asked.ID}, "all": {"1"}})
+			})},
 		{pattern: "GET /api/v1/dead-letters/{partition}/{offset}", summary: "One dead letter with its record, as orderclose dlq show shows it",
 			answer: deadletters.Whole{}, statuses: []int{200, 404, 503}, serve: c.serveLetterJSON},
-		{pattern: "GET /api/v1/lateness", summary: "How late each stage was in the last hour, as orderclose lateness shows it",
-			answer: answer[ops.Lateness]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.asks.Lateness.Get(r.Context())) }},
-		{pattern: "GET /api/v1/sweeps", summary: "The sweeps and the losses of records of the last week, as orderclose sweeps shows them",
-			answer: answer[ops.Sweeps]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.asks.Sweeps.Get(r.Context())) }},
-		{pattern: "GET /api/v1/payments", summary: "The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them",
-			answer: answer[[]store.LatePayment]{}, statuses: []int{200, 503}, serve: func(w http.ResponseWriter, r *http.Request) { writeKnown(w, c.late.Get(r.Context())) }},
+		known("GET /api/v1/lateness", "How late each stage was in the last hour, as orderclose lateness shows it", c.asks.Lateness),
+		known("GET /api/v1/sweeps", "The sweeps and the losses of records of the last week, as orderclose sweeps shows them", c.asks.Sweeps),
+		known("GET /api/v1/payments", "The payments that came after their order was closed and that nobody has resolved, as orderclose payments late shows them", c.late),
 		{pattern: "POST /api/v1/delays", summary: "When an order of a category that is made now is due, and the way of its record",
-			body: delayQuestion{}, answer: delayRoute{}, statuses: []int{200, 400}, serve: c.serveDelayJSON},
+			body: delayQuestion{}, answer: delayRoute{}, statuses: []int{200, 400}, serve: asking(func(_ *http.Request, asked delayQuestion) (int, any, error) {
+				return http.StatusOK, route(c.o.Config(), asked.Category, time.Now()), nil
+			})},
 		{pattern: "POST /api/v1/plans", summary: "Begin to make a plan, which changes nothing. Read it until its state is planned",
-			body: planQuestion{}, answer: plan{}, statuses: []int{202, 400, 403, 503}, action: true, serve: c.serveAddPlanJSON},
+			body: planQuestion{}, answer: plan{}, statuses: []int{202, 400, 403, 503}, action: true, serve: asking(func(r *http.Request, asked planQuestion) (int, any, error) {
+				p, err := c.addPlan(r, asked.Kind, asked.Fields)
+				return planJSON(p, err, http.StatusAccepted)
+			})},
 		{pattern: "GET /api/v1/plans", summary: "The plans of the last day that this process has made, the newest first",
-			answer: []plan{}, statuses: []int{200}, serve: func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, c.plans.all()) }},
+			answer: []plan{}, statuses: []int{200}, serve: func(*http.Request) (int, any, error) { return http.StatusOK, c.plans.all(), nil }},
 		{pattern: "GET /api/v1/plans/{id}", summary: "A plan: what it would change, its progress, or its result",
-			answer: plan{}, statuses: []int{200, 404}, serve: c.servePlanJSON},
+			answer: plan{}, statuses: []int{200, 404}, serve: func(r *http.Request) (int, any, error) {
+				p, err := c.plans.get(r.PathValue("id"))
+				return planJSON(p, err, http.StatusOK)
+			}},
 		{pattern: "POST /api/v1/plans/{id}/confirm", summary: "Begin to carry out a plan of one's own",
-			answer: plan{}, statuses: []int{202, 403, 404, 409, 503}, action: true, serve: c.serveConfirmPlanJSON},
+			answer: plan{}, statuses: []int{202, 403, 404, 409, 503}, action: true, serve: func(r *http.Request) (int, any, error) {
+				p, err := c.plans.confirm(r.PathValue("id"), access.From(r.Context()))
+				return planJSON(p, err, http.StatusAccepted)
+			}},
 	}
 }
 
-func (c *Console) serveStatusJSON(w http.ResponseWriter, r *http.Request) {
+func (c *Console) serveStatusJSON(r *http.Request) (int, any, error) {
 	d := c.now(r.Context())
-	writeJSON(w, http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses.Value...)})
+	return http.StatusOK, statusAnswer{Verdict: d.Verdict, Text: text("en", "verdict."+string(d.Verdict.State)), Kafka: answerOf(d.Status), Overdue: answerOf(d.Overdue), Pauses: append([]wire.Pause{}, d.Pauses.Value...)}, nil
 }
 
-func (c *Console) serveOrderJSON(w http.ResponseWriter, r *http.Request) {
-	var asked orderQuestion
-	if !readJSON(w, r, &asked) {
-		return
-	}
+func (c *Console) serveOrderJSON(r *http.Request, asked orderQuestion) (int, any, error) {
 	if err := orderclose.ValidateID(asked.ID); err != nil {
-		writeError(w, http.StatusBadRequest, "order_id: "+err.Error())
-		return
+		return http.StatusBadRequest, nil, fmt.Errorf("order_id: %w", err)
 	}
 	h := c.history(r.Context(), asked.ID)
 	if !h.Known() {
-		writeJSON(w, http.StatusNotFound, h) // says where the order was searched
-		return
+		return http.StatusNotFound, h, nil // says where the order was searched
 	}
-	writeJSON(w, http.StatusOK, h)
-}
-
-func (c *Console) serveDelayJSON(w http.ResponseWriter, r *http.Request) {
-	var asked delayQuestion
-	if readJSON(w, r, &asked) {
-		writeJSON(w, http.StatusOK, route(c.o.Config(), asked.Category, time.Now()))
-	}
-}
-
-// readJSON reads the body of a request. It answers the request itself and returns false if it cannot.
-func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err == nil && d.More() {
-		err = errors.New("there is more behind the JSON value")
-	}
-	if err != nil {
-		writeError(w, http.StatusBadRequest, "the body is not the JSON that "+apiPrefix+"openapi.json describes: "+err.Error())
-		return false
-	}
-	return true
+	return http.StatusOK, h, nil
 }
 
 func writeError(w http.ResponseWriter, status int, what string) {

@@ -22,15 +22,14 @@ type chart struct {
 	Total  int64
 
 	Buckets bool   // the series are buckets
+	Quiet   bool   // the bars have no number above
 	Layout  string // of the labels, as package time has it
 }
 
-// bar is one bar.
 type bar struct {
 	From, To time.Time
 	Sum      int64
 	Label    time.Time // below the bar; zero: none
-	Quiet    bool      // without the number above
 	Chosen   bool      // it stands out
 	Link     string    // what a click opens; empty: nothing
 	X, Width float64   // in percent
@@ -57,24 +56,32 @@ func forecastChart(f ops.Forecast, h horizon) chart {
 	for _, b := range f.Buckets {
 		c.Series = append(c.Series, b.Length)
 	}
-	for from := time.Duration(0); from < h.within; from += h.step {
-		one := bar{From: f.At.Add(from), To: f.At.Add(from + h.step)}
-		for s, b := range f.Buckets {
-			part := barPart{Series: s, Name: b.Length}
-			for _, step := range b.Steps {
-				if !step.From.Before(one.From) && !step.To.After(one.To) {
-					part.Count += step.Records
+	for from := f.At; from.Before(f.At.Add(h.within)); from = from.Add(h.step) {
+		to := from.Add(h.step)
+		b := c.add(from, to, func(s int) (n int64) {
+			for _, step := range f.Buckets[s].Steps {
+				if !step.From.Before(from) && !step.To.After(to) {
+					n += step.Records
 				}
 			}
-			one.Sum += part.Count
-			one.Parts = append(one.Parts, part)
+			return n
+		})
+		if len(c.Bars)%2 == 0 { // on a phone all would overlap
+			b.Label = to
 		}
-		if len(c.Bars)%2 == 1 { // on a phone all would overlap
-			one.Label = one.To
-		}
-		c.Bars = append(c.Bars, one)
 	}
 	return c.placed()
+}
+
+// add adds a bar, of which count returns each series.
+func (c *chart) add(from, to time.Time, count func(series int) int64) *bar {
+	c.Bars = append(c.Bars, bar{From: from, To: to})
+	b := &c.Bars[len(c.Bars)-1]
+	for i, name := range c.Series {
+		b.Parts = append(b.Parts, barPart{Series: i, Name: name, Count: count(i)})
+		b.Sum += b.Parts[i].Count
+	}
+	return b
 }
 
 // placed returns the chart with the places of its bars and of their parts.

@@ -17,7 +17,7 @@
 //	history.go    rates, and what waited in the last hours
 //	prometheus.go the same from a Prometheus
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
-//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go, payments.go    the pages
+//	now.go, order.go, deadletters.go, sweeps.go, replay.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	plans.go      plans that a person confirms
 //	actions.go    makes plans
@@ -33,20 +33,15 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -55,15 +50,9 @@ import (
 
 // Options of a Console. Config and Settings are required.
 type Options struct {
+	// Pipeline has what the pages ask: Kafka, Store and Redis, each nil if none is named, OwnStore, WithoutKafka and Broken.
+	ops.Pipeline
 	Config func() *config.Config // the configuration in effect
-	Kafka  *kafka.Cluster        // nil: no Kafka is named
-	Store  *store.Store          // nil: no database is named
-	Redis  redis.UniversalClient // nil: no Redis is named
-	// OwnStore says that orders are closed by a Store of the program, and not in the database.
-	OwnStore     bool
-	WithoutKafka bool // see ops.Pipeline
-	// ConfigBroken, if not nil, returns the error of the present topics.yaml; nil: it is in effect.
-	ConfigBroken func() error
 
 	// Sweep sweeps the database now, as orderclose compensate does. A dry run only counts. progress may
 	// be nil. Nil: no sweep can be started.
@@ -82,9 +71,7 @@ type Console struct {
 	o      Options
 	ctx    context.Context // of fetches and live updates; ends with Close
 	cancel context.CancelFunc
-	assets map[string]asset
-
-	gate *access.Gate
+	gate   *access.Gate
 
 	asks     *ops.Questions
 	forecast *ops.Question[ops.Forecast]
@@ -113,11 +100,8 @@ func New(o Options) (*Console, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Console{o: o, assets: map[string]asset{}}
+	c := &Console{o: o}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	if err := c.loadAssets(); err != nil {
-		return nil, err
-	}
 	var err error
 	if c.gate, err = access.New(access.Options{
 		Settings: o.Settings, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
@@ -170,7 +154,8 @@ func (c *Console) makeQuestions() {
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: c.o.Config(), Kafka: c.o.Kafka, Store: c.o.Store, Redis: c.o.Redis, OwnStore: c.o.OwnStore, WithoutKafka: c.o.WithoutKafka, Control: c.control, Broken: c.o.ConfigBroken}
+	p := c.o.Pipeline
+	p.Config, p.Control = c.o.Config(), c.control
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
 		p.Pending = func() deadletters.Counts { return c.letters.State().Pending }
@@ -183,18 +168,18 @@ func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /{$}":                               c.serveNow,
-		"GET /order":                             c.serveOrderForm,
+		"GET /order":                             c.show("order", func(*http.Request) any { return orderData{} }),
 		"POST /order":                            c.serveOrder,
 		"GET /delays":                            c.serveDelays,
 		"POST /delays":                           c.serveDelays,
 		"GET /dead-letters":                      c.serveLetters,
 		"POST /dead-letters":                     c.serveLetters,
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
-		"GET /sweeps":                            c.serveSweeps,
-		"GET /payments":                          c.servePayments,
+		"GET /sweeps":                            c.show("sweeps", c.sweepsData),
+		"GET /payments":                          c.show("payments", func(r *http.Request) any { return c.late.Get(r.Context()) }),
 		"GET /replay":                            c.serveReplay,
-		"GET /runbook":                           c.serveRunbook,
-		"GET /plans":                             c.servePlans,
+		"GET /runbook":                           c.show("runbook", func(*http.Request) any { return runbookHTML() }),
+		"GET /plans":                             c.show("plans", func(*http.Request) any { return c.plans.all() }),
 		"GET /plans/{id}":                        c.servePlan,
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
 		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
@@ -204,18 +189,10 @@ func (c *Console) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, serve)
 	}
-	for pattern, serve := range map[string]http.HandlerFunc{
-		"POST /plans":              c.serveAddPlan,
-		"POST /plans/{id}/confirm": c.serveConfirmPlan,
-	} {
-		mux.Handle(pattern, c.gate.Action(serve))
-	}
+	mux.Handle("POST /plans", c.gate.Action(http.HandlerFunc(c.serveAddPlan)))
+	mux.Handle("POST /plans/{id}/confirm", c.gate.Action(http.HandlerFunc(c.serveConfirmPlan)))
 	for _, e := range c.endpoints() {
-		var serve http.Handler = e.serve
-		if e.action {
-			serve = c.gate.Action(serve)
-		}
-		mux.Handle(e.pattern, serve)
+		mux.Handle(e.pattern, c.handler(e))
 	}
 	mux.HandleFunc("GET "+apiPrefix+"openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -238,21 +215,5 @@ func (c *Console) serveRefusal(w http.ResponseWriter, r *http.Request, refusal a
 		writeError(w, refusal.Status, refusal.Text)
 		return
 	}
-	c.renderProblem(w, r, refusal.Status, "refusal."+string(refusal.Reason))
-}
-
-// loadAssets reads the files of static.
-func (c *Console) loadAssets() error {
-	names, err := fs.Glob(files, "static/*")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		data, err := files.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		c.assets[strings.TrimPrefix(name, "static/")] = newAsset(name, data)
-	}
-	return nil
+	c.renderProblem(w, r, refusal.Status, "refusal."+string(refusal.Reason), "")
 }

@@ -69,7 +69,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	o := Options{
-		Config: func() *config.Config { return r.cfg }, Kafka: r.kafka, Store: r.store, Version: "v0",
+		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka, Store: r.store}, Version: "v0",
 		Settings: config.Console{
 			Listen: config.DefaultConsoleListen, Actions: true, UserHeader: "X-User", Operators: []string{"ann"},
 			Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
@@ -483,6 +483,6 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 }
 
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.ConfigBroken = func() error { return errors.New("line 3") } })
+	r := newRig(t, func(o *Options) { o.Broken = func() error { return errors.New("line 3") } })
 	contains(t, r.open("/delays"), "The last valid ones", "line 3")
 }

@@ -2,8 +2,11 @@ package console
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,15 +29,12 @@ type lettersData struct {
 
 // Link returns the query of the same list from another place on, or with another filter.
 func (d lettersData) Link(name, value string) string {
-	q := url.Values{}
-	for key, values := range d.Filter {
-		if key != "order" && key != "after" {
-			q[key] = values
-		}
+	q := maps.Clone(d.Filter)
+	for _, left := range []string{"order", "after", name} {
+		q.Del(left)
 	}
-	q.Set(name, value)
-	if value == "" {
-		q.Del(name)
+	if value != "" {
+		q.Set(name, value)
 	}
 	return "?" + q.Encode()
 }
@@ -52,12 +52,7 @@ func (d lettersData) FilterNames() (names []string) {
 
 // Plain reports whether the fields of the filter can be the fields of a plan.
 func (d lettersData) Plain() bool {
-	for _, name := range d.FilterNames() {
-		if !(page{}).Plain(d.Filter.Get(name)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.FilterNames(), func(name string) bool { return !(page{}).Plain(d.Filter.Get(name)) })
 }
 
 // letterQuery returns what the fields select.
@@ -118,11 +113,6 @@ func (c *Console) listLetters(r *http.Request, fields url.Values) (found deadlet
 	return found, http.StatusOK, nil
 }
 
-// letterData is what the page of one dead letter shows.
-type letterData struct {
-	Letter deadletters.Whole
-}
-
 // letter returns the dead letter of a request; nil if there is none.
 func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 	at, err := deadletters.ParsePartitionOffset(r.PathValue("partition") + "/" + r.PathValue("offset"))
@@ -146,11 +136,11 @@ func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
 	l, err := c.letter(r)
 	switch {
 	case err != nil:
-		c.render(w, r, http.StatusServiceUnavailable, c.newPage(r, "error", problem{Key: "error.kafka", Detail: err.Error()}))
+		c.renderProblem(w, r, http.StatusServiceUnavailable, "error.kafka", err.Error())
 	case l == nil:
-		c.renderProblem(w, r, http.StatusNotFound, "error.no_letter")
+		c.renderProblem(w, r, http.StatusNotFound, "error.no_letter", "")
 	default:
-		c.render(w, r, http.StatusOK, c.newPage(r, "dead-letter", letterData{*l}))
+		c.render(w, r, http.StatusOK, c.newPage(r, "dead-letter", *l))
 	}
 }
 
@@ -159,17 +149,16 @@ func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {
 func hoursChart(s deadletters.CatalogState) chart {
 	const perBar = 6
 	c := chart{Key: "letters.chart", Series: []string{"dead letters"}, Layout: "01-02"}
-	for i := 0; i < len(s.ByHour); i += perBar {
-		hours := s.ByHour[i:min(i+perBar, len(s.ByHour))]
-		b := bar{From: hours[0].From, To: hours[len(hours)-1].From.Add(time.Hour), Parts: []barPart{{}}}
-		for _, h := range hours {
-			b.Sum += int64(h.Pending)
-		}
-		b.Parts[0].Count = b.Sum
-		if i%(4*perBar) == 0 {
+	for hours := range slices.Chunk(s.ByHour, perBar) {
+		b := c.add(hours[0].From, hours[len(hours)-1].From.Add(time.Hour), func(int) (n int64) {
+			for _, h := range hours {
+				n += int64(h.Pending)
+			}
+			return n
+		})
+		if len(c.Bars)%4 == 1 { // a day has four
 			b.Label = b.From
 		}
-		c.Bars = append(c.Bars, b)
 	}
 	return c.placed()
 }
@@ -180,34 +169,21 @@ type lettersAnswer struct {
 	deadletters.Listing
 }
 
-func (c *Console) serveLettersJSON(w http.ResponseWriter, r *http.Request) {
-	c.writeLetters(w, r, r.URL.Query())
-}
-
-func (c *Console) serveLetterSearchJSON(w http.ResponseWriter, r *http.Request) {
-	var asked orderQuestion
-	if readJSON(w, r, &asked) {
-		c.writeLetters(w, r, url.Values{"order": {asked.ID}, "all": {"1"}})
-	}
-}
-
-func (c *Console) writeLetters(w http.ResponseWriter, r *http.Request, fields url.Values) {
+func (c *Console) lettersJSON(r *http.Request, fields url.Values) (int, any, error) {
 	found, status, err := c.listLetters(r, fields)
 	if err != nil {
-		writeError(w, status, err.Error())
-		return
+		return status, nil, err
 	}
-	writeJSON(w, status, lettersAnswer{c.letters.State(), found})
+	return status, lettersAnswer{c.letters.State(), found}, nil
 }
 
-func (c *Console) serveLetterJSON(w http.ResponseWriter, r *http.Request) {
+func (c *Console) serveLetterJSON(r *http.Request) (int, any, error) {
 	l, err := c.letter(r)
 	switch {
 	case err != nil:
-		writeError(w, http.StatusServiceUnavailable, err.Error())
+		return http.StatusServiceUnavailable, nil, err
 	case l == nil:
-		writeError(w, http.StatusNotFound, "there is no such dead letter, or retention has deleted it")
-	default:
-		writeJSON(w, http.StatusOK, *l)
+		return http.StatusNotFound, nil, errors.New("there is no such dead letter, or retention has deleted it")
 	}
+	return http.StatusOK, *l, nil
 }

@@ -15,10 +15,8 @@ import (
 
 // delaysData is what the page of delays shows.
 type delaysData struct {
-	Mixed, Max string
+	Config     *config.Config
 	Categories []categoryDelay // the last one is the default, without a name
-	Rules      []string        // in words
-	Buckets    []bucketRow
 	Topics     ops.Answer[ops.TopicsPlan]
 	Pauses     ops.Answer[[]wire.Pause]
 	Paths      []string
@@ -34,11 +32,6 @@ type delaysData struct {
 type categoryDelay struct {
 	Name, Delay string
 	Changed     *ops.DelayChange
-}
-
-type bucketRow struct {
-	Topic, Length string
-	Draining      bool
 }
 
 // delayRoute is the answer of the calculator: when an order that is made now is due, and through
@@ -80,7 +73,7 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 // renderDelays shows the page, with the fields of d that a form fills.
 func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
 	cfg := c.o.Config()
-	d.Mixed, d.Max = string(cfg.Delays.Mixed), config.FormatDuration(cfg.MaxDelay)
+	d.Config = cfg
 	d.Topics, d.Paths = c.asks.Topics.Get(r.Context()), []string{"all"}
 	sweeps := c.asks.Sweeps.Get(r.Context())
 	d.Changes = ops.Answer[[]ops.DelayChange]{Value: sweeps.Value.Delays, At: sweeps.At, Err: sweeps.Err, Since: sweeps.Since}
@@ -92,14 +85,8 @@ func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status in
 		}
 		d.Categories = append(d.Categories, row)
 	}
-	for _, rule := range cfg.Delays.Rules {
-		d.Rules = append(d.Rules, config.DescribeRule(rule))
-	}
 	for _, p := range orderclose.Paths() {
 		d.Paths = append(d.Paths, ops.PathName(p))
-	}
-	for _, b := range cfg.Buckets {
-		d.Buckets = append(d.Buckets, bucketRow{b.Topic, config.FormatDuration(b.Length), b.Draining})
 	}
 	d.Broken = c.asks.Config.Get(r.Context()).Err
 	d.Pauses = c.asks.Pauses.Get(r.Context())

@@ -92,7 +92,6 @@ func (d nowData) LastSweep() *wire.Sweep {
 	return &d.Sweeps.Value.Sweeps[0]
 }
 
-// now returns the data of the page.
 func (c *Console) now(ctx context.Context) (d nowData) {
 	var all sync.WaitGroup
 	all.Go(func() { d.Forecast = c.forecast.Get(ctx) })

@@ -20,10 +20,6 @@ type orderData struct {
 	Asked []string // the servers that were searched, by their key in the catalogue
 }
 
-func (c *Console) serveOrderForm(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.newPage(r, "order", orderData{}))
-}
-
 // serveOrder shows the order whose id is in the form. The id stands in no URL, because proxies log
 // URLs.
 func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func (p page) Base() string { return p.c.o.Settings.BasePath }
 
 // Asset returns the path of a file of static. It changes when the file does.
 func (p page) Asset(name string) string {
-	return p.Base() + "/static/" + name + "?v=" + p.c.assets[name].version
+	return p.Base() + "/static/" + name + "?v=" + assets[name].version
 }
 
 // Version returns the version of the program.
@@ -99,6 +99,12 @@ func (p page) LivePath() string {
 
 // Languages returns the languages that the page can be shown in.
 func (page) Languages() []string { return languages }
+
+// Length formats a duration as topics.yaml has it.
+func (page) Length(d time.Duration) string { return config.FormatDuration(d) }
+
+// Rule returns a rule of the delays in words.
+func (page) Rule(r orderclose.Rule) string { return config.DescribeRule(r) }
 
 // Seconds formats a number of seconds for people: 350 ms, 4.2 s, 3m20s.
 func (page) Seconds(s float64) string {
@@ -138,21 +144,6 @@ func (p page) Brief(v float64) string {
 		return p.Count(int64(v/1e3)) + "k"
 	}
 	return p.Count(int64(v/1e6)) + "M"
-}
-
-// Away returns what the template away needs. server is a key of the catalogue.
-func (p page) Away(server string, k absence) any {
-	return struct {
-		Page   page
-		Server string
-		Known  absence
-	}{p, server, k}
-}
-
-// absence is a known value of any type.
-type absence interface {
-	Known() bool
-	Away() bool
 }
 
 // Part returns what a template needs that shows a part of the page.
@@ -223,7 +214,6 @@ var templates = func() map[string]*template.Template {
 	return all
 }()
 
-// newPage returns the page for a request.
 func (c *Console) newPage(r *http.Request, name string, data any) page {
 	chosen := ""
 	if cookie, err := r.Cookie(languageCookie); err == nil {
@@ -234,10 +224,6 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 
 // render writes a page, whole or not at all.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
-	if failed, ok := p.Data.(problem); ok {
-		failed.status = status
-		p.Data = failed
-	}
 	var body bytes.Buffer
 	if err := templates[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
 		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
@@ -260,8 +246,15 @@ type problem struct {
 	status int    // of the answer
 }
 
-func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status int, key string) {
-	c.render(w, r, status, c.newPage(r, "error", problem{Key: key}))
+func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status int, key, detail string) {
+	c.render(w, r, status, c.newPage(r, "error", problem{key, detail, status}))
+}
+
+// show returns the handler of a page, which data returns the data of.
+func (c *Console) show(name string, data func(*http.Request) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c.render(w, r, http.StatusOK, c.newPage(r, name, data(r)))
+	}
 }
 
 func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
@@ -269,14 +262,14 @@ func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "there is nothing at this path; "+apiPrefix+"openapi.json lists the paths")
 		return
 	}
-	c.renderProblem(w, r, http.StatusNotFound, "error.not_found")
+	c.renderProblem(w, r, http.StatusNotFound, "error.not_found", "")
 }
 
 // parseForm parses the form of a request. It answers the request itself and returns false if it
 // cannot.
 func (c *Console) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	if err := r.ParseForm(); err != nil {
-		c.renderProblem(w, r, http.StatusBadRequest, "error.form")
+		c.renderProblem(w, r, http.StatusBadRequest, "error.form", "")
 		return false
 	}
 	return true
@@ -311,13 +304,20 @@ type asset struct {
 	kind, version string
 }
 
-func newAsset(name string, data []byte) asset {
-	sum := sha256.Sum256(data)
-	return asset{data: data, kind: mime.TypeByExtension(path.Ext(name)), version: hex.EncodeToString(sum[:6])}
-}
+// assets has the files of static by name.
+var assets = func() map[string]asset {
+	all := map[string]asset{}
+	list, _ := files.ReadDir("static") // embedded: there are no errors
+	for _, f := range list {
+		data, _ := files.ReadFile("static/" + f.Name())
+		sum := sha256.Sum256(data)
+		all[f.Name()] = asset{data: data, kind: mime.TypeByExtension(path.Ext(f.Name())), version: hex.EncodeToString(sum[:6])}
+	}
+	return all
+}()
 
 func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request) {
-	a, ok := c.assets[r.PathValue("name")]
+	a, ok := assets[r.PathValue("name")]
 	if !ok {
 		c.serveNotFound(w, r)
 		return

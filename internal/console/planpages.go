@@ -17,7 +17,7 @@ import (
 func (c *Console) servePlan(w http.ResponseWriter, r *http.Request) {
 	p, ok := c.planPage(r, r.PathValue("id"))
 	if !ok {
-		c.renderProblem(w, r, http.StatusNotFound, "error.no_plan")
+		c.renderProblem(w, r, http.StatusNotFound, "error.no_plan", "")
 		return
 	}
 	c.render(w, r, http.StatusOK, p)
@@ -35,12 +35,6 @@ func (c *Console) planPage(r *http.Request, id string) (page, bool) {
 	return shown, true
 }
 
-// servePlans lists the plans of the last day that this process has in memory, the newest first.
-func (c *Console) servePlans(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.newPage(r, "plans", c.plans.all()))
-}
-
-// serveAddPlan begins to make a plan, and shows it.
 func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 	if !c.parseForm(w, r) {
 		return
@@ -55,24 +49,18 @@ func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
 		c.renderDelays(w, r, planStatus(err), delaysData{Form: fields, Problem: err})
 		return
 	case err != nil:
-		c.renderPlanError(w, r, err)
+		c.renderProblem(w, r, planStatus(err), "error.no_plan_made", err.Error())
 		return
 	}
 	http.Redirect(w, r, c.o.Settings.BasePath+"/plans/"+p.ID, http.StatusSeeOther)
 }
 
-// serveConfirmPlan begins to carry out a plan.
 func (c *Console) serveConfirmPlan(w http.ResponseWriter, r *http.Request) {
 	if _, err := c.plans.confirm(r.PathValue("id"), access.From(r.Context())); err != nil && !errors.Is(err, errPlanExpired) && !errors.Is(err, errNotPlanned) {
-		c.renderPlanError(w, r, err)
+		c.renderProblem(w, r, planStatus(err), "error.no_plan_made", err.Error())
 		return
 	}
 	http.Redirect(w, r, c.o.Settings.BasePath+"/plans/"+r.PathValue("id"), http.StatusSeeOther)
-}
-
-func (c *Console) renderPlanError(w http.ResponseWriter, r *http.Request, err error) {
-	p := c.newPage(r, "error", problem{Key: "error.no_plan_made", Detail: err.Error()})
-	c.render(w, r, planStatus(err), p)
 }
 
 // planStatus returns the HTTP status for an error of a plan.
@@ -110,36 +98,12 @@ func (c *Console) audit(p plan) {
 	})
 }
 
-func (c *Console) serveAddPlanJSON(w http.ResponseWriter, r *http.Request) {
-	var asked planQuestion
-	if !readJSON(w, r, &asked) {
-		return
-	}
-	p, err := c.addPlan(r, asked.Kind, asked.Fields)
+// planJSON returns the answer with a plan, or why there is none.
+func planJSON(p plan, err error, status int) (int, any, error) {
 	if err != nil {
-		writeError(w, planStatus(err), err.Error())
-		return
+		return planStatus(err), nil, err
 	}
-	w.Header().Set("Location", c.o.Settings.BasePath+apiPrefix+"plans/"+p.ID)
-	writeJSON(w, http.StatusAccepted, p)
-}
-
-func (c *Console) servePlanJSON(w http.ResponseWriter, r *http.Request) {
-	p, err := c.plans.get(r.PathValue("id"))
-	if err != nil {
-		writeError(w, planStatus(err), err.Error())
-		return
-	}
-	writeJSON(w, http.StatusOK, p)
-}
-
-func (c *Console) serveConfirmPlanJSON(w http.ResponseWriter, r *http.Request) {
-	p, err := c.plans.confirm(r.PathValue("id"), access.From(r.Context()))
-	if err != nil {
-		writeError(w, planStatus(err), err.Error())
-		return
-	}
-	writeJSON(w, http.StatusAccepted, p)
+	return status, p, nil
 }
 
 // Effect returns what a plan of a kind leads to, beyond its numbers; empty: nothing else.

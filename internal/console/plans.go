@@ -40,10 +40,10 @@ type progress func(done, total int64)
 
 // prepared is what a planner found out: what a plan would change, and how to carry it out.
 type prepared struct {
-	summary any   // in JSON, and for the template of the kind
-	nothing bool  // there is nothing to do
-	planned int64 // see plan.Planned
-	run     func(context.Context, progress) (result any, err error)
+	summary any                                                                    // in JSON, and for the template of the kind
+	nothing bool                                                                   // there is nothing to do
+	planned int64                                                                  // see plan.Planned
+	run     func(context.Context, progress) (result any, handled int64, err error) // see plan.Handled
 	// follow, if not nil, is called after a run without an error. It watches what becomes of what the run
 	// began, tells it each time that it changes, and returns when it changes no more.
 	follow func(ctx context.Context, tell func(outcome any))
@@ -100,7 +100,6 @@ type plans struct {
 	running sync.WaitGroup
 }
 
-// add begins to make a plan.
 func (s *plans) add(kind string, by access.Identity, fields url.Values, make planner) (plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,10 +146,10 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 	p.State, p.Began = running, s.now().UTC()
 	s.audit(*p)
 	s.running.Go(func() {
-		result, err := p.ready.run(s.ctx, s.progress(p))
+		result, handled, err := p.ready.run(s.ctx, s.progress(p))
 		var ended plan
 		s.change(p, func() {
-			p.State, p.Result, p.Handled, p.Ended = done, result, handledOf(result), s.now().UTC()
+			p.State, p.Result, p.Handled, p.Ended = done, result, handled, s.now().UTC()
 			if err != nil {
 				p.State, p.Error = failed, err.Error()
 			}
@@ -178,7 +177,6 @@ func (s *plans) all() []plan {
 	return all
 }
 
-// get returns a plan as it is now.
 func (s *plans) get(id string) (plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,25 +206,20 @@ func (s *plans) change(p *plan, f func()) {
 	f()
 }
 
-// full reports whether a plan of this kind has to wait.
+// full reports whether a plan of this kind has to wait for those that are being made or carried out.
 func (s *plans) full(kind string) bool {
+	left := maxBusy
 	if kind == kindPause || kind == kindResume {
-		return s.busy() >= maxPausing
+		left = maxPausing
 	}
-	return s.busy() >= maxBusy
-}
-
-// busy counts the plans that are being made or carried out.
-func (s *plans) busy() (n int) {
 	for _, p := range s.byID {
 		if p.Busy() {
-			n++
+			left--
 		}
 	}
-	return n
+	return left <= 0
 }
 
-// removeOld forgets old plans, and the oldest if there are too many.
 func (s *plans) removeOld() {
 	byAge := slices.SortedFunc(maps.Values(s.byID), func(a, b *plan) int { return a.Made.Compare(b.Made) })
 	for _, p := range byAge {

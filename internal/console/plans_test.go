@@ -190,7 +190,7 @@ func TestPlans_CanBeConfirmedOnceInTimeByTheirMaker(t *testing.T) {
 	now := time.Now()
 	s := testPlans(t, &now)
 	ready := func(context.Context, progress) (prepared, error) {
-		return prepared{summary: 1, run: func(context.Context, progress) (any, error) { return 2, nil }}, nil
+		return prepared{summary: 1, run: func(context.Context, progress) (any, int64, error) { return 2, 0, nil }}, nil
 	}
 	p, err := s.add("sweep", ann, nil, ready)
 	if err != nil || p.State != planning {

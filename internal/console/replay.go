@@ -101,9 +101,9 @@ func (c *Console) renderReplay(w http.ResponseWriter, r *http.Request, status in
 // appendedChart returns a chart in which the bars of the window stand out. A click on a bar chooses
 // its time as the window; a click on a later bar extends the window up to it.
 func appendedChart(a ops.Appended, from, to time.Time, base string) chart {
-	c := chart{Key: "replay.chart", Series: []string{a.Topic}, Layout: "15:04"}
+	c := chart{Key: "replay.chart", Series: []string{a.Topic}, Layout: "15:04", Quiet: true}
 	for i, s := range a.Steps {
-		b := bar{From: s.From, To: s.To, Sum: s.Records, Quiet: true, Parts: []barPart{{Name: a.Topic, Count: s.Records}}}
+		b := c.add(s.From, s.To, func(int) int64 { return s.Records })
 		if i%12 == 5 {
 			b.Label = s.To
 		}
@@ -113,7 +113,6 @@ func appendedChart(a ops.Appended, from, to time.Time, base string) chart {
 			begin = from
 		}
 		b.Link = base + "/replay?" + url.Values{"from": {begin.Format(time.RFC3339)}, "to": {s.To.Format(time.RFC3339)}}.Encode()
-		c.Bars = append(c.Bars, b)
 	}
 	return c.placed()
 }

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"html/template"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -20,10 +19,6 @@ import (
 
 // documents is where the documents are that the runbook links to.
 const documents = "https://github.com/orderclose/orderclose/blob/main/docs/"
-
-func (c *Console) serveRunbook(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.newPage(r, "runbook", runbookHTML()))
-}
 
 // Sections returns the sections of the runbook.
 func (page) Sections() []runbook.Section { return runbook.Sections() }

@@ -24,44 +24,33 @@ type sweepsData struct {
 	CanSweep bool
 }
 
-func (c *Console) serveSweeps(w http.ResponseWriter, r *http.Request) {
+func (c *Console) sweepsData(r *http.Request) any {
 	d := sweepsData{Sweeps: c.asks.Sweeps.Get(r.Context()), CanSweep: c.o.Sweep != nil}
 	d.Losses = slices.DeleteFunc(slices.Clone(d.Sweeps.Value.Losses), func(l ops.Loss) bool { return l.Offsets == 0 })
 	d.Chart = missesChart(d.Sweeps.Value, time.Now())
-	c.render(w, r, http.StatusOK, c.newPage(r, "sweeps", d))
+	return d
 }
 
 // missesChart returns the orders that sweeps closed by the time of the sweep and by why the pipeline had
 // missed them.
 func missesChart(s ops.Sweeps, now time.Time) chart {
-	c := chart{Key: "sweeps.chart", Layout: "01-02"}
-	named := slices.Sorted(maps.Keys(s.Causes))
-	slices.SortStableFunc(named, func(a, b string) int { return slices.Index(causeNames(), a) - slices.Index(causeNames(), b) })
-	c.Series = named
+	place := func(cause string) int { return slices.Index(compensator.Causes(), compensator.Cause(cause)) }
+	c := chart{Key: "sweeps.chart", Layout: "01-02", Quiet: true, Series: slices.Sorted(maps.Keys(s.Causes))}
+	slices.SortStableFunc(c.Series, func(a, b string) int { return place(a) - place(b) })
 	begin := now.UTC().Truncate(missesStep).Add(missesStep - missesHorizon)
 	for from := begin; from.Before(now); from = from.Add(missesStep) {
-		b := bar{From: from, To: from.Add(missesStep), Quiet: true}
-		for i, cause := range named {
-			part := barPart{Series: i, Name: cause}
+		to := from.Add(missesStep)
+		b := c.add(from, to, func(i int) (n int64) {
 			for _, sweep := range s.Sweeps {
-				if !sweep.StartedAt.Before(b.From) && sweep.StartedAt.Before(b.To) {
-					part.Count += int64(sweep.Causes[cause])
+				if !sweep.StartedAt.Before(from) && sweep.StartedAt.Before(to) {
+					n += int64(sweep.Causes[c.Series[i]])
 				}
 			}
-			b.Sum += part.Count
-			b.Parts = append(b.Parts, part)
-		}
-		if len(c.Bars)%4 == 2 { // a day has four
+			return n
+		})
+		if len(c.Bars)%4 == 3 { // a day has four
 			b.Label = from
 		}
-		c.Bars = append(c.Bars, b)
 	}
 	return c.placed()
-}
-
-func causeNames() (names []string) {
-	for _, c := range compensator.Causes() {
-		names = append(names, string(c))
-	}
-	return names
 }

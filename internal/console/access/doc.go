@@ -2,14 +2,12 @@
 // outermost handler of the console; Gate.Action wraps each handler that changes data. Handlers
 // learn by From who the user is, and write a line for each action by Audit.
 //
-//	gate.go       Options, New, Wrap: the order of all checks
+//	gate.go       Options, New, Wrap: the order of all checks; headers of every response
 //	request.go    what a request is: its path, its body, of a page or of the API
 //	identity.go   who the user is: From, Role; by a client certificate, or a header that a proxy sets
-//	passwords.go  identity by basic auth, with bcrypt
+//	passwords.go  identity by basic auth, with bcrypt, and how fast one address may guess
 //	peer.go       which addresses may connect: the loopback, proxies, others with TLS; which Host headers are accepted
-//	headers.go    headers of every response
 //	webfile.go    the web configuration file: TLS and users; it is read again when it changes
-//	throttle.go   how fast one address may guess
 //	refusal.go    every reason for which a request is refused
 //	log.go        Audit, and the log of requests
 //

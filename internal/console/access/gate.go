@@ -115,7 +115,7 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return r, refusal
 	}
 	identity.Address, identity.MayAct = peer, g.o.Settings.Actions && identity.Role == Operator
-	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, visit{identity, g.isAPI(r)}))
+	r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity))
 	if refusal := readBody(w, r, MaxBody); refusal != nil {
 		return r, refusal
 	}
@@ -156,7 +156,6 @@ func (g *Gate) checkAction(r *http.Request) *Refusal {
 	return nil
 }
 
-// refuse answers with a Refusal.
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) {
 	switch refusal.Status {
 	case http.StatusUnauthorized:
@@ -169,4 +168,36 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) 
 	told := *refusal
 	told.API = g.isAPI(r)
 	g.o.Refuse(w, r, told)
+}
+
+// contentPolicy lets pages use style, images, scripts, data and forms of this console only, and
+// nothing inline. No page may show the console in a frame.
+const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// strictTransport makes browsers use TLS for a day after each visit. It is short because it holds
+// for every port of the host, and other services there may have no TLS.
+const strictTransport = "max-age=86400"
+
+func (g *Gate) setHeaders(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", contentPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
+	// With no-referrer browsers would send the header Origin as null, which reads as another site.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if g.encrypted(r) && !onLoopback(r.Host) {
+		h.Set("Strict-Transport-Security", strictTransport)
+	}
+}
+
+// onLoopback reports whether a Host header names the loopback, where other programs that are
+// developed on the machine listen without TLS.
+func onLoopback(header string) bool {
+	host := hostOf(header)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -29,19 +29,14 @@ type Identity struct {
 	MayAct  bool       // the user is an operator, and actions are on
 }
 
-// visit is what the context of a request has after Wrap.
-type visit struct {
-	identity Identity
-	api      bool // the request is one of the JSON API
-}
-
-type visitKey struct{}
+// identityKey is the key of the Identity in the context of a request after Wrap.
+type identityKey struct{}
 
 // From returns the user of a request that passed Gate.Wrap. It returns the zero Identity on
 // public paths, and for a refused request whose user is not known.
 func From(ctx context.Context) Identity {
-	v, _ := ctx.Value(visitKey{}).(visit)
-	return v.identity
+	i, _ := ctx.Value(identityKey{}).(Identity)
+	return i
 }
 
 // nobody is the method of a console on the loopback without identity: all users of the machine
@@ -84,10 +79,11 @@ func (g *Gate) byProxy(r *http.Request, peer netip.Addr) (Identity, *Refusal) {
 
 // identityOf returns a user, with the role by the list of operators.
 func identityOf(s config.Console, name string) Identity {
+	i := Identity{Name: name, Role: Viewer}
 	if slices.Contains(s.Operators, name) {
-		return Identity{Name: name, Role: Operator}
+		i.Role = Operator
 	}
-	return Identity{Name: name, Role: Viewer}
+	return i
 }
 
 // maxName is the longest name of a user, in bytes.
@@ -95,13 +91,6 @@ const maxName = 200
 
 // validName reports whether a name is shown and logged as it is.
 func validName(name string) bool {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.TrimSpace(name) != name {
-		return false
-	}
-	for _, c := range name {
-		if !unicode.IsPrint(c) {
-			return false
-		}
-	}
-	return true
+	return name != "" && len(name) <= maxName && utf8.ValidString(name) && strings.TrimSpace(name) == name &&
+		!strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
 }

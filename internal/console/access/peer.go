@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -21,12 +22,7 @@ func peerOf(r *http.Request) netip.Addr {
 
 // isProxy reports whether the user listed the address.
 func isProxy(s config.Console, peer netip.Addr) bool {
-	for _, prefix := range s.Proxies {
-		if prefix.Contains(peer) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
 // checkPeer refuses requests that crossed a network without TLS. Plain HTTP is for the loopback,
@@ -34,10 +30,7 @@ func isProxy(s config.Console, peer netip.Addr) bool {
 // client has no TLS is believed.
 func (g *Gate) checkPeer(r *http.Request, peer netip.Addr) *Refusal {
 	proxy := isProxy(g.o.Settings, peer)
-	switch {
-	case proxy && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "http"):
-		return noTLS
-	case r.TLS == nil && !proxy && !peer.IsLoopback():
+	if proxy && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "http") || r.TLS == nil && !proxy && !peer.IsLoopback() {
 		return noTLS
 	}
 	return nil

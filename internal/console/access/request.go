@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -59,22 +60,15 @@ func (g *Gate) below(r *http.Request) string {
 	return at
 }
 
-// isAPI reports whether the request is one of the JSON API. After Wrap the path may have lost the
-// base path: then the context knows it.
+// isAPI reports whether the request is one of the JSON API. After Wrap its path may have lost the base path.
 func (g *Gate) isAPI(r *http.Request) bool {
-	if v, ok := r.Context().Value(visitKey{}).(visit); ok {
-		return v.api
-	}
-	return strings.HasPrefix(g.below(r), "/api/")
+	return strings.HasPrefix(strings.TrimPrefix(r.URL.Path, g.o.Settings.BasePath), "/api/")
 }
 
 func (g *Gate) public(at string) bool {
-	for _, p := range g.o.Public {
-		if at == p || strings.HasSuffix(p, "/") && strings.HasPrefix(at, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.o.Public, func(p string) bool {
+		return at == p || strings.HasSuffix(p, "/") && strings.HasPrefix(at, p)
+	})
 }
 
 // sendsJSON reports whether the body is JSON by its content type, which no form can set.
