@@ -15,6 +15,8 @@ type Span struct {
 	End       int64 `json:"end"`
 	// Log is the log of the offsets; zero: the present log.
 	Log wire.LogID `json:"-"`
+	// MaxBytes is that of the Position of each fetch.
+	MaxBytes int32 `json:"-"`
 }
 
 // Len returns the number of offsets in the span.
@@ -83,7 +85,7 @@ var (
 func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(wire.Fetched) error) (read int64, err error) {
 	idle, at := 0, s.First
 	for at < s.End {
-		f, err := log.Read(ctx, wire.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log})
+		f, err := log.Read(ctx, wire.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log, MaxBytes: s.MaxBytes})
 		if err != nil {
 			return at, err
 		}

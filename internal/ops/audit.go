@@ -21,7 +21,7 @@ type AuditStore interface {
 // is set.
 type AuditOptions struct {
 	Store AuditStore
-	Log   AuditLog // nil: Kafka is not read
+	Log   Log // nil: Kafka is not read
 	// From and To are the window of due times, [From, To).
 	From, To time.Time
 	// Bound is how long a due order may stay open: the period and the grace of the sweep

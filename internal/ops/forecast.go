@@ -10,13 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// ForecastLog is what a forecast needs of Kafka. Cluster of internal/kafka implements it.
-type ForecastLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
-}
-
 // Forecast is the number of records that leave each bucket, by time.
 type Forecast struct {
 	At      time.Time        `json:"at"`
@@ -48,7 +41,7 @@ type ForecastStep struct {
 // than its remaining delay. An error becomes the Problem of its bucket and does not hide the
 // others. group returns the consumer group of a bucket. within are the limits of the steps, ahead of
 // now, from 0 on, ascending.
-func NewForecast(ctx context.Context, log ForecastLog, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
+func NewForecast(ctx context.Context, log Log, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
 	edges := make([]time.Time, len(within))
 	for i, ahead := range within {
 		edges[i] = now.UTC().Add(ahead)
@@ -139,7 +132,7 @@ func (p Pipeline) Appended(ctx context.Context, within time.Duration, steps int)
 	return countAppended(ctx, p.Kafka, p.Config.Topics.Close, time.Now(), within, steps)
 }
 
-func countAppended(ctx context.Context, log ForecastLog, topic string, now time.Time, within time.Duration, steps int) (Appended, error) {
+func countAppended(ctx context.Context, log Log, topic string, now time.Time, within time.Duration, steps int) (Appended, error) {
 	step := within / time.Duration(steps)
 	edges := make([]time.Time, steps+1)
 	for i := range edges {

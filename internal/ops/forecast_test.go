@@ -72,6 +72,7 @@ func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
 
 // offsetsLog is one partition. appended has the append times of its records, in order.
 type offsetsLog struct {
+	Log
 	appended []time.Time
 	commit   int64
 	asked    []time.Time

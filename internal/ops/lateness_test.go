@@ -19,6 +19,7 @@ import (
 
 // sampledLog has topics with records in partitions. All of them are in the window.
 type sampledLog struct {
+	Log
 	records   map[string][][]wire.Message // by topic and partition
 	brings    int64                       // records of each fetch
 	broken    string                      // topic/partition that cannot be read

@@ -18,20 +18,6 @@ import (
 // orders the database is asked about at once.
 const replayChunk = 500
 
-// ReplayLog is what a replay needs of Kafka. Cluster of internal/kafka implements it.
-type ReplayLog interface {
-	TopicID(ctx context.Context, topic string) ([16]byte, error)
-	// Commits and SetPosition keep the progress: as those of a consumer group without members, which Kafka
-	// deletes when they are older than its retention of offsets, a week by default.
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
-	Partitions(ctx context.Context, topic string) (int, error)
-	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
-	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	Idempotent(repeated func(records int)) wire.AppendFunc
-}
-
 // ReplayWindow says which records to send again: those appended to Topic in [From, To), as far as
 // the other fields do not restrict them.
 type ReplayWindow struct {
@@ -74,7 +60,7 @@ var ErrNoSuchPartition = errors.New("no such partition")
 // closer misbehaved. The records go to a topic of their own, so that they do not delay orders
 // that become due now. Closing an order twice changes nothing: a window that is too large only
 // costs time. If an earlier run of the same replay was interrupted, the plan continues it.
-func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPlan, error) {
+func NewReplayPlan(ctx context.Context, log Log, w ReplayWindow) (ReplayPlan, error) {
 	w.From, w.To = w.From.UTC(), w.To.UTC()
 	p := ReplayPlan{ReplayWindow: w}
 	if !w.From.Before(w.To) {
@@ -137,7 +123,7 @@ func (r *ReplayResult) handled() int64 { return int64(r.Sent + r.Skipped + r.Uns
 // a record that a replay sent. It keeps its progress once a second: a run of the same window
 // after an interruption repeats the records of about a second, which changes nothing, because
 // their orders are closed. If Replay fails, the result still counts the records that it handled.
-func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, o ReplayOptions) (ReplayResult, error) {
+func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (ReplayResult, error) {
 	run := replayRun{
 		log: log, o: o, chunk: replayChunk, limiter: rate.NewLimiter(rate.Inf, 0),
 		r:        ReplayResult{ReplayPlan: p},
@@ -170,7 +156,7 @@ func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, o ReplayOptions) (
 
 // replayRun is one run of Replay.
 type replayRun struct {
-	log      ReplayLog
+	log      Log
 	o        ReplayOptions
 	chunk    int
 	limiter  *rate.Limiter

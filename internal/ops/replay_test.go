@@ -21,6 +21,7 @@ import (
 
 // replayedLog has a close topic with one partition of records; its replay topic has two.
 type replayedLog struct {
+	Log
 	records []wire.RawRecord
 	fail    error // returned by the second append
 	sent    map[int][]wire.Message

@@ -126,20 +126,12 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 	if f.most > 0 {
 		all = all[:min(len(all), f.most)]
 	}
+	if at.MaxBytes > 0 && !at.NoWait { // a small fetch
+		all = all[:min(len(all), 3)]
+		f.little += len(all)
+	}
 	answer.Records, answer.Next = all, offset+int64(len(all))
 	return answer, nil
-}
-
-// ReadLittle returns at most three records.
-func (f *fakeLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	answer, err := f.Read(ctx, at)
-	if n := min(len(answer.Records), 3); err == nil && n > 0 {
-		answer.Records, answer.Next = answer.Records[:n], at.Offset+int64(n)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.little += n
-	}
-	return answer, err
 }
 
 func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {

@@ -111,8 +111,8 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 		n = len(all)
 	}
 	here, elsewhere := all[:n], all[n:]
-	span := kafka.Span{Partition: p, First: here[0].Offset, End: here[n-1].Offset + 1, Log: r.log}
-	_, err := kafka.Scan(ctx, Little{r.c.log}, r.c.topic, span, func(f wire.Fetched) error {
+	span := kafka.Span{Partition: p, First: here[0].Offset, End: here[n-1].Offset + 1, Log: r.log, MaxBytes: kafka.LittleBytes}
+	_, err := kafka.Scan(ctx, r.c.log, r.c.topic, span, func(f wire.Fetched) error {
 		r.log = wire.LogID{Topic: f.Log.Topic, Epoch: -1}
 		for _, record := range f.Records {
 			for ; len(here) > 0 && here[0].Offset <= record.Offset; here = here[1:] {
@@ -210,8 +210,8 @@ func (c *Catalog) readAhead(ctx context.Context, at Position) (l *Letter, err er
 	if bounds.Err != nil || at.Offset < bounds.Offsets[0] || at.Offset >= bounds.Offsets[1] {
 		return nil, bounds.Err
 	}
-	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
-	_, err = kafka.Scan(ctx, Little{c.log}, c.topic, span, func(f wire.Fetched) error {
+	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1, MaxBytes: kafka.LittleBytes}
+	_, err = kafka.Scan(ctx, c.log, c.topic, span, func(f wire.Fetched) error {
 		for _, m := range messages(f.Records) {
 			if _, resolves := wire.DecodeResolution(&m); m.Offset == at.Offset && !resolves {
 				read := Read(at.Partition, m)

@@ -10,9 +10,10 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.
+// Log is what a Topic and a Catalog need of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	kafka.OffsetReader
+	TopicID(ctx context.Context, topic string) ([16]byte, error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	Idempotent(repeated func(records int)) wire.AppendFunc
 }
