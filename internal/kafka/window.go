@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ type OffsetReader interface {
 }
 
 // Window returns, by partition, the offsets of a topic from one moment to another: LogStart and LogEnd
-// for all of them. It leaves out partitions without such offsets. It reads no record.
+// for all of them. It leaves out partitions without such offsets. It reads no record. With an error it returns
+// the offsets of the partitions that answered.
 func Window(ctx context.Context, log OffsetReader, topic string, from, to Moment) ([]Span, error) {
 	n, err := log.Partitions(ctx, topic)
 	if err != nil {
@@ -46,14 +48,11 @@ func Window(ctx context.Context, log OffsetReader, topic string, from, to Moment
 	}
 	var spans []Span
 	for p, a := range log.Offsets(ctx, OffsetQueries(topic, n, from, to)) {
-		if a.Err != nil {
-			return nil, a.Err
-		}
-		if first, end := a.Offsets[0], a.Offsets[1]; first < end {
-			spans = append(spans, Span{Partition: p, First: first, End: end})
+		if err = cmp.Or(err, a.Err); a.Err == nil && a.Offsets[0] < a.Offsets[1] {
+			spans = append(spans, Span{Partition: p, First: a.Offsets[0], End: a.Offsets[1]})
 		}
 	}
-	return spans, nil
+	return spans, err
 }
 
 // Window is Window of the cluster.

@@ -63,11 +63,9 @@ func NewForecast(ctx context.Context, log Log, buckets orderclose.Buckets, group
 	answers := log.Offsets(ctx, queries)
 	for i, b := range buckets {
 		n := len(commits[i])
-		byPartition, err := countBucket(edges, commits[i], answers[:n])
+		var err error
+		f.Buckets[i], err = countBucket(b, edges, commits[i], answers[:n])
 		if answers, err = answers[n:], cmp.Or(errs[i], err); err != nil {
-			byPartition = nil
-		}
-		if f.Buckets[i] = sum(b, edges, byPartition); err != nil {
 			f.Buckets[i].Problem = err.Error()
 		}
 	}
@@ -98,22 +96,22 @@ func moments(b orderclose.Bucket, edges []time.Time, now time.Time) []kafka.Mome
 	return at
 }
 
-// countBucket counts the waiting records of each partition between the edges. The answers are those
-// to the moments of the bucket.
-func countBucket(edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) ([]counts, error) {
-	byPartition := make([]counts, len(answers))
+// countBucket counts the waiting records of a bucket between the edges. The answers are those to its
+// moments. After an error no record is counted.
+func countBucket(b orderclose.Bucket, edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) (BucketForecast, error) {
+	f := newBucketForecast(b, edges)
 	for p, a := range answers {
 		if a.Err != nil {
-			return nil, a.Err
+			return newBucketForecast(b, edges), a.Err
 		}
 		first, end := a.Offsets[0], a.Offsets[1]
 		offsets := a.Offsets[2:]
 		for len(offsets) < len(edges) {
 			offsets = append(offsets, end)
 		}
-		byPartition[p] = count(kafka.FirstWaiting(commits[p], first, end), end, offsets)
+		f.count(kafka.FirstWaiting(commits[p], first, end), end, offsets)
 	}
-	return byPartition, nil
+	return f, nil
 }
 
 // Appended is how many records were appended to a topic, by time.
@@ -143,6 +141,6 @@ func countAppended(ctx context.Context, log Log, topic string, now time.Time, wi
 		return Appended{}, err
 	}
 	b := orderclose.Bucket{Topic: topic} // as if each record left when it was appended
-	byPartition, err := countBucket(edges, slices.Repeat([]kafka.Commit{{Offset: -1}}, n), log.Offsets(ctx, kafka.OffsetQueries(topic, n, moments(b, edges, now)...)))
-	return Appended{topic, sum(b, edges, byPartition).Steps}, err
+	f, err := countBucket(b, edges, slices.Repeat([]kafka.Commit{{Offset: -1}}, n), log.Offsets(ctx, kafka.OffsetQueries(topic, n, moments(b, edges, now)...)))
+	return Appended{topic, f.Steps}, err
 }

@@ -84,7 +84,7 @@ func (l Lateness) Problems() (n int) {
 // does not count.
 func readStage(ctx context.Context, log Log, stage, topic string, from time.Time, lateness func(*wire.Message) (time.Duration, bool)) StageLateness {
 	s := StageLateness{Stage: stage, Topic: topic}
-	spans, err := spansSince(ctx, log, topic, from)
+	spans, err := kafka.Window(ctx, log, topic, kafka.MomentOf(from), kafka.LogEnd)
 	s.Appended = kafka.TotalLen(spans)
 	ranges, all := sampleRanges(spans)
 	records, read, failed := readRanges(ctx, log, topic, ranges)
@@ -108,22 +108,6 @@ func readStage(ctx context.Context, log Log, stage, topic string, from time.Time
 		s.P50, s.P99, s.Max = percentile(late, 50), percentile(late, 99), late[len(late)-1]
 	}
 	return s
-}
-
-// spansSince returns, by partition, the offsets of the records that were appended since from. It
-// leaves out partitions without such records, and those that cause the error.
-func spansSince(ctx context.Context, log Log, topic string, from time.Time) ([]kafka.Span, error) {
-	n, err := log.Partitions(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	var spans []kafka.Span
-	for p, a := range log.Offsets(ctx, kafka.OffsetQueries(topic, n, kafka.MomentOf(from), kafka.LogEnd)) {
-		if err = cmp.Or(err, a.Err); a.Err == nil && a.Offsets[0] < a.Offsets[1] {
-			spans = append(spans, kafka.Span{Partition: p, First: a.Offsets[0], End: a.Offsets[1]})
-		}
-	}
-	return spans, err
 }
 
 // sampleRanges returns at most latenessFetches ranges of at most latenessRange offsets, spread evenly
