@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -129,8 +131,10 @@ func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (Replay
 		r:        ReplayResult{ReplayPlan: p},
 		selector: newReplaySelector(p.ReplayWindow, o.Database),
 		progress: replayProgress{log: log, topic: p.Topic, group: p.group, notKept: p.NotKept},
-		send:     log.Idempotent(nil),
 	}
+	run.sender = deadletters.NewSender(log, func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return log.GroupForClaim(ctx, run.claim, topic, records)
+	})
 	if o.Rate > 0 {
 		run.chunk = min(max(o.Rate/10, 1), replayChunk) // so that records flow steadily
 		run.limiter = rate.NewLimiter(rate.Limit(o.Rate), run.chunk)
@@ -162,16 +166,18 @@ type replayRun struct {
 	limiter  *rate.Limiter
 	selector *replaySelector
 	progress replayProgress
-	send     wire.AppendFunc
+	sender   *send.Sender
+	claim    wire.Claim // the partition that is read
 	r        ReplayResult
 }
 
 // span sends the records of a span, and keeps the progress, also if it fails.
 func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
+	run.claim = wire.Claim{Topic: run.r.Topic, Partition: span.Partition}
 	done := span.First // the records below are handled
 	err := run.log.ReadSpan(ctx, run.r.Topic, span, func(records []wire.RawRecord) error {
 		for chunk := range slices.Chunk(records, run.chunk) {
-			if err := run.sendChunk(ctx, span.Partition, chunk); err != nil {
+			if err := run.sendChunk(ctx, chunk); err != nil {
 				return err
 			}
 			done = chunk[len(chunk)-1].Offset + 1
@@ -192,8 +198,8 @@ func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
 }
 
 // sendChunk sends those of the records that are selected.
-func (run *replayRun) sendChunk(ctx context.Context, partition int, chunk []wire.RawRecord) error {
-	selected, err := run.selector.selectFrom(ctx, partition, chunk)
+func (run *replayRun) sendChunk(ctx context.Context, chunk []wire.RawRecord) error {
+	selected, err := run.selector.selectFrom(ctx, run.claim.Partition, chunk)
 	if err != nil {
 		return err
 	}
@@ -207,15 +213,12 @@ func (run *replayRun) sendChunk(ctx context.Context, partition int, chunk []wire
 		m := r.message.Resend()
 		again[i] = m.Raw()
 	}
-	grouped, err := run.log.GroupForClaim(ctx, wire.Claim{Topic: run.r.Topic, Partition: partition}, run.r.Into, again)
-	if err != nil {
-		return err
-	}
-	for target, records := range grouped {
-		n, err := deadletters.AppendAll(ctx, run.send, run.r.Into, target, records)
-		if run.r.Sent += n; err != nil {
-			return err
-		}
-	}
-	return nil
+	sending, cancel := context.WithTimeout(ctx, deadletters.SendTimeout)
+	defer cancel()
+	run.sender.AppendAll(sending, map[string][]wire.RawRecord{run.r.Into: again}, func(sent send.Result) {
+		n, failed := deadletters.Acked(sent)
+		run.r.Sent += n
+		err = cmp.Or(err, failed)
+	})
+	return err
 }

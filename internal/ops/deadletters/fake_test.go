@@ -134,9 +134,20 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 	return answer, nil
 }
 
+func (f *fakeLog) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	groups := map[int][]wire.RawRecord{}
+	for _, r := range records {
+		p := kafka.PartitionOf(r.Key(), 2)
+		groups[p] = append(groups[p], r)
+	}
+	return groups, nil
+}
+
 func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
+		f.mu.Lock()
 		f.appends++
+		f.mu.Unlock()
 		if f.refuse != nil {
 			for _, r := range records {
 				if err := f.refuse(topic, string(r.Key())); err != nil {

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Log is what a Topic and a Catalog need of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	kafka.OffsetReader
+	send.KeyedProducers
 	TopicID(ctx context.Context, topic string) ([16]byte, error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
 // Topic is the dead-letter topic.
