@@ -67,8 +67,8 @@ func (p *ReplayPlan) progressGroup(ctx context.Context, log Log) (string, error)
 }
 
 // replayProgress keeps how far a replay has come: as commits of a consumer group without members, which
-// Kafka deletes when they are older than its retention of offsets, a week by default. An error does not stop the replay: notKept is
-// then the error, until a later commit succeeds.
+// Kafka deletes when they are older than its retention of offsets, a week by default. An error does not
+// stop the replay: notKept is then the error, until a later commit succeeds.
 type replayProgress struct {
 	log          Log
 	topic, group string // group is empty if the progress is not kept

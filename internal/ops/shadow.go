@@ -11,15 +11,9 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ShadowStore reads the database. store.Store implements it.
-type ShadowStore interface {
-	dueStore
-	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
-}
-
 // ShadowOptions for ReportShadow. All fields but Progress must be set.
 type ShadowOptions struct {
-	Store ShadowStore
+	Store AuditStore
 	Log   Log
 	Topic string // of the verdicts
 	// From and To are the window of due times, [From, To).
