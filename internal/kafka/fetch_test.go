@@ -73,7 +73,7 @@ func batchOf(offset int64, key string) []byte {
 // TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt: Kafka reads the high watermark before it
 // reads the log, so an answer may hold records that were appended in between.
 // A larger first batch comes whole.
-func TestReadLittle_ReadsAtMost64KB(t *testing.T) {
+func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
 	_, c := newFake(t, 1)
 	for _, size := range []int{20 << 10, 100 << 10, 20 << 10, 20 << 10, 20 << 10, 20 << 10} {
 		if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k"), Value: make([]byte, size)}}); err != nil {
@@ -81,7 +81,7 @@ func TestReadLittle_ReadsAtMost64KB(t *testing.T) {
 		}
 	}
 	for offset, next := range map[int64]int64{0: 1, 1: 2, 2: 5, 3: 6, 6: 6} {
-		f, err := c.ReadLittle(t.Context(), wire.Position{Topic: "t", Offset: offset})
+		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, MaxBytes: LittleBytes})
 		if err != nil || f.Next != next || int64(len(f.Records)) != next-offset {
 			t.Errorf("from %d: %d records, next %d, %v; want up to %d", offset, len(f.Records), f.Next, err, next)
 		}

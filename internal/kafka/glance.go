@@ -11,8 +11,8 @@ import (
 const (
 	// GlanceBytes is a usual limit of one ReadSome: about sixty records of orders, in bytes.
 	GlanceBytes = 16 << 10
-	// littleMaxBytes is the limit of one ReadLittle: about sixty dead letters, in bytes.
-	littleMaxBytes = 64 << 10
+	// LittleBytes is the limit of a fetch of a few dead letters: about sixty of them, in bytes.
+	LittleBytes = 64 << 10
 	// peekMaxBytes is smaller than any batch of many records. The broker sends the first
 	// batch whole, however large it is, and with this limit no other batch.
 	peekMaxBytes = 1 << 10
@@ -76,10 +76,4 @@ func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset,
 		offset = next
 	}
 	return nil, fmt.Errorf("look at %s/%d: %d batches before offset %d have no record", topic, partition, maxPeeks, offset)
-}
-
-// ReadLittle is Read with at most 64 KB. A larger first batch comes whole.
-func (c *Cluster) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	at.MaxBytes = littleMaxBytes
-	return c.Read(ctx, at)
 }

@@ -57,7 +57,7 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 		t.Errorf("the same log: %+v", f)
 	}
 	recreate(t, c, 5)
-	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "little": c.ReadLittle, "verify": verify} {
+	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "verify": verify} {
 		f := mustRead(t, read, 3, old.Log, 0)
 		if f.Lost == nil || !f.Replaced || f.Next != 0 || f.Lost.Last != 2 || len(f.Records) > 0 || f.Log.Topic == old.Log.Topic {
 			t.Errorf("%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)

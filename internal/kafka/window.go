@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ type Span struct {
 	End       int64 `json:"end"`
 	// Log is the log of the offsets; zero: the present log.
 	Log wire.LogID `json:"-"`
+	// MaxBytes is that of the Position of each fetch.
+	MaxBytes int32 `json:"-"`
 }
 
 // Len returns the number of offsets in the span.
@@ -36,7 +39,8 @@ type OffsetReader interface {
 }
 
 // Window returns, by partition, the offsets of a topic from one moment to another: LogStart and LogEnd
-// for all of them. It leaves out partitions without such offsets. It reads no record.
+// for all of them. It leaves out partitions without such offsets. It reads no record. With an error it returns
+// the offsets of the partitions that answered.
 func Window(ctx context.Context, log OffsetReader, topic string, from, to Moment) ([]Span, error) {
 	n, err := log.Partitions(ctx, topic)
 	if err != nil {
@@ -44,14 +48,11 @@ func Window(ctx context.Context, log OffsetReader, topic string, from, to Moment
 	}
 	var spans []Span
 	for p, a := range log.Offsets(ctx, OffsetQueries(topic, n, from, to)) {
-		if a.Err != nil {
-			return nil, a.Err
-		}
-		if first, end := a.Offsets[0], a.Offsets[1]; first < end {
-			spans = append(spans, Span{Partition: p, First: first, End: end})
+		if err = cmp.Or(err, a.Err); a.Err == nil && a.Offsets[0] < a.Offsets[1] {
+			spans = append(spans, Span{Partition: p, First: a.Offsets[0], End: a.Offsets[1]})
 		}
 	}
-	return spans, nil
+	return spans, err
 }
 
 // Window is Window of the cluster.
@@ -83,7 +84,7 @@ var (
 func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(wire.Fetched) error) (read int64, err error) {
 	idle, at := 0, s.First
 	for at < s.End {
-		f, err := log.Read(ctx, wire.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log})
+		f, err := log.Read(ctx, wire.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log, MaxBytes: s.MaxBytes})
 		if err != nil {
 			return at, err
 		}

@@ -9,10 +9,14 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-// AuditStore reads the database. store.Store implements it.
+// AuditStore is what an audit, and a report of a shadow run, ask the database. store.Store implements it.
 type AuditStore interface {
-	dueStore
+	Now(ctx context.Context) (time.Time, error)
+	AuditRules() store.AuditRules
+	AuditParts(ctx context.Context) ([]store.AuditPart, error)
+	// AuditPage and ClosedPage read a page of the orders behind an order, with what an audit and a report compare.
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
+	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
 	PendingEvents(ctx context.Context, each func(orderID string)) error
 	Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error)
 }
@@ -21,7 +25,7 @@ type AuditStore interface {
 // is set.
 type AuditOptions struct {
 	Store AuditStore
-	Log   AuditLog // nil: Kafka is not read
+	Log   Log // nil: Kafka is not read
 	// From and To are the window of due times, [From, To).
 	From, To time.Time
 	// Bound is how long a due order may stay open: the period and the grace of the sweep

@@ -30,12 +30,6 @@ const (
 	maxLetters = 100_000
 )
 
-// AuditLog reads Kafka. internal/kafka.Cluster implements it.
-type AuditLog interface {
-	deadletters.Log
-	HistoryLog
-}
-
 // kafkaState is what Kafka and the outbox contain.
 type kafkaState struct {
 	events *hashes // ids of events; nil: not known

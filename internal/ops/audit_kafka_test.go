@@ -14,7 +14,10 @@ import (
 )
 
 // topics are topics of one partition each, in memory.
-type topics map[string][]wire.RawRecord
+type topics struct {
+	Log
+	records map[string][]wire.RawRecord
+}
 
 func (l topics) Partitions(context.Context, string) (int, error) { return 1, nil }
 
@@ -23,36 +26,32 @@ func (l topics) Commits(context.Context, string, string, int) ([]kafka.Commit, e
 }
 
 func (l topics) Bounds(_ context.Context, topic string, _ int) (first, end int64, err error) {
-	return 0, int64(len(l[topic])), nil
+	return 0, int64(len(l.records[topic])), nil
 }
 
 func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (int64, error) {
-	for i, r := range l[topic] {
+	for i, r := range l.records[topic] {
 		if !r.AppendedAt().Before(t) {
 			return int64(i), nil
 		}
 	}
-	return int64(len(l[topic])), nil
+	return int64(len(l.records[topic])), nil
 }
 
 func (l topics) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
 	return offsetsOf(ctx, l, queries)
 }
 
-func (l topics) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.Read(ctx, at)
-}
-
 func (l topics) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	return wire.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
+	return wire.Fetched{Records: l.records[at.Topic][at.Offset:], Next: int64(len(l.records[at.Topic]))}, nil
 }
 
 func (l topics) Idempotent(func(int)) wire.AppendFunc { return nil }
 
 // put appends a record a second after its order was due.
 func (l topics) put(topic string, m wire.Message) {
-	m.Offset, m.Appended = int64(len(l[topic])), due.Add(time.Second)
-	l[topic] = append(l[topic], m.Raw())
+	m.Offset, m.Appended = int64(len(l.records[topic])), due.Add(time.Second)
+	l.records[topic] = append(l.records[topic], m.Raw())
 }
 
 // storeWithEvents is a database whose closes have events.
@@ -65,7 +64,7 @@ func (storeWithEvents) AuditRules() store.AuditRules {
 // TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event
 // counts, a dead letter of the order itself does not.
 func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
-	log := topics{}
+	log := topics{records: map[string][]wire.RawRecord{}}
 	for i := range 10 {
 		id := fmt.Sprintf("order-%08d", i)
 		value, err := orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode()

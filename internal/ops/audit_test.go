@@ -16,6 +16,7 @@ import (
 // manyOrders is a database with n orders, made when a page is read. Every tenth order has no
 // receipt.
 type manyOrders struct {
+	AuditStore
 	n    int
 	each func(done int)
 }

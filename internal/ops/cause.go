@@ -34,7 +34,7 @@ type Schedules interface {
 // beyond that limit the cause is reported as unknown. It implements compensator.Investigator.
 // Without a Log or Schedules, that source is skipped.
 type Investigator struct {
-	Log HistoryLog
+	Log Log
 	// Topics returns the topics in which records of orders wait, and the dead-letter
 	// topic. With an error it returns the topics that it knows. Each sweep calls it once,
 	// since buckets come and go.

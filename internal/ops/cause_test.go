@@ -17,6 +17,7 @@ import (
 
 // recordsLog holds topics of two partitions in memory. No group has a commit.
 type recordsLog struct {
+	Log
 	records map[string]map[int][]wire.RawRecord
 	read    int // how many records were read, repeats included
 	err     error
@@ -58,10 +59,6 @@ func (l *recordsLog) OffsetAt(_ context.Context, topic string, p int, t time.Tim
 		}
 	}
 	return int64(len(l.records[topic][p])), nil
-}
-
-func (l *recordsLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.Read(ctx, at)
 }
 
 func (l *recordsLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {

@@ -15,13 +15,6 @@ const (
 	percent = 100
 )
 
-// dueStore reads the orders of a window of due times. store.Store implements it.
-type dueStore interface {
-	Now(ctx context.Context) (time.Time, error)
-	AuditRules() store.AuditRules
-	AuditParts(ctx context.Context) ([]store.AuditPart, error)
-}
-
 // dueWalk is the walk of an audit, or of a report of a shadow run, through the orders that are due in
 // [from, to).
 type dueWalk struct {
@@ -33,7 +26,7 @@ type dueWalk struct {
 }
 
 // begin reads the parts, and returns when the walk began, by the database's clock.
-func (w *dueWalk) begin(ctx context.Context, db dueStore) (at time.Time, err error) {
+func (w *dueWalk) begin(ctx context.Context, db AuditStore) (at time.Time, err error) {
 	if at, err = db.Now(ctx); err == nil {
 		w.parts, err = db.AuditParts(ctx)
 	}

@@ -10,13 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// ForecastLog is what a forecast needs of Kafka. Cluster of internal/kafka implements it.
-type ForecastLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
-}
-
 // Forecast is the number of records that leave each bucket, by time.
 type Forecast struct {
 	At      time.Time        `json:"at"`
@@ -48,7 +41,7 @@ type ForecastStep struct {
 // than its remaining delay. An error becomes the Problem of its bucket and does not hide the
 // others. group returns the consumer group of a bucket. within are the limits of the steps, ahead of
 // now, from 0 on, ascending.
-func NewForecast(ctx context.Context, log ForecastLog, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
+func NewForecast(ctx context.Context, log Log, buckets orderclose.Buckets, group func(orderclose.Bucket) string, now time.Time, within []time.Duration) Forecast {
 	edges := make([]time.Time, len(within))
 	for i, ahead := range within {
 		edges[i] = now.UTC().Add(ahead)
@@ -70,11 +63,9 @@ func NewForecast(ctx context.Context, log ForecastLog, buckets orderclose.Bucket
 	answers := log.Offsets(ctx, queries)
 	for i, b := range buckets {
 		n := len(commits[i])
-		byPartition, err := countBucket(edges, commits[i], answers[:n])
+		var err error
+		f.Buckets[i], err = countBucket(b, edges, commits[i], answers[:n])
 		if answers, err = answers[n:], cmp.Or(errs[i], err); err != nil {
-			byPartition = nil
-		}
-		if f.Buckets[i] = sum(b, edges, byPartition); err != nil {
 			f.Buckets[i].Problem = err.Error()
 		}
 	}
@@ -105,22 +96,22 @@ func moments(b orderclose.Bucket, edges []time.Time, now time.Time) []kafka.Mome
 	return at
 }
 
-// countBucket counts the waiting records of each partition between the edges. The answers are those
-// to the moments of the bucket.
-func countBucket(edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) ([]counts, error) {
-	byPartition := make([]counts, len(answers))
+// countBucket counts the waiting records of a bucket between the edges. The answers are those to its
+// moments. After an error no record is counted.
+func countBucket(b orderclose.Bucket, edges []time.Time, commits []kafka.Commit, answers []kafka.OffsetAnswer) (BucketForecast, error) {
+	f := newBucketForecast(b, edges)
 	for p, a := range answers {
 		if a.Err != nil {
-			return nil, a.Err
+			return newBucketForecast(b, edges), a.Err
 		}
 		first, end := a.Offsets[0], a.Offsets[1]
 		offsets := a.Offsets[2:]
 		for len(offsets) < len(edges) {
 			offsets = append(offsets, end)
 		}
-		byPartition[p] = count(kafka.FirstWaiting(commits[p], first, end), end, offsets)
+		f.count(kafka.FirstWaiting(commits[p], first, end), end, offsets)
 	}
-	return byPartition, nil
+	return f, nil
 }
 
 // Appended is how many records were appended to a topic, by time.
@@ -139,7 +130,7 @@ func (p Pipeline) Appended(ctx context.Context, within time.Duration, steps int)
 	return countAppended(ctx, p.Kafka, p.Config.Topics.Close, time.Now(), within, steps)
 }
 
-func countAppended(ctx context.Context, log ForecastLog, topic string, now time.Time, within time.Duration, steps int) (Appended, error) {
+func countAppended(ctx context.Context, log Log, topic string, now time.Time, within time.Duration, steps int) (Appended, error) {
 	step := within / time.Duration(steps)
 	edges := make([]time.Time, steps+1)
 	for i := range edges {
@@ -150,6 +141,6 @@ func countAppended(ctx context.Context, log ForecastLog, topic string, now time.
 		return Appended{}, err
 	}
 	b := orderclose.Bucket{Topic: topic} // as if each record left when it was appended
-	byPartition, err := countBucket(edges, slices.Repeat([]kafka.Commit{{Offset: -1}}, n), log.Offsets(ctx, kafka.OffsetQueries(topic, n, moments(b, edges, now)...)))
-	return Appended{topic, sum(b, edges, byPartition).Steps}, err
+	f, err := countBucket(b, edges, slices.Repeat([]kafka.Commit{{Offset: -1}}, n), log.Offsets(ctx, kafka.OffsetQueries(topic, n, moments(b, edges, now)...)))
+	return Appended{topic, f.Steps}, err
 }

@@ -47,45 +47,28 @@ func ForecastWithin(buckets orderclose.Buckets) time.Duration {
 	return min(day, buckets[len(buckets)-1].Length)
 }
 
-// counts are the records that leave before the first edge, between each two edges, and
-// after the last edge.
-type counts struct {
-	overdue int64
-	steps   []int64
-	later   int64
+// newBucketForecast returns a forecast of a bucket without records.
+func newBucketForecast(b orderclose.Bucket, edges []time.Time) BucketForecast {
+	f := BucketForecast{Topic: b.Topic, Length: orderclose.ShortDuration(b.Length), Steps: make([]ForecastStep, len(edges)-1)}
+	for i := range f.Steps {
+		f.Steps[i] = ForecastStep{From: edges[i], To: edges[i+1]}
+	}
+	return f
 }
 
 // count counts the waiting records in [first, end) of a partition. offsets has, for each
 // edge, the offset of the first record that leaves then or later. Every record is counted
 // once, even if the offsets are not in order, as can happen if producers set the timestamps.
-func count(first, end int64, offsets []int64) counts {
-	c := counts{steps: make([]int64, len(offsets)-1)}
+func (f *BucketForecast) count(first, end int64, offsets []int64) {
 	at := first
 	upTo := func(offset int64) int64 {
 		before := at
 		at = min(max(at, offset), end)
 		return at - before
 	}
-	c.overdue = upTo(offsets[0])
-	for i := range c.steps {
-		c.steps[i] = upTo(offsets[i+1])
+	f.Overdue += upTo(offsets[0])
+	for i := range f.Steps {
+		f.Steps[i].Records += upTo(offsets[i+1])
 	}
-	c.later = end - at
-	return c
-}
-
-// sum adds the counts of all partitions of a bucket.
-func sum(b orderclose.Bucket, edges []time.Time, partitions []counts) BucketForecast {
-	s := BucketForecast{Topic: b.Topic, Length: orderclose.ShortDuration(b.Length), Steps: make([]ForecastStep, len(edges)-1)}
-	for i := range s.Steps {
-		s.Steps[i] = ForecastStep{From: edges[i], To: edges[i+1]}
-	}
-	for _, c := range partitions {
-		s.Overdue += c.overdue
-		s.Later += c.later
-		for i, n := range c.steps {
-			s.Steps[i].Records += n
-		}
-	}
-	return s
+	f.Later += end - at
 }

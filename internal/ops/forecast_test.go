@@ -54,17 +54,15 @@ func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
 		first := rapid.Int64Range(0, 1000).Draw(t, "first")
 		end := first + rapid.Int64Range(0, 1000).Draw(t, "waiting")
 		offsets := rapid.SliceOfN(rapid.Int64Range(0, 2500), 2, 25).Draw(t, "offsets") // in any order, also outside of the log
-		c := count(first, end, offsets)
-		all := c.overdue + c.later
-		for _, n := range append(slices.Clone(c.steps), c.overdue, c.later) {
-			if n < 0 {
+		c := newBucketForecast(orderclose.Bucket{}, make([]time.Time, len(offsets)))
+		c.count(first, end, offsets)
+		all := c.Overdue + c.Later
+		for _, step := range c.Steps {
+			if all += step.Records; min(step.Records, c.Overdue, c.Later) < 0 {
 				t.Fatalf("%+v: less than nothing", c)
 			}
 		}
-		for _, n := range c.steps {
-			all += n
-		}
-		if all != end-first || len(c.steps) != len(offsets)-1 {
+		if all != end-first || len(c.Steps) != len(offsets)-1 {
 			t.Fatalf("%+v: %d of %d", c, all, end-first)
 		}
 	})
@@ -72,6 +70,7 @@ func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
 
 // offsetsLog is one partition. appended has the append times of its records, in order.
 type offsetsLog struct {
+	Log
 	appended []time.Time
 	commit   int64
 	asked    []time.Time

@@ -19,10 +19,6 @@ func (l countedLog) Read(_ context.Context, at wire.Position) (wire.Fetched, err
 	return wire.Fetched{Records: l.records[at.Offset : at.Offset+1], Next: at.Offset + 1}, nil
 }
 
-func (l countedLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.Read(ctx, at)
-}
-
 // TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows, and what was appended since.
 func TestSearch_ReadsOnlyTheDeadLettersThatTheIndexKnows(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -90,7 +90,7 @@ type LetterIndex func(partition int, order string) (offsets []int64, next int64,
 
 // SearchTopics searches the partition of the order's key in each topic, as recordSearch describes. It
 // does not find a record that a producer put into another partition.
-func SearchTopics(ctx context.Context, log HistoryLog, topics []HistoryTopic, id string, limit SearchLimit) []HistoryTopic {
+func SearchTopics(ctx context.Context, log Log, topics []HistoryTopic, id string, limit SearchLimit) []HistoryTopic {
 	results := slices.Clone(topics)
 	var g errgroup.Group
 	g.SetLimit(topicsAtOnce)
@@ -105,7 +105,7 @@ func SearchTopics(ctx context.Context, log HistoryLog, topics []HistoryTopic, id
 }
 
 // search sets the result of the search in one topic.
-func (topic *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, limit SearchLimit) {
+func (topic *HistoryTopic) search(ctx context.Context, log Log, id string, limit SearchLimit) {
 	topic.Records = []Record{}
 	x := newRecordSearch(log, []HistoryTopic{*topic}, limit.Records)
 	x.acked = true
@@ -142,7 +142,7 @@ func (x *recordSearch) readIndexed(ctx context.Context, p *searchedPartition, in
 	}
 	for _, offset := range offsets {
 		if offset >= p.floor {
-			if _, err := x.read(ctx, deadletters.Little{Log: x.log}, p, kafka.Span{Partition: p.number, First: offset, End: offset + 1}); err != nil {
+			if _, err := x.read(ctx, p, kafka.Span{Partition: p.number, First: offset, End: offset + 1, MaxBytes: kafka.LittleBytes}); err != nil {
 				return err
 			}
 		}

@@ -204,7 +204,7 @@ func TestWaits_DecodesTheCommit(t *testing.T) {
 }
 
 // badLog fails every request.
-type badLog struct{ HistoryLog }
+type badLog struct{ Log }
 
 func (badLog) Partitions(context.Context, string) (int, error) { return 0, errors.New("away") }
 
@@ -218,6 +218,7 @@ func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
 // longLog is one partition with a record for each second since made. The group has
 // committed the first of them.
 type longLog struct {
+	Log
 	records   []wire.RawRecord
 	committed int64
 }
@@ -239,10 +240,6 @@ func (l longLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int6
 		}
 	}
 	return int64(len(l.records)), nil
-}
-
-func (l longLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.Read(ctx, at)
 }
 
 func (l longLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {

@@ -19,13 +19,6 @@ const (
 	latenessRange = 64
 )
 
-// LatenessLog is what ReadLateness needs of Kafka. Cluster of internal/kafka implements it.
-type LatenessLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
-	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
-}
-
 // LatenessOptions for ReadLateness. All fields are required.
 type LatenessOptions struct {
 	CloseTopic, EventsTopic string
@@ -68,7 +61,7 @@ type StageLateness struct {
 //
 // It reads the whole window if that is possible within the bound. Otherwise it reads at offsets that
 // are spread evenly over the records of all partitions. An error becomes the Problem of its stage.
-func ReadLateness(ctx context.Context, log LatenessLog, o LatenessOptions) Lateness {
+func ReadLateness(ctx context.Context, log Log, o LatenessOptions) Lateness {
 	from := o.Now.Add(-o.Within).UTC()
 	closed := func(m *wire.Message) (time.Duration, bool) { return closeLateness(m, o.EventType) }
 	return Lateness{From: from, To: o.Now.UTC(), Stages: []StageLateness{
@@ -89,9 +82,9 @@ func (l Lateness) Problems() (n int) {
 
 // readStage reads samples of a topic. lateness returns how late a record is, or false if the record
 // does not count.
-func readStage(ctx context.Context, log LatenessLog, stage, topic string, from time.Time, lateness func(*wire.Message) (time.Duration, bool)) StageLateness {
+func readStage(ctx context.Context, log Log, stage, topic string, from time.Time, lateness func(*wire.Message) (time.Duration, bool)) StageLateness {
 	s := StageLateness{Stage: stage, Topic: topic}
-	spans, err := spansSince(ctx, log, topic, from)
+	spans, err := kafka.Window(ctx, log, topic, kafka.MomentOf(from), kafka.LogEnd)
 	s.Appended = kafka.TotalLen(spans)
 	ranges, all := sampleRanges(spans)
 	records, read, failed := readRanges(ctx, log, topic, ranges)
@@ -115,22 +108,6 @@ func readStage(ctx context.Context, log LatenessLog, stage, topic string, from t
 		s.P50, s.P99, s.Max = percentile(late, 50), percentile(late, 99), late[len(late)-1]
 	}
 	return s
-}
-
-// spansSince returns, by partition, the offsets of the records that were appended since from. It
-// leaves out partitions without such records, and those that cause the error.
-func spansSince(ctx context.Context, log LatenessLog, topic string, from time.Time) ([]kafka.Span, error) {
-	n, err := log.Partitions(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	var spans []kafka.Span
-	for p, a := range log.Offsets(ctx, kafka.OffsetQueries(topic, n, kafka.MomentOf(from), kafka.LogEnd)) {
-		if err = cmp.Or(err, a.Err); a.Err == nil && a.Offsets[0] < a.Offsets[1] {
-			spans = append(spans, kafka.Span{Partition: p, First: a.Offsets[0], End: a.Offsets[1]})
-		}
-	}
-	return spans, err
 }
 
 // sampleRanges returns at most latenessFetches ranges of at most latenessRange offsets, spread evenly
@@ -158,7 +135,7 @@ func sampleRanges(spans []kafka.Span) (ranges []kafka.Span, all bool) {
 // readRanges reads the ranges with at most latenessFetches fetches. A range for which one fetch is not
 // enough is read on if fetches are left. all says that everything was read. After an error of one
 // range it still reads the others.
-func readRanges(ctx context.Context, log LatenessLog, topic string, ranges []kafka.Span) (records []wire.Message, all bool, err error) {
+func readRanges(ctx context.Context, log Log, topic string, ranges []kafka.Span) (records []wire.Message, all bool, err error) {
 	fetches := latenessFetches
 	for all = true; len(ranges) > 0; {
 		n := min(len(ranges), fetches)

@@ -19,6 +19,7 @@ import (
 
 // sampledLog has topics with records in partitions. All of them are in the window.
 type sampledLog struct {
+	Log
 	records   map[string][][]wire.Message // by topic and partition
 	brings    int64                       // records of each fetch
 	broken    string                      // topic/partition that cannot be read
@@ -176,7 +177,7 @@ func TestReadRanges_ReadsOnWhileFetchesAreLeft(t *testing.T) {
 		all     bool
 	}{0: {0, 0, true}, 10: {10, 4, true}, 90: {90, 31, true}, 1000: {96, 32, false}} {
 		l := &sampledLog{brings: 3, records: map[string][][]wire.Message{"close": {make([]wire.Message, records)}}}
-		spans, _ := spansSince(t.Context(), l, "close", noon)
+		spans, _ := kafka.Window(t.Context(), l, "close", kafka.MomentOf(noon), kafka.LogEnd)
 		ranges, _ := sampleRanges(spans)
 		got, all, err := readRanges(t.Context(), l, "close", ranges)
 		if len(got) != want.read || all != want.all || l.fetches.Load() != want.fetches || err != nil {

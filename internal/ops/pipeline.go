@@ -37,6 +37,21 @@ type Pipeline struct {
 	Broken func() error
 }
 
+// Log is what the questions to Kafka need. Cluster of internal/kafka implements it.
+type Log interface {
+	deadletters.Log
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
+	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
+	Group(ctx context.Context, group, topic string) (kafka.Group, error)
+	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error)
+	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
+	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
+	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+}
+
 // ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not
 // know.
 var (

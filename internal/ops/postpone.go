@@ -1,7 +1,9 @@
 package ops
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -112,7 +114,11 @@ func PlanPostpone(ctx context.Context, db PostponeDatabase, p PostponePlan, max 
 		return r, err
 	}
 	r.Format, r.CreatedAt = postponeFormat, now
-	out := newPostponeWriter(w, r.PostponePlan)
+	file := bufio.NewWriter(w)
+	lines := json.NewEncoder(file)
+	if err := lines.Encode(r.PostponePlan); err != nil {
+		return r, err
+	}
 	var after orderclose.Order
 	for {
 		page, err := db.Overdue(ctx, p.DueBefore, after, postponeRead)
@@ -120,7 +126,7 @@ func PlanPostpone(ctx context.Context, db PostponeDatabase, p PostponePlan, max 
 			return r, err
 		}
 		if len(page) == 0 {
-			return r, out.end(r.Orders)
+			return r, errors.Join(lines.Encode(postponeLine{Orders: &r.Orders}), file.Flush())
 		}
 		after = page[len(page)-1]
 		for _, o := range page {
@@ -139,7 +145,9 @@ func PlanPostpone(ctx context.Context, db PostponeDatabase, p PostponePlan, max 
 				return r, err
 			}
 			r.add(o, now)
-			out.order(o)
+			if err := lines.Encode(lineOf(o)); err != nil {
+				return r, err
+			}
 		}
 	}
 }

@@ -31,42 +31,14 @@ type postponeLine struct {
 	Orders *int64 `json:"orders,omitempty"`
 }
 
-// postponeWriter writes a plan. It keeps the first error for end.
-type postponeWriter struct {
-	w       *bufio.Writer
-	encoder *json.Encoder
-	err     error
-}
-
-func newPostponeWriter(w io.Writer, p PostponePlan) *postponeWriter {
-	buffered := bufio.NewWriter(w)
-	out := &postponeWriter{w: buffered, encoder: json.NewEncoder(buffered)}
-	out.write(p)
-	return out
-}
-
-func (w *postponeWriter) write(line any) {
-	if w.err == nil {
-		w.err = w.encoder.Encode(line)
-	}
-}
-
-func (w *postponeWriter) order(o orderclose.Order) {
+// lineOf returns the line of an order.
+func lineOf(o orderclose.Order) postponeLine {
 	due, created := o.Due.UTC(), o.CreatedAt.UTC()
 	line := postponeLine{ID: o.ID, Due: &due}
 	if !o.CreatedAt.IsZero() {
 		line.CreatedAt = &created
 	}
-	w.write(line)
-}
-
-// end writes the last line.
-func (w *postponeWriter) end(orders int64) error {
-	w.write(postponeLine{Orders: &orders})
-	if w.err != nil {
-		return w.err
-	}
-	return w.w.Flush()
+	return line
 }
 
 // readPostponePlan reads a plan. It calls begin with the plan and each with every order, and stops at

@@ -38,7 +38,7 @@ type recordIndex struct {
 
 // newRecordIndex returns a recordIndex that reads at most limit offsets. Topics that come first have
 // precedence.
-func newRecordIndex(log HistoryLog, topics []HistoryTopic, limit int64) *recordIndex {
+func newRecordIndex(log Log, topics []HistoryTopic, limit int64) *recordIndex {
 	x := &recordIndex{newRecordSearch(log, topics, limit), maphash.MakeSeed(), nil, map[uint64]int32{}, map[deadletters.Position]bool{}}
 	x.keep = x.add
 	return x

@@ -21,16 +21,6 @@ const (
 	doubt = time.Hour
 )
 
-// HistoryLog is what a search needs of Kafka. Cluster of internal/kafka implements it.
-type HistoryLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
-}
-
 // recordSearch reads the partitions of orders in some topics, for one order or for many. It reads
 // each offset at most once, however often find is called, up to the end that the partition had at
 // the first call.
@@ -42,7 +32,7 @@ type HistoryLog interface {
 // records. With 2,000 the search reads from offset 8,940 on, which is slack, to the end. Then it reads the
 // first 940 of the offsets from 6,000 on: doubt reaches back to 5,340, and no record waits below 6,000.
 type recordSearch struct {
-	log    HistoryLog
+	log    Log
 	topics []HistoryTopic
 	left   int64 // offsets that may still be read. Topics that come first have precedence
 	acked  bool  // records that their group has acked are searched for too
@@ -76,7 +66,7 @@ type searchedPartition struct {
 	problem error
 }
 
-func newRecordSearch(log HistoryLog, topics []HistoryTopic, limit int64) *recordSearch {
+func newRecordSearch(log Log, topics []HistoryTopic, limit int64) *recordSearch {
 	n := len(topics)
 	return &recordSearch{log: log, topics: topics, left: limit, counts: make([]int, n), problems: make([]error, n), partitions: map[topicPartition]*searchedPartition{}}
 }
@@ -240,7 +230,7 @@ func (x *recordSearch) readTodo(ctx context.Context, p *searchedPartition, limit
 		s := p.todo[0]
 		s.End = min(s.End, s.First+limit)
 		var n int64
-		n, p.problem = x.read(ctx, x.log, p, s)
+		n, p.problem = x.read(ctx, p, s)
 		limit, x.left = limit-n, x.left-n
 		if p.todo[0].First += n; p.todo[0].Len() == 0 {
 			p.todo = p.todo[1:]
@@ -249,8 +239,8 @@ func (x *recordSearch) readTodo(ctx context.Context, p *searchedPartition, limit
 }
 
 // read passes the records of a span to keep, and returns how many of its offsets were read.
-func (x *recordSearch) read(ctx context.Context, log kafka.LogReader, p *searchedPartition, s kafka.Span) (offsets int64, err error) {
-	read, err := ScanRecords(ctx, log, p.topic.Topic, s, func(r wire.RawRecord) { x.keep(p, r) })
+func (x *recordSearch) read(ctx context.Context, p *searchedPartition, s kafka.Span) (offsets int64, err error) {
+	read, err := ScanRecords(ctx, x.log, p.topic.Topic, s, func(r wire.RawRecord) { x.keep(p, r) })
 	p.read += read - s.First
 	return read - s.First, err
 }

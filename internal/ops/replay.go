@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,26 +12,13 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // replayChunk bounds how many records are sent before the progress may be kept, and how many
 // orders the database is asked about at once.
 const replayChunk = 500
-
-// ReplayLog is what a replay needs of Kafka. Cluster of internal/kafka implements it.
-type ReplayLog interface {
-	TopicID(ctx context.Context, topic string) ([16]byte, error)
-	// Commits and SetPosition keep the progress: as those of a consumer group without members, which Kafka
-	// deletes when they are older than its retention of offsets, a week by default.
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
-	Partitions(ctx context.Context, topic string) (int, error)
-	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
-	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	Idempotent(repeated func(records int)) wire.AppendFunc
-}
 
 // ReplayWindow says which records to send again: those appended to Topic in [From, To), as far as
 // the other fields do not restrict them.
@@ -74,7 +62,7 @@ var ErrNoSuchPartition = errors.New("no such partition")
 // closer misbehaved. The records go to a topic of their own, so that they do not delay orders
 // that become due now. Closing an order twice changes nothing: a window that is too large only
 // costs time. If an earlier run of the same replay was interrupted, the plan continues it.
-func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPlan, error) {
+func NewReplayPlan(ctx context.Context, log Log, w ReplayWindow) (ReplayPlan, error) {
 	w.From, w.To = w.From.UTC(), w.To.UTC()
 	p := ReplayPlan{ReplayWindow: w}
 	if !w.From.Before(w.To) {
@@ -137,14 +125,16 @@ func (r *ReplayResult) handled() int64 { return int64(r.Sent + r.Skipped + r.Uns
 // a record that a replay sent. It keeps its progress once a second: a run of the same window
 // after an interruption repeats the records of about a second, which changes nothing, because
 // their orders are closed. If Replay fails, the result still counts the records that it handled.
-func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, o ReplayOptions) (ReplayResult, error) {
+func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (ReplayResult, error) {
 	run := replayRun{
 		log: log, o: o, chunk: replayChunk, limiter: rate.NewLimiter(rate.Inf, 0),
 		r:        ReplayResult{ReplayPlan: p},
 		selector: newReplaySelector(p.ReplayWindow, o.Database),
 		progress: replayProgress{log: log, topic: p.Topic, group: p.group, notKept: p.NotKept},
-		send:     log.Idempotent(nil),
 	}
+	run.sender = deadletters.NewSender(log, func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return log.GroupForClaim(ctx, run.claim, topic, records)
+	})
 	if o.Rate > 0 {
 		run.chunk = min(max(o.Rate/10, 1), replayChunk) // so that records flow steadily
 		run.limiter = rate.NewLimiter(rate.Limit(o.Rate), run.chunk)
@@ -170,22 +160,24 @@ func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, o ReplayOptions) (
 
 // replayRun is one run of Replay.
 type replayRun struct {
-	log      ReplayLog
+	log      Log
 	o        ReplayOptions
 	chunk    int
 	limiter  *rate.Limiter
 	selector *replaySelector
 	progress replayProgress
-	send     wire.AppendFunc
+	sender   *send.Sender
+	claim    wire.Claim // the partition that is read
 	r        ReplayResult
 }
 
 // span sends the records of a span, and keeps the progress, also if it fails.
 func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
+	run.claim = wire.Claim{Topic: run.r.Topic, Partition: span.Partition}
 	done := span.First // the records below are handled
 	err := run.log.ReadSpan(ctx, run.r.Topic, span, func(records []wire.RawRecord) error {
 		for chunk := range slices.Chunk(records, run.chunk) {
-			if err := run.sendChunk(ctx, span.Partition, chunk); err != nil {
+			if err := run.sendChunk(ctx, chunk); err != nil {
 				return err
 			}
 			done = chunk[len(chunk)-1].Offset + 1
@@ -206,8 +198,8 @@ func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
 }
 
 // sendChunk sends those of the records that are selected.
-func (run *replayRun) sendChunk(ctx context.Context, partition int, chunk []wire.RawRecord) error {
-	selected, err := run.selector.selectFrom(ctx, partition, chunk)
+func (run *replayRun) sendChunk(ctx context.Context, chunk []wire.RawRecord) error {
+	selected, err := run.selector.selectFrom(ctx, run.claim.Partition, chunk)
 	if err != nil {
 		return err
 	}
@@ -221,15 +213,12 @@ func (run *replayRun) sendChunk(ctx context.Context, partition int, chunk []wire
 		m := r.message.Resend()
 		again[i] = m.Raw()
 	}
-	grouped, err := run.log.GroupForClaim(ctx, wire.Claim{Topic: run.r.Topic, Partition: partition}, run.r.Into, again)
-	if err != nil {
-		return err
-	}
-	for target, records := range grouped {
-		n, err := deadletters.AppendAll(ctx, run.send, run.r.Into, target, records)
-		if run.r.Sent += n; err != nil {
-			return err
-		}
-	}
-	return nil
+	sending, cancel := context.WithTimeout(ctx, deadletters.SendTimeout)
+	defer cancel()
+	run.sender.AppendAll(sending, map[string][]wire.RawRecord{run.r.Into: again}, func(sent send.Result) {
+		n, failed := deadletters.Acked(sent)
+		run.r.Sent += n
+		err = cmp.Or(err, failed)
+	})
+	return err
 }

@@ -28,7 +28,7 @@ type ReplayPreview struct {
 // PreviewReplay reads the records of the plan, asks the database, if it is not nil, about their
 // orders, and changes nothing. progress, if not nil, is called with the number of records read so
 // far. It keeps 8 bytes of each order in memory, and some more for the set.
-func PreviewReplay(ctx context.Context, log ReplayLog, p ReplayPlan, database ReplayDatabase, progress func(done int64)) (*ReplayPreview, error) {
+func PreviewReplay(ctx context.Context, log Log, p ReplayPlan, database ReplayDatabase, progress func(done int64)) (*ReplayPreview, error) {
 	v := &previewing{
 		selector: newReplaySelector(p.ReplayWindow, database), database: database,
 		seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, r: &ReplayPreview{},

@@ -22,7 +22,7 @@ const (
 
 // resume sets Spans to what earlier runs of this replay have left of the window. A user who may not
 // read the commits gets a replay that does not keep its progress.
-func (p *ReplayPlan) resume(ctx context.Context, log ReplayLog, partitions int) (err error) {
+func (p *ReplayPlan) resume(ctx context.Context, log Log, partitions int) (err error) {
 	p.Spans = slices.Clone(p.window)
 	if p.Groups == "" {
 		return nil
@@ -51,7 +51,7 @@ func (p *ReplayPlan) resume(ctx context.Context, log ReplayLog, partitions int) 
 
 // progressGroup returns the name of the group of this replay. Replays of another window, of other
 // orders or categories, and of a topic that was recreated, have other groups.
-func (p *ReplayPlan) progressGroup(ctx context.Context, log ReplayLog) (string, error) {
+func (p *ReplayPlan) progressGroup(ctx context.Context, log Log) (string, error) {
 	id, err := log.TopicID(ctx, p.Topic)
 	if err != nil && !errors.Is(err, kafka.ErrNoTopicIDs) {
 		return "", err
@@ -66,10 +66,11 @@ func (p *ReplayPlan) progressGroup(ctx context.Context, log ReplayLog) (string, 
 	return p.Groups + hex.EncodeToString(sum[:8]), nil
 }
 
-// replayProgress keeps how far a replay has come. An error does not stop the replay: notKept is
-// then the error, until a later commit succeeds.
+// replayProgress keeps how far a replay has come: as commits of a consumer group without members, which
+// Kafka deletes when they are older than its retention of offsets, a week by default. An error does not
+// stop the replay: notKept is then the error, until a later commit succeeds.
 type replayProgress struct {
-	log          ReplayLog
+	log          Log
 	topic, group string // group is empty if the progress is not kept
 	kept         time.Time
 	notKept      string

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,12 +22,14 @@ import (
 
 // replayedLog has a close topic with one partition of records; its replay topic has two.
 type replayedLog struct {
-	records []wire.RawRecord
-	fail    error // returned by the second append
-	sent    map[int][]wire.Message
-	appends int
-	kept    map[string]int64 // commits by group
-	refuse  error            // returned for commits
+	Log
+	appending sync.Mutex
+	records   []wire.RawRecord
+	fail      error // returned by the second append
+	sent      map[int][]wire.Message
+	appends   int
+	kept      map[string]int64 // commits by group
+	refuse    error            // returned for commits
 }
 
 func (f *replayedLog) Partitions(context.Context, string) (int, error) { return 1, nil }
@@ -75,6 +78,8 @@ func (f *replayedLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, r
 
 func (f *replayedLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
+		f.appending.Lock()
+		defer f.appending.Unlock()
 		if f.appends++; f.fail != nil && f.appends == 2 {
 			return time.Time{}, f.fail
 		}

@@ -11,22 +11,10 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ShadowStore reads the database. store.Store implements it.
-type ShadowStore interface {
-	dueStore
-	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
-}
-
-// ShadowLog reads Kafka. internal/kafka.Cluster implements it.
-type ShadowLog interface {
-	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
-	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
-}
-
 // ShadowOptions for ReportShadow. All fields but Progress must be set.
 type ShadowOptions struct {
-	Store ShadowStore
-	Log   ShadowLog
+	Store AuditStore
+	Log   Log
 	Topic string // of the verdicts
 	// From and To are the window of due times, [From, To).
 	From, To time.Time

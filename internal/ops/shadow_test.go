@@ -91,6 +91,8 @@ func TestShadowVerdicts_TheFirstFinalVerdictOfAnOrderCounts(t *testing.T) {
 
 // shadowShop is a database with orders by status, and a log of verdicts in two partitions.
 type shadowShop struct {
+	Log
+	AuditStore
 	open, closed []store.ClosedRow
 	verdicts     [2][]wire.ShadowVerdict
 	window       [2]kafka.Moment

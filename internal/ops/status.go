@@ -14,16 +14,6 @@ import (
 // once, so that a cluster in trouble gets no heavy load.
 const partitionsAtOnce = 8
 
-// StatusLog is what ReadStatus needs of Kafka. Cluster of internal/kafka implements it.
-type StatusLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Group(ctx context.Context, group, topic string) (kafka.Group, error)
-	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
-	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error)
-	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
-}
-
 // TopicGroup is a topic in which records wait, and the group that consumes it.
 type TopicGroup struct {
 	Topic string
@@ -107,7 +97,7 @@ type Head struct {
 // ReadStatus returns the state of the targets. An error becomes the Problem of its topic or
 // partition and does not hide the others. now returns the current time; it is called several
 // times, by several goroutines at once.
-func ReadStatus(ctx context.Context, log StatusLog, targets []TopicGroup, now func() time.Time) Status {
+func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, now func() time.Time) Status {
 	r := Status{At: now().UTC(), Topics: make([]TopicStatus, len(targets))}
 	commits := make([][]kafka.Commit, len(targets))
 	groups := make([]kafka.Group, len(targets))
@@ -143,7 +133,7 @@ func each(n int, f func(i int)) {
 	g.Wait()
 }
 
-func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
+func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
 	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0, replay: target.Replay, shadow: target.Shadow}
 	var commits []kafka.Commit
 	var group kafka.Group
@@ -168,7 +158,7 @@ func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicS
 
 // askOffsets returns two answers for each partition of each topic: the start and the end of the log, and
 // the first offset that the owner has not read yet, which is empty unless holdsSome.
-func askOffsets(ctx context.Context, log StatusLog, topics []TopicStatus, targets []TopicGroup, groups []kafka.Group, now time.Time) []kafka.OffsetAnswer {
+func askOffsets(ctx context.Context, log Log, topics []TopicStatus, targets []TopicGroup, groups []kafka.Group, now time.Time) []kafka.OffsetAnswer {
 	var queries []kafka.OffsetQuery
 	for i, target := range targets {
 		for p := range topics[i].Partitions {
@@ -190,7 +180,7 @@ func (t TopicGroup) holdsSome(owner *kafka.Member) bool {
 // inspection is what the state of a partition is computed from.
 type inspection struct {
 	TopicGroup
-	log       StatusLog
+	log       Log
 	partition int
 	commit    kafka.Commit
 	owner     *kafka.Member // nil: none

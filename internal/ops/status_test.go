@@ -20,6 +20,7 @@ import (
 // and one was appended in each second up to now. Its third partition does not answer.
 // "close" does not exist.
 type partitionsLog struct {
+	Log
 	now      time.Time
 	n        int
 	asking   atomic.Int32

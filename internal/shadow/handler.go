@@ -158,7 +158,7 @@ func (h *handler) apply(batch []*entry, outcomes []orderclose.Outcome, err error
 
 // add queues the verdict on an order.
 func (h *handler) add(e *entry, o orderclose.Outcome) {
-	h.metrics.Verdict(o.Verdict)
+	h.counts.WithLabelValues(string(o.Verdict)).Inc()
 	v := wire.ShadowVerdict{OrderID: o.OrderID, Verdict: o.Verdict, Due: o.Due.UTC(), At: o.At.UTC(), Path: orderclose.PathPipeline}
 	m := v.Encode()
 	m.Offset, m.Generation = e.offset, e.generation

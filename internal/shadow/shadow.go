@@ -8,7 +8,6 @@
 //
 //	shadow.go     types, options and lifecycle
 //	handler.go    the records of one partition
-//	metrics.go    verdicts by kind
 //
 // A Shadow changes nothing in the database and locks nothing. It writes to no other topic: no
 // retries, no dead letters and no notices of losses. If the database or the topic does not answer,
@@ -26,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 )
@@ -57,9 +57,9 @@ type Options struct {
 
 // Shadow appends verdicts. Create it with New.
 type Shadow struct {
-	o       Options
-	metrics *shadowMetrics
-	stage   partition.Stage
+	o      Options
+	counts *prometheus.CounterVec // verdicts by kind
+	stage  partition.Stage
 }
 
 // New returns a Shadow, or an error if an option is missing.
@@ -71,14 +71,19 @@ func New(o Options) (*Shadow, error) {
 		o.OnHang = func(why string) { panic("shadow: " + why) }
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("shadow: %w", err)
+	f := metrics.With(o.Registerer)
+	s := &Shadow{o: o, counts: f.CounterVec("shadow_verdicts_total", "Verdicts of a shadow run: what a close would have done. A record that is read again counts again.", "verdict")}
+	for _, v := range []orderclose.Verdict{
+		orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue, orderclose.Excluded, orderclose.NotFound, orderclose.Failed,
+	} {
+		s.counts.WithLabelValues(string(v)) // a series must exist at 0, or its first increase is not seen
 	}
-	s := &Shadow{o: o, metrics: m}
 	s.stage = partition.Stage{ // without a dead-letter topic and a control topic
 		Name: Stage, Log: o.Log, Loss: "the log has lost records: their orders get no verdict",
-		Metrics: m.Metrics, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: partition.NewMetrics(f, Stage), OnHang: o.OnHang, Logger: o.Logger,
+	}
+	if err := f.Err(); err != nil {
+		return nil, fmt.Errorf("shadow: %w", err)
 	}
 	return s, nil
 }

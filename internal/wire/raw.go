@@ -39,15 +39,9 @@ func (r RawRecord) Key() []byte {
 	return b.bytes()
 }
 
-// Due returns the release time in the due header, in unix milliseconds. It checks the
-// record as Message.Due does. The error is a *RecordError.
-func (r RawRecord) Due() (int64, error) {
-	due, _, err := r.Route()
-	return due, err
-}
-
-// Route reads in one pass all that a relay needs: the result of Due, and whether the
-// record is on the replay lane. The error is a *RecordError.
+// Route reads in one pass all that a relay needs: the release time in the due header, in unix
+// milliseconds, and whether the record is on the replay lane. It checks the record as Message.Due
+// does. The error is a *RecordError.
 func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 	b := body{rest: r.Body}
 	key := b.bytes()

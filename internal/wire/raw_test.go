@@ -71,7 +71,7 @@ func FuzzRaw(f *testing.F) {
 	f.Add([]byte{1, 1, 0xfe, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		raw := RawRecord{Body: b}
-		_, dueErr := raw.Due()
+		_, _, dueErr := raw.Route()
 		if _, err := raw.Message(); err != nil && (!errors.Is(err, ErrMalformed) || !errors.Is(dueErr, ErrMalformed)) {
 			t.Fatalf("%v, %v", err, dueErr)
 		}

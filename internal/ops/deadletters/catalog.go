@@ -27,7 +27,7 @@ const (
 // memory for each. Run fills it. Pages are found in memory, and only the dead letters of a page
 // are read from Kafka. The methods are safe for concurrent use.
 type Catalog struct {
-	log        FollowedLog
+	log        Log
 	topic      string
 	logger     *slog.Logger
 	maxLetters int
@@ -81,7 +81,7 @@ type Hour struct {
 }
 
 // NewCatalog returns an empty Catalog of a topic.
-func NewCatalog(log FollowedLog, topic string, logger *slog.Logger) *Catalog {
+func NewCatalog(log Log, topic string, logger *slog.Logger) *Catalog {
 	return &Catalog{log: log, topic: topic, logger: logger, maxLetters: maxLetters, index: newIndex(), next: map[int]wire.Position{}, spans: map[int]kafka.Span{}}
 }
 

@@ -126,25 +126,28 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 	if f.most > 0 {
 		all = all[:min(len(all), f.most)]
 	}
+	if at.MaxBytes > 0 && !at.NoWait { // a small fetch
+		all = all[:min(len(all), 3)]
+		f.little += len(all)
+	}
 	answer.Records, answer.Next = all, offset+int64(len(all))
 	return answer, nil
 }
 
-// ReadLittle returns at most three records.
-func (f *fakeLog) ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	answer, err := f.Read(ctx, at)
-	if n := min(len(answer.Records), 3); err == nil && n > 0 {
-		answer.Records, answer.Next = answer.Records[:n], at.Offset+int64(n)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.little += n
+func (f *fakeLog) GroupByKey(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	groups := map[int][]wire.RawRecord{}
+	for _, r := range records {
+		p := kafka.PartitionOf(r.Key(), 2)
+		groups[p] = append(groups[p], r)
 	}
-	return answer, err
+	return groups, nil
 }
 
 func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
 	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
+		f.mu.Lock()
 		f.appends++
+		f.mu.Unlock()
 		if f.refuse != nil {
 			for _, r := range records {
 				if err := f.refuse(topic, string(r.Key())); err != nil {

@@ -11,27 +11,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// FollowedLog is what Watch and a Catalog need of Kafka. Cluster of internal/kafka implements it.
-type FollowedLog interface {
-	Partitions(ctx context.Context, topic string) (int, error)
-	Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer
-	TopicID(ctx context.Context, topic string) ([16]byte, error)
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
-}
-
-// Little is a kafka.LogReader with small fetches: those of ReadLittle.
-type Little struct {
-	Log interface {
-		ReadLittle(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	}
-}
-
-// Read implements kafka.LogReader.
-func (l Little) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	return l.Log.ReadLittle(ctx, at)
-}
-
 // follow reads the topic from its beginning, without a group, and then at each interval what was
 // appended, until ctx ends. It calls caughtUp each time it has read to the end, and logs the first of the
 // errors in a row.
@@ -116,7 +95,7 @@ func (c *Catalog) look(ctx context.Context, p int, bounds kafka.OffsetAnswer) er
 	}
 	c.forget(p, first)
 	if !c.readable { // report missing access now, and not with the first dead letter
-		if _, err := c.log.ReadLittle(ctx, wire.Position{Topic: c.topic, Partition: p, Offset: end, NoWait: true}); err != nil {
+		if _, err := c.log.Read(ctx, wire.Position{Topic: c.topic, Partition: p, Offset: end, NoWait: true, MaxBytes: kafka.LittleBytes}); err != nil {
 			return err
 		}
 		c.readable = true

@@ -111,8 +111,8 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 		n = len(all)
 	}
 	here, elsewhere := all[:n], all[n:]
-	span := kafka.Span{Partition: p, First: here[0].Offset, End: here[n-1].Offset + 1, Log: r.log}
-	_, err := kafka.Scan(ctx, Little{r.c.log}, r.c.topic, span, func(f wire.Fetched) error {
+	span := kafka.Span{Partition: p, First: here[0].Offset, End: here[n-1].Offset + 1, Log: r.log, MaxBytes: kafka.LittleBytes}
+	_, err := kafka.Scan(ctx, r.c.log, r.c.topic, span, func(f wire.Fetched) error {
 		r.log = wire.LogID{Topic: f.Log.Topic, Epoch: -1}
 		for _, record := range f.Records {
 			for ; len(here) > 0 && here[0].Offset <= record.Offset; here = here[1:] {
@@ -182,7 +182,7 @@ func (c *Catalog) OfOrder(partition int, order string) (offsets []int64, next in
 }
 
 // Letter returns the dead letter at a position, or nil if there is none. If the catalog has not
-// read the position yet, Letter reads it from Kafka; then the dead letter counts as pending.
+// read the position yet, Letter reads the topic from there on.
 func (c *Catalog) Letter(ctx context.Context, at Position) (*Letter, error) {
 	found, err := c.Letters(ctx, []Position{at})
 	if err != nil {
@@ -197,28 +197,5 @@ func (c *Catalog) Letter(ctx context.Context, at Position) (*Letter, error) {
 	if at.Offset < next {
 		return nil, nil
 	}
-	return c.readAhead(ctx, at)
-}
-
-// readAhead reads the dead letter at a position from Kafka. It returns nil if there is none.
-func (c *Catalog) readAhead(ctx context.Context, at Position) (l *Letter, err error) {
-	n, err := c.log.Partitions(ctx, c.topic)
-	if err != nil || at.Partition >= n {
-		return nil, err
-	}
-	bounds := c.log.Offsets(ctx, []kafka.OffsetQuery{{Topic: c.topic, Partition: at.Partition, At: []kafka.Moment{kafka.LogStart, kafka.LogEnd}}})[0]
-	if bounds.Err != nil || at.Offset < bounds.Offsets[0] || at.Offset >= bounds.Offsets[1] {
-		return nil, bounds.Err
-	}
-	span := kafka.Span{Partition: at.Partition, First: at.Offset, End: at.Offset + 1}
-	_, err = kafka.Scan(ctx, Little{c.log}, c.topic, span, func(f wire.Fetched) error {
-		for _, m := range messages(f.Records) {
-			if _, resolves := wire.DecodeResolution(&m); m.Offset == at.Offset && !resolves {
-				read := Read(at.Partition, m)
-				l = &read
-			}
-		}
-		return nil
-	})
-	return l, err
+	return (&Topic{Log: c.log, Name: c.topic}).Find(ctx, at)
 }

@@ -1,37 +1,39 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// sendTimeout bounds all attempts of one append: a person waits for the command.
-const sendTimeout = 30 * time.Second
+// SendTimeout bounds an append of one fetch: a person waits for the command.
+const SendTimeout = 30 * time.Second
 
 // finishTime is how long resolutions may still be written after the context has ended: half of the 10 s
 // in which a process must stop.
 const finishTime = 5 * time.Second
 
-// AppendAll appends the records to a partition, in as few requests as they fit into, each within 30 s,
-// and returns how many were acked. It stops at the first error, which is that of send.
-func AppendAll(ctx context.Context, send wire.AppendFunc, topic string, partition int, records []wire.RawRecord) (acked int, err error) {
-	for len(records) > 0 {
-		n := wire.Fitting(records)
-		sending, cancel := context.WithTimeout(ctx, sendTimeout)
-		_, err := send(sending, topic, partition, records[:n])
-		cancel()
-		if err != nil {
-			return acked, err
-		}
-		acked, records = acked+n, records[n:]
+// NewSender returns a sender for a command. It logs nothing: the command ends with the first error.
+func NewSender(log send.Producers, group send.GroupFunc) *send.Sender {
+	return send.New(send.Options{Producers: log, Group: group, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// Acked returns how many records were acked, and why others were not.
+func Acked(sent send.Result) (n int, err error) {
+	for _, request := range sent.Acked {
+		n += len(request.Records)
 	}
-	return acked, nil
+	if len(sent.Refused) > 0 {
+		err = sent.Refused[0].Err
+	}
+	return n, cmp.Or(sent.Err, err)
 }
 
 // Result is what a redrive or a discard did.
@@ -46,14 +48,14 @@ type Result struct {
 // with the number of finished dead letters and their total. If Run fails, the result still
 // counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
-	return t.run(ctx, o, t.Log.Idempotent(nil), progress)
+	return t.run(ctx, o, NewSender(t.Log, t.Log.GroupByKey), progress)
 }
 
-// run redrives or discards dead letters, or with a nil send only plans to.
-func (t *Topic) run(ctx context.Context, o Options, send wire.AppendFunc, progress func(done, total int64)) (Result, error) {
+// run redrives or discards dead letters, or with a nil sender only plans to.
+func (t *Topic) run(ctx context.Context, o Options, sender *send.Sender, progress func(done, total int64)) (Result, error) {
 	plan, spans, x, err := t.prepare(ctx, o)
-	run := &run{Topic: t, o: o, result: Result{Plan: plan}, send: send}
-	if err != nil || send == nil && o.How == wire.Discarded {
+	run := &run{Topic: t, o: o, result: Result{Plan: plan}, sender: sender}
+	if err != nil || sender == nil && o.How == wire.Discarded {
 		return run.result, err
 	}
 	if o.How == wire.Redriven {
@@ -74,13 +76,7 @@ type run struct {
 	*Topic
 	o      Options
 	result Result
-	send   wire.AppendFunc // nil: nothing is sent
-}
-
-// destination is the destination of records that are appended together.
-type destination struct {
-	topic     string
-	partition int
+	sender *send.Sender // nil: nothing is sent
 }
 
 // batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of
@@ -91,8 +87,8 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 		now = r.o.Now()
 	}
 	var settled []Letter
-	moves := map[destination][]move{}
-	for _, l := range letters {
+	records := map[string][]wire.RawRecord{} // by topic; the offset of each is the index of its letter
+	for i, l := range letters {
 		switch {
 		case l.Resolution != "":
 		case r.o.How == wire.Discarded:
@@ -103,66 +99,33 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 				r.result.refuse(l, refusal)
 				continue
 			}
-			if r.send == nil {
+			if r.sender == nil {
 				r.result.To[topic]++
 				continue
 			}
-			n, err := r.Log.Partitions(ctx, topic)
-			if err != nil {
-				return err
-			}
-			to := destination{topic, kafka.PartitionOf(m.Key, n)}
-			moves[to] = append(moves[to], move{l, m.Raw()})
+			m.Offset = int64(i)
+			records[topic] = append(records[topic], m.Raw())
 		}
+	}
+	if len(records)+len(settled) == 0 {
+		return nil
 	}
 	var failed error
-	for to, all := range moves {
-		for len(all) > 0 && failed == nil {
-			n := wire.Fitting(all)
-			var sent []Letter
-			sent, failed = r.move(ctx, to, all[:n])
-			r.result.To[to.topic] += len(sent)
-			settled, all = append(settled, sent...), all[n:]
+	sending, cancel := context.WithTimeout(ctx, SendTimeout)
+	defer cancel()
+	r.sender.AppendAll(sending, records, func(sent send.Result) {
+		for _, request := range sent.Acked {
+			r.result.To[sent.Topic] += len(request.Records)
+			for _, record := range request.Records {
+				settled = append(settled, letters[record.Offset])
+			}
 		}
-	}
+		for _, refused := range sent.Refused {
+			r.result.refuse(letters[refused.Record.Offset], refused.Err.Error())
+		}
+		failed = cmp.Or(failed, sent.Err)
+	})
 	return errors.Join(r.resolution(ctx, settled), failed)
-}
-
-// move is a dead letter and the record to send.
-type move struct {
-	letter Letter
-	record wire.RawRecord
-}
-
-// Size returns about how many bytes the record takes in a request.
-func (m move) Size() int { return m.record.Size() }
-
-// move sends records to one destination and returns the dead letters that were acked. If
-// the broker refuses the records for good, move sends halves until it has found the refused
-// ones, and adds a refusal for each.
-func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Letter, err error) {
-	records := make([]wire.RawRecord, len(moves))
-	for i, m := range moves {
-		records[i] = m.record
-	}
-	switch _, err := AppendAll(ctx, r.send, to.topic, to.partition, records); {
-	case err == nil:
-		for _, m := range moves {
-			sent = append(sent, m.letter)
-		}
-		return sent, nil
-	case !errors.Is(err, wire.ErrRefused):
-		return nil, err
-	case len(moves) == 1:
-		r.result.refuse(moves[0].letter, err.Error())
-		return nil, nil
-	}
-	half := len(moves) / 2
-	if sent, err = r.move(ctx, to, moves[:half]); err != nil {
-		return sent, err
-	}
-	rest, err := r.move(ctx, to, moves[half:])
-	return append(sent, rest...), err
 }
 
 // resolution appends the resolutions of dead letters, each to the partition of its dead letter. It
@@ -175,8 +138,10 @@ func (r *run) resolution(ctx context.Context, letters []Letter) error {
 	}
 	finishing, stop := retry.WithFinishTime(ctx, finishTime)
 	defer stop()
+	finishing, cancel := context.WithTimeout(finishing, SendTimeout)
+	defer cancel()
 	for p, all := range resolutions {
-		n, err := AppendAll(finishing, r.send, r.Name, p, all)
+		n, err := Acked(r.sender.Append(finishing, send.Destination{Topic: r.Name, Partition: p}, all))
 		if r.result.Done += n; err != nil {
 			return fmt.Errorf("write resolutions of %d dead letters, %s, after they were handled: %w", len(all)-n, r.o.How, err)
 		}

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.
+// Log is what a Topic and a Catalog need of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	kafka.OffsetReader
+	send.KeyedProducers
+	TopicID(ctx context.Context, topic string) ([16]byte, error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
 // Topic is the dead-letter topic.
@@ -90,8 +92,8 @@ func (t *Topic) Index(ctx context.Context, f Filter) (spans []kafka.Span, x *Ind
 	total, done := kafka.TotalLen(spans), int64(0)
 	for _, s := range spans {
 		before := done
-		err := t.read(ctx, s, func(batch []wire.RawRecord) error {
-			for _, m := range messages(batch) {
+		err := t.read(ctx, s, func(batch []wire.Message) error {
+			for _, m := range batch {
 				if resolution, ok := wire.DecodeResolution(&m); ok {
 					x.resolve(resolution, m.Offset)
 				} else if l := Read(s.Partition, m); f.match(l) {
@@ -119,9 +121,9 @@ var errStop = errors.New("enough")
 // are in the index, in order and with their resolution, until each returns an error.
 func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each func([]Letter) error) error {
 	for _, s := range spans {
-		err := t.read(ctx, s, func(batch []wire.RawRecord) error {
+		err := t.read(ctx, s, func(batch []wire.Message) error {
 			var letters []Letter
-			for _, m := range messages(batch) {
+			for _, m := range batch {
 				if e := x.find(Position{s.Partition, m.Offset}); e != nil {
 					l := Read(s.Partition, m)
 					l.Resolution = resolutions[e.how]
@@ -175,12 +177,12 @@ func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (le
 
 // read reads a span. It skips records that retention deletes meanwhile, and damaged ones:
 // they can be neither shown nor sent.
-func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]wire.RawRecord) error) error {
+func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]wire.Message) error) error {
 	_, err := kafka.Scan(ctx, t.Log, t.Name, s, func(f wire.Fetched) error {
 		if len(f.Records) == 0 {
 			return nil
 		}
-		return each(f.Records)
+		return each(messages(f.Records))
 	})
 	return err
 }

@@ -28,7 +28,7 @@ type State struct {
 // has read to the end, it calls report. If the topic is missing or may not be read, Watch logs
 // that once, keeps trying, and does not call report meanwhile. Of more than a million dead letters it
 // counts the older ones as pending under Other, until retention deletes them.
-func Watch(ctx context.Context, log FollowedLog, topic string, logger *slog.Logger, report func(State)) {
+func Watch(ctx context.Context, log Log, topic string, logger *slog.Logger, report func(State)) {
 	c := NewCatalog(log, topic, logger)
 	c.maxLetters = maxWatched
 	c.deleted = func(partition, pending int) {
