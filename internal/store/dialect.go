@@ -94,8 +94,6 @@ type Dialect struct {
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
-	// exclusively runs work while no other process migrates. Nil: the database has no such lock.
-	exclusively func(ctx context.Context, db *sql.DB, work func() error) error
 }
 
 // DialectName names a kind of database.
@@ -138,7 +136,6 @@ var mysqlDialect = Dialect{
 	timeLayout:   "2006-01-02 15:04:05.000",
 	readOnly:     "SELECT @@global.read_only",
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-	exclusively:  exclusively,
 }
 
 var postgresDialect = Dialect{
@@ -176,7 +173,6 @@ var postgresDialect = Dialect{
 	trigger:       &postgresTrigger,
 	translate:     postgres.Translate,
 	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-	exclusively:   postgres.Exclusively,
 }
 
 var postgresTrigger = triggerSyntax{

@@ -9,7 +9,6 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // onCloseSQL returns a statement of Mapping.OnClose with a list of ids, or of placeholders for ids.
@@ -47,7 +46,7 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 	for i, statement := range s.q.m.OnClose {
 		path := fmt.Sprintf("on_close[%d]", i)
 		scanned, err := s.dialect.scannedTable(ctx, s.gorm, onCloseSQL(statement, s.q.sampleIDs()))
-		refused := number(err) != 0 || postgres.Code(err) != ""
+		refused := errorCode(err) != ""
 		switch {
 		case err != nil && !refused:
 			return nil, err

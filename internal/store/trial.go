@@ -17,7 +17,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 const (
@@ -254,7 +253,7 @@ func changes(before, after []row) (lines []string) {
 
 // trialError says why a close failed: its mapping is wrong, or it could not be tried.
 func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
-	answered := number(err) != 0 || postgres.Code(err) != ""
+	answered := errorCode(err) != ""
 	switch {
 	case errors.Is(err, ErrNoTrial):
 		return err
