@@ -80,17 +80,12 @@ type Dialect struct {
 	scannedTable func(ctx context.Context, db *gorm.DB, query string) (table string, err error)
 	// distinct returns a query for the values of a column of a table. Nil: GROUP BY.
 	distinct func(column, table string) string
-	// lockWait is the session variable that bounds, in seconds, how long a statement waits
-	// for a table lock; empty: there is none.
-	lockWait string
-	// limitLockWait is a statement that bounds the same by tableLockWait until its transaction ends; empty: there is none.
-	limitLockWait string
 	// effects returns the code of the triggers of tables and of the routines that have one of the names, and those
 	// tables and routines whose changes a rollback may not undo. Nil: no close is tried.
 	effects func(tx *gorm.DB, names []string) (code, lasting []string, err error)
-	// trialWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
-	// outlast the transaction.
-	trialWaits []string
+	// shortWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
+	// outlast the transaction, but not its connection.
+	shortWaits []string
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
@@ -128,8 +123,7 @@ var mysqlDialect = Dialect{
 	describe:     describe,
 	scannedTable: scannedTable,
 	effects:      effects,
-	trialWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
-	lockWait:     "lock_wait_timeout",
+	shortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
 	microsSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
@@ -146,33 +140,32 @@ var postgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
-	HasTable:      postgres.HasTable,
-	Tables:        postgres.Tables,
-	DeleteByID:    postgres.DeleteByID,
-	lock:          " FOR UPDATE",
-	skipLocked:    " FOR UPDATE SKIP LOCKED",
-	staleLocks:    true,
-	isolation:     postgres.Isolation,
-	shareLock:     " FOR SHARE",
-	describe:      postgres.Describe,
-	scannedTable:  postgres.ScannedTable,
-	distinct:      postgres.Distinct,
-	rows:          postgres.Rows,
-	nowSQL:        postgres.Now,
-	millisSQL:     postgres.Millis,
-	microsSQL:     postgres.Micros,
-	timeLayout:    "2006-01-02 15:04:05.000+00",
-	onTx:          func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
-	onConflict:    true,
-	jsonArray:     "json_build_array",
-	readOnly:      postgres.ReadOnly,
-	limitLockWait: "SET LOCAL lock_timeout = '1s'",
-	effects:       postgres.Effects,
-	trialWaits:    []string{"SET LOCAL lock_timeout = '1s'"},
-	sessionLock:   &postgresLock,
-	trigger:       &postgresTrigger,
-	translate:     postgres.Translate,
-	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	HasTable:     postgres.HasTable,
+	Tables:       postgres.Tables,
+	DeleteByID:   postgres.DeleteByID,
+	lock:         " FOR UPDATE",
+	skipLocked:   " FOR UPDATE SKIP LOCKED",
+	staleLocks:   true,
+	isolation:    postgres.Isolation,
+	shareLock:    " FOR SHARE",
+	describe:     postgres.Describe,
+	scannedTable: postgres.ScannedTable,
+	distinct:     postgres.Distinct,
+	rows:         postgres.Rows,
+	nowSQL:       postgres.Now,
+	millisSQL:    postgres.Millis,
+	microsSQL:    postgres.Micros,
+	timeLayout:   "2006-01-02 15:04:05.000+00",
+	onTx:         func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
+	onConflict:   true,
+	jsonArray:    "json_build_array",
+	readOnly:     postgres.ReadOnly,
+	effects:      postgres.Effects,
+	shortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},
+	sessionLock:  &postgresLock,
+	trigger:      &postgresTrigger,
+	translate:    postgres.Translate,
+	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
 var postgresTrigger = triggerSyntax{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"maps"
@@ -55,7 +54,7 @@ func (s *Store) TryClose(ctx context.Context) (Trial, error) {
 	}
 	var t *trial
 	err = s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) error {
-		defer discard(conn)
+		defer s.discard(conn)
 		ctx, cancel := context.WithTimeout(ctx, trialWithin)
 		defer cancel()
 		for _, o := range orders {
@@ -70,13 +69,6 @@ func (s *Store) TryClose(ctx context.Context) (Trial, error) {
 		return Trial{}, s.trialError(ctx, t, err)
 	}
 	return t.Trial, nil
-}
-
-// discard closes a connection, whose session has the lock waits of a trial.
-func discard(conn *gorm.DB) {
-	if c, ok := conn.Statement.ConnPool.(*sql.Conn); ok {
-		_ = c.Raw(func(any) error { return driver.ErrBadConn })
-	}
 }
 
 // ordersToTry returns unpaid orders: some that are not due yet, since nobody else closes those, then others.
@@ -110,22 +102,16 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 	}
 	var spelt []map[string]string
 	for range 2 {
-		err = conn.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err = s.undone(ctx, conn, func(tx *gorm.DB) error {
 			t.closing = s.newClosing(tx, map[string]int{o.ID: 0}, where)
 			t.closing.locks, t.closing.path, t.closing.txID, t.closing.spelt = skipLocked, orderclose.PathPipeline, rand.Int64N(1<<62)+1, spelt
-			if err := t.run(o); err != nil {
-				return err
-			}
-			return errUndo
-		}, readCommitted)
+			return t.run(o)
+		})
 		e, ok := errors.AsType[*spellingError](err)
 		if !ok {
 			break
 		}
 		spelt = e.spelt
-	}
-	if errors.Is(err, errUndo) {
-		err = nil
 	}
 	return t, err
 }
@@ -133,11 +119,6 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 // run makes the changes of a close at the moment when the order is due, and notes them.
 func (t *trial) run(o orderclose.Order) (err error) {
 	c := t.closing
-	for _, statement := range c.s.dialect.trialWaits {
-		if err := c.tx.Exec(statement).Error; err != nil {
-			return err
-		}
-	}
 	if err := c.readClock(); err != nil {
 		return err
 	}
