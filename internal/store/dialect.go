@@ -65,15 +65,15 @@ type Dialect struct {
 	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
 	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
-	// staleLocks says that a SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ
-	// transaction. A row that another transaction adds while the SELECT waits is missing in its result.
-	staleLocks bool
-	isolation  string // with staleLocks: a query for the isolation of the transaction
-	shareLock  string // appended to a SELECT that keeps others from changing what it reads
+	// isolation is a query for the isolation of the transaction, for a database whose SELECT that locks rows reads them as
+	// of its beginning, or as of that of a REPEATABLE READ transaction. A row that another transaction adds while the
+	// SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
+	isolation string
+	shareLock string // appended to a SELECT that keeps others from changing what it reads
 
-	// describe returns the definitions of the tables with these names. Nil: mappings are not
-	// checked.
-	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
+	// describe returns the definition of a table of a database ("": the connection's), and false if the user sees no
+	// such table. Nil: mappings are not checked.
+	describe func(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error)
 	// rows writes rows of a width for an INSERT, with its arguments. Nil: a list of values.
 	rows func(width int, args []any) (list string, of []any)
 	// scannedTable returns a table that a statement would read as a whole, without executing it.
@@ -120,7 +120,7 @@ var mysqlDialect = Dialect{
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
-	describe:     describe,
+	describe:     describeTable,
 	scannedTable: scannedTable,
 	effects:      effects,
 	shortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
@@ -145,7 +145,6 @@ var postgresDialect = Dialect{
 	DeleteByID:   postgres.DeleteByID,
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED",
-	staleLocks:   true,
 	isolation:    postgres.Isolation,
 	shareLock:    " FOR SHARE",
 	describe:     postgres.Describe,

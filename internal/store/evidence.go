@@ -53,10 +53,7 @@ func (s *Store) Evidence(ctx context.Context) (e Evidence, err error) {
 }
 
 func (s *Store) sample(ctx context.Context, t *table, e *Evidence) error {
-	if s.dialect.describe == nil {
-		return nil
-	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), []string{t.name})
+	schema, err := s.describe(ctx, t.name)
 	holds := ""
 	if e.PaidColumn, holds = schema[t.name].PaidTime(); err != nil || e.PaidColumn == "" {
 		return err

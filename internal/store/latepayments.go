@@ -146,7 +146,7 @@ func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (R
 // seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it
 // began. It would not see a late payment that a recheck has recorded, and would record the same money again.
 func (s *Store) seesCommitted(tx *gorm.DB) error {
-	if !s.dialect.staleLocks {
+	if s.dialect.isolation == "" {
 		return nil
 	}
 	level := ""

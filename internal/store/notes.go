@@ -41,7 +41,7 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	for _, stock := range s.q.m.Stocks() {
 		names = append(names, stock.Table)
 	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
+	schema, err := s.describe(ctx, names...)
 	var unread, locks []string
 	for i, name := range names {
 		if triggers := schema[name].Triggers; len(triggers) > 0 {

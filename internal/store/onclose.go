@@ -57,7 +57,7 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
 		}
 		written, _ := mapping.OnCloseTable(statement)
-		schema, err := s.dialect.describe(s.gorm.WithContext(ctx), []string{written})
+		schema, err := s.describe(ctx, written)
 		if err != nil {
 			return nil, err
 		}

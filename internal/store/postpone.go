@@ -39,14 +39,14 @@ const (
 // CheckPostpone reports why Postpone cannot work: it returns an error that wraps ErrDueGenerated, or
 // orderclose.ErrUnavailable if the database failed. It does not check tables of SQLite.
 func (s *Store) CheckPostpone(ctx context.Context) error {
-	if s.dialect.describe == nil || s.q.m.ByRule {
+	if s.q.m.ByRule {
 		return nil
 	}
 	names, err := s.orderTables(ctx)
 	if err != nil {
 		return err
 	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
+	schema, err := s.describe(ctx, names...)
 	if err != nil {
 		return s.failed(ctx, err, readDefinitions)
 	}
