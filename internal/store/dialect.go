@@ -46,7 +46,7 @@ type Dialect struct {
 	// sessionLock has the statements of a lock that belongs to a connection. Nil: there is none.
 	sessionLock *lockStatements
 
-	nowSQL     string // the server's clock in UTC, in milliseconds; empty: Clock is set
+	nowSQL     string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
 	millisSQL  string // the same in unix milliseconds
 	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText
@@ -140,44 +140,31 @@ var postgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
-	HasTable:     postgres.HasTable,
-	Tables:       postgres.Tables,
+	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
+	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
 	DeleteByID:   postgres.DeleteByID,
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED",
-	isolation:    postgres.Isolation,
+	isolation:    "SELECT current_setting('transaction_isolation')",
 	shareLock:    " FOR SHARE",
 	describe:     postgres.Describe,
 	scannedTable: postgres.ScannedTable,
 	distinct:     postgres.Distinct,
 	rows:         postgres.Rows,
-	nowSQL:       postgres.Now,
-	millisSQL:    postgres.Millis,
-	microsSQL:    postgres.Micros,
+	nowSQL:       "date_trunc('milliseconds', statement_timestamp())",
+	millisSQL:    "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)",
+	microsSQL:    "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
 	timeLayout:   "2006-01-02 15:04:05.000+00",
 	onTx:         func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
 	onConflict:   true,
 	jsonArray:    "json_build_array",
-	readOnly:     postgres.ReadOnly,
+	readOnly:     "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'",
 	effects:      postgres.Effects,
 	shortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},
 	sessionLock:  &postgresLock,
 	trigger:      &postgresTrigger,
 	translate:    postgres.Translate,
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-}
-
-var postgresTrigger = triggerSyntax{
-	moments: postgres.Moments,
-	zoned:   postgres.ZonedMoment,
-	limits:  postgres.FarDue,
-	now:     postgres.NowUTC,
-	delay:   "oc.delay_us * INTERVAL '1 microsecond'",
-	iso:     postgres.MomentText,
-	text:    "text",
-	object:  "json_build_object",
-	create:  postgres.CreateTrigger,
-	drop:    postgres.DropTrigger,
 }
 
 // serverDialects are the dialects of servers.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // versionTable is the table of applied steps.
@@ -86,7 +87,7 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated) {
 		return e
 	}
-	ctx = context.WithValue(ctx, unlimited{}, true)
+	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
 	err = s.exclusively(ctx, db, func() error { return s.applySteps(ctx, db) })
 	return s.failed(ctx, err, "migrate the schema")
 }

@@ -12,7 +12,6 @@
 //	connector.go  making a connection, and the checks of it
 //	pool.go       connections out of a program's own pool
 //	conn.go       a connection, or a transaction of the program's, that takes the store's statements
-//	trigger.go    the trigger that schedules new orders
 //	sql.go        the translation of statements, and those that only PostgreSQL has
 //	describe.go   the definitions of tables, and the plans of statements
 //	effects.go    the code of triggers
