@@ -33,8 +33,7 @@ type PaidSample struct {
 func (p PaidSample) Mostly() bool { return 2*p.Paid > p.Orders }
 
 // Evidence reads what orders say about the statuses of the mapping: one entry of the index for each status of each
-// table, and up to 100 orders with each of the two statuses of a close in the newest table. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// table, and up to 100 orders with each of the two statuses of a close in the newest table.
 func (s *Store) Evidence(ctx context.Context) (e Evidence, err error) {
 	in, err := s.allTables(ctx)
 	for _, t := range in {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"gorm.io/gorm"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -100,23 +98,15 @@ func (s *Store) Postpone(ctx context.Context, orders []orderclose.Order, by time
 	for i, o := range orders {
 		reqs[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
-	where, err := s.candidates(ctx, reqs) // outside the transaction, which holds one connection already
 	out := make([]PostponeResult, len(orders))
-	if err == nil {
-		err = s.transact(ctx, func(tx *gorm.DB) error {
-			ids, attempts := s.distinct(reqs)
-			c := s.newClosing(tx, attempts, where)
-			if err := c.lockOrders(ids); err != nil {
+	err := s.withOrders(ctx, reqs, func(c *closing) (err error) {
+		for i, o := range orders {
+			if out[i], err = c.postpone(o, by); err != nil {
 				return err
 			}
-			for i, o := range orders {
-				if out[i], err = c.postpone(o, by); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("postpone %d orders from %q: %w", len(orders), orders[0].ID, err)
 	}

@@ -73,7 +73,8 @@ type Options struct {
 // topics.yaml maps orders to other tables.
 var ErrOwnTables = errors.New("topics.yaml maps orders to the shop's own tables (key orders); this works only on the reference schema")
 
-// Store is the database of orders. Its methods are safe for concurrent use.
+// Store is the database of orders. Its methods are safe for concurrent use. If the database failed, the error of a
+// method wraps orderclose.ErrUnavailable.
 type Store struct {
 	gorm    *gorm.DB
 	dialect Dialect
