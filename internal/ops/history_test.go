@@ -26,7 +26,7 @@ func ptr[V any](v V) *V { return &v }
 func TestNew_SortsTheTimeline(t *testing.T) {
 	db := &store.OrderHistory{
 		At:            after(time.Hour),
-		Order:         &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
+		Order:         &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: after(7 * time.Minute)},
 		Receipt:       &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
 		Ledger:        []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
 		PendingEvents: []store.PendingRow{{ID: 9, At: after(7 * time.Minute)}},
@@ -270,7 +270,7 @@ func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for meaning, want := range map[string]bool{"": true, "closed": true, "counts as closed": true, "unpaid": false, "paid": false, "counts as paid": false} {
-		db := &store.OrderHistory{Order: &store.OrderRow{ID: "a", State: "101", Meaning: meaning, Due: at, ClosedAt: &at}}
+		db := &store.OrderHistory{Order: &store.OrderRow{ID: "a", State: "101", Meaning: meaning, Due: at, ClosedAt: at}}
 		said := false
 		for _, e := range timeline(db, nil) {
 			said = said || e.What.String() == "closed, without a receipt"

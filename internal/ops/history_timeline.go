@@ -62,12 +62,12 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 // addDatabase adds the events after the creation of the order.
 func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, what ...Phrase)) {
 	if o := db.Order; o != nil {
-		if o.PaidAt != nil {
-			add(*o.PaidAt, database, say("paid"))
+		if !o.PaidAt.IsZero() {
+			add(o.PaidAt, database, say("paid"))
 		}
 		// A shop may fill the column for other reasons, so its time is no close of an unpaid or paid order.
-		if closed := o.Meaning == "" || strings.HasSuffix(o.Meaning, "closed"); o.ClosedAt != nil && db.Receipt == nil && closed {
-			add(*o.ClosedAt, database, say("closed, without a receipt"))
+		if closed := o.Meaning == "" || strings.HasSuffix(o.Meaning, "closed"); !o.ClosedAt.IsZero() && db.Receipt == nil && closed {
+			add(o.ClosedAt, database, say("closed, without a receipt"))
 		}
 	}
 	if r := db.Receipt; r != nil {

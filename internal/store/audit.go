@@ -126,11 +126,10 @@ func statusOf(v mapping.Value) Status {
 	return Status(n)
 }
 
-// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to], with
-// their receipts, lines and ledger rows, all as of one moment. Both ends are rounded down to the
-// precision of the due time's column, so the page may have orders from just before from. The
-// orders are sorted by due time and id, and begin after the order after; the zero Order begins
-// with the first. The error wraps orderclose.ErrUnavailable if the database failed.
+// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to], with their receipts, lines
+// and ledger rows, all as of one moment. Both ends are rounded down to the precision of the due time's column, so the
+// page may have orders from just before from. The orders are sorted by due time and id, and begin after the order
+// after; the zero Order begins with the first.
 func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
 	var rows []AuditRow
 	err := s.auditPage(ctx, part, from, to, after, limit, func(o orderclose.Order, _ time.Time) {

@@ -29,7 +29,7 @@ type OrderCounts struct {
 }
 
 // CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
-// the index on status and due time for each order. The error wraps orderclose.ErrUnavailable if the database failed.
+// the index on status and due time for each order.
 func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCounts, err error) {
 	if c.At, err = s.Now(ctx); err != nil {
 		return c, err
@@ -46,19 +46,12 @@ func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCo
 func (s *Store) countTable(ctx context.Context, t *table, grace time.Duration, c *OrderCounts) error {
 	m := s.q.m
 	withStatus := "SELECT 1 FROM " + mapping.Quote(t.name) + s.q.d.hint(s.q.m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
-	for _, part := range []struct {
-		to    *int64
-		query string
-		args  []any
-	}{
-		{&c.From, withStatus, []any{m.Status.From.Arg(), CountLimit}},
-		{&c.To, withStatus, []any{m.Status.To.Arg(), CountLimit}},
-	} {
-		n, err := s.count(ctx, part.query, part.args)
+	for to, status := range map[*int64]mapping.Value{&c.From: m.Status.From, &c.To: m.Status.To} {
+		n, err := s.count(ctx, withStatus, []any{status.Arg(), CountLimit})
 		if err != nil {
 			return err
 		}
-		*part.to += n
+		*to += n
 	}
 	n, err := s.countPage(ctx, t, s.q.openPage(c.At.Add(-grace), orderclose.Order{}, CountLimit))
 	if c.Overdue += n; err == nil && s.q.excludes {

@@ -82,7 +82,7 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	for _, stock := range s.q.m.Stocks() {
 		all = append(all, stock.Table)
 	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), all)
+	schema, err := s.describe(ctx, all...)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +107,16 @@ func (s *Store) futureNotBefore(ctx context.Context) ([]mapping.Problem, error) 
 	}}, nil
 }
 
-// describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
-// that the user may not see.
-func describe(tx *gorm.DB, names []string) (mapping.Schema, error) {
+// describe returns the definitions of tables. It leaves out tables that do not exist or that the user may not see.
+// On SQLite it returns none.
+func (s *Store) describe(ctx context.Context, names ...string) (mapping.Schema, error) {
 	schema := mapping.Schema{}
 	for _, name := range names {
-		t, ok, err := describeTable(tx, name)
+		if s.dialect.describe == nil {
+			continue
+		}
+		database, table := mapping.Split(name)
+		t, ok, err := s.dialect.describe(s.gorm.WithContext(ctx), database, table)
 		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", name, err)
 		}
@@ -126,8 +130,8 @@ func describe(tx *gorm.DB, names []string) (mapping.Schema, error) {
 // inSchema limits a query of information_schema to one table.
 const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?"
 
-func describeTable(tx *gorm.DB, name string) (t mapping.Table, ok bool, err error) {
-	database, table := mapping.Split(name)
+// describeTable is Dialect.describe of MySQL and MariaDB.
+func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error) {
 	args := []any{database, table}
 	found, err := readAll(tx, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
 		args, func(t *mapping.Table) []any { return []any{&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine} })
@@ -166,28 +170,20 @@ const columnsQuery = "SELECT LOWER(column_name) AS name, LOWER(data_type) AS typ
 	" COALESCE(character_maximum_length, 0) AS length, COALESCE(collation_name, '') AS collation, is_nullable = 'YES' AS nullable," +
 	" is_nullable = 'YES' OR column_default IS NOT NULL AS `default`, LOWER(extra) LIKE '%on update%' AS on_update, LOWER(extra) LIKE '%auto_increment%' AS numbered," +
 	" COALESCE(LOWER(column_default) REGEXP '^[(]?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)([(][0-9]*[)])?[)]?$', 0) AS default_now," +
-	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression" +
-	" FROM information_schema.columns" + inSchema
+	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression," +
+	" COALESCE(refers_to, '') AS refers_to FROM information_schema.columns" +
+	" LEFT JOIN (SELECT LOWER(column_name) AS referring, MIN(referenced_table_name) AS refers_to FROM information_schema.key_column_usage" + inSchema +
+	" AND referenced_table_name IS NOT NULL GROUP BY LOWER(column_name)) AS oc_keys ON referring = LOWER(column_name)" + inSchema
 
 func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error) {
 	var all []struct {
 		Name string
 		mapping.Column
 	}
-	var keys []struct{ Name, RefersTo string }
-	err := tx.Raw(columnsQuery, args...).Scan(&all).Error
-	if err == nil {
-		err = tx.Raw("SELECT LOWER(column_name) AS name, referenced_table_name AS refers_to FROM information_schema.key_column_usage"+inSchema+" AND referenced_table_name IS NOT NULL",
-			args...).Scan(&keys).Error
-	}
+	err := tx.Raw(columnsQuery, slices.Concat(args, args)...).Scan(&all).Error
 	columns := map[string]mapping.Column{}
 	for _, c := range all {
 		columns[c.Name] = c.Column
-	}
-	for _, k := range keys {
-		c := columns[k.Name]
-		c.RefersTo = k.RefersTo
-		columns[k.Name] = c
 	}
 	return columns, err
 }
@@ -197,9 +193,9 @@ func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error)
 var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
 
 // describeIndexes leaves out indexes that the database does not use.
-func describeIndexes(tx *gorm.DB, args []any) (indexes []mapping.Index, err error) {
+func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 	var of []string
-	err = tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'").Scan(&of).Error
+	err := tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'").Scan(&of).Error
 	if err != nil {
 		return nil, err
 	}
@@ -207,18 +203,8 @@ func describeIndexes(tx *gorm.DB, args []any) (indexes []mapping.Index, err erro
 	for _, column := range of {
 		used += usedIndexes[column]
 	}
-	var rows []struct {
-		Name, Column string
-		Once         bool
-	}
-	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS `column`"+
+	var rows []mapping.IndexColumn
+	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS col"+
 		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index", args...).Scan(&rows).Error
-	for _, r := range rows {
-		if n := len(indexes); n == 0 || indexes[n-1].Name != r.Name {
-			indexes = append(indexes, mapping.Index{Name: r.Name, Unique: r.Once})
-		}
-		last := &indexes[len(indexes)-1]
-		last.Columns = append(last.Columns, r.Column)
-	}
-	return indexes, err
+	return mapping.Indexes(rows), err
 }

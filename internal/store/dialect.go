@@ -46,7 +46,7 @@ type Dialect struct {
 	// sessionLock has the statements of a lock that belongs to a connection. Nil: there is none.
 	sessionLock *lockStatements
 
-	nowSQL     string // the server's clock in UTC, in milliseconds; empty: Clock is set
+	nowSQL     string // the server's clock in UTC, in milliseconds, when the statement began; empty: Clock is set
 	millisSQL  string // the same in unix milliseconds
 	microsSQL  string // a column with a date and time as if in UTC, %s, in unix microseconds
 	timeLayout string // of Dialect.timeText
@@ -65,37 +65,30 @@ type Dialect struct {
 	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
 	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
-	// staleLocks says that a SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ
-	// transaction. A row that another transaction adds while the SELECT waits is missing in its result.
-	staleLocks bool
-	isolation  string // with staleLocks: a query for the isolation of the transaction
-	shareLock  string // appended to a SELECT that keeps others from changing what it reads
+	// isolation is a query for the isolation of the transaction, for a database whose SELECT that locks rows reads them as
+	// of its beginning, or as of that of a REPEATABLE READ transaction. A row that another transaction adds while the
+	// SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
+	isolation string
+	shareLock string // appended to a SELECT that keeps others from changing what it reads
 
-	// describe returns the definitions of the tables with these names. Nil: mappings are not
-	// checked.
-	describe func(tx *gorm.DB, names []string) (mapping.Schema, error)
+	// describe returns the definition of a table of a database ("": the connection's), and false if the user sees no
+	// such table. Nil: mappings are not checked.
+	describe func(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error)
 	// rows writes rows of a width for an INSERT, with its arguments. Nil: a list of values.
 	rows func(width int, args []any) (list string, of []any)
 	// scannedTable returns a table that a statement would read as a whole, without executing it.
 	scannedTable func(ctx context.Context, db *gorm.DB, query string) (table string, err error)
 	// distinct returns a query for the values of a column of a table. Nil: GROUP BY.
 	distinct func(column, table string) string
-	// lockWait is the session variable that bounds, in seconds, how long a statement waits
-	// for a table lock; empty: there is none.
-	lockWait string
-	// limitLockWait is a statement that bounds the same by tableLockWait until its transaction ends; empty: there is none.
-	limitLockWait string
 	// effects returns the code of the triggers of tables and of the routines that have one of the names, and those
 	// tables and routines whose changes a rollback may not undo. Nil: no close is tried.
 	effects func(tx *gorm.DB, names []string) (code, lasting []string, err error)
-	// trialWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
-	// outlast the transaction.
-	trialWaits []string
+	// shortWaits are statements that bound each wait of a transaction for a lock by a second. The settings may
+	// outlast the transaction, but not its connection.
+	shortWaits []string
 	// snapshot has the options of a transaction that reads everything as of its beginning. Nil: every
 	// transaction does.
 	snapshot *sql.TxOptions
-	// exclusively runs work while no other process migrates. Nil: the database has no such lock.
-	exclusively func(ctx context.Context, db *sql.DB, work func() error) error
 }
 
 // DialectName names a kind of database.
@@ -127,18 +120,16 @@ var mysqlDialect = Dialect{
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
-	describe:     describe,
+	describe:     describeTable,
 	scannedTable: scannedTable,
 	effects:      effects,
-	trialWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
-	lockWait:     "lock_wait_timeout",
+	shortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
 	nowSQL:       "UTC_TIMESTAMP(3)", // never NOW(3), which is in the session's zone
 	millisSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
 	microsSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
 	timeLayout:   "2006-01-02 15:04:05.000",
 	readOnly:     "SELECT @@global.read_only",
 	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-	exclusively:  exclusively,
 }
 
 var postgresDialect = Dialect{
@@ -149,47 +140,31 @@ var postgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
-	HasTable:      postgres.HasTable,
-	Tables:        postgres.Tables,
-	DeleteByID:    postgres.DeleteByID,
-	lock:          " FOR UPDATE",
-	skipLocked:    " FOR UPDATE SKIP LOCKED",
-	staleLocks:    true,
-	isolation:     postgres.Isolation,
-	shareLock:     " FOR SHARE",
-	describe:      postgres.Describe,
-	scannedTable:  postgres.ScannedTable,
-	distinct:      postgres.Distinct,
-	rows:          postgres.Rows,
-	nowSQL:        postgres.Now,
-	millisSQL:     postgres.Millis,
-	microsSQL:     postgres.Micros,
-	timeLayout:    "2006-01-02 15:04:05.000+00",
-	onTx:          func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
-	onConflict:    true,
-	jsonArray:     "json_build_array",
-	readOnly:      postgres.ReadOnly,
-	limitLockWait: "SET LOCAL lock_timeout = '1s'",
-	effects:       postgres.Effects,
-	trialWaits:    []string{"SET LOCAL lock_timeout = '1s'"},
-	sessionLock:   &postgresLock,
-	trigger:       &postgresTrigger,
-	translate:     postgres.Translate,
-	snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-	exclusively:   postgres.Exclusively,
-}
-
-var postgresTrigger = triggerSyntax{
-	moments: postgres.Moments,
-	zoned:   postgres.ZonedMoment,
-	limits:  postgres.FarDue,
-	now:     postgres.NowUTC,
-	delay:   "oc.delay_us * INTERVAL '1 microsecond'",
-	iso:     postgres.MomentText,
-	text:    "text",
-	object:  "json_build_object",
-	create:  postgres.CreateTrigger,
-	drop:    postgres.DropTrigger,
+	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
+	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
+	DeleteByID:   postgres.DeleteByID,
+	lock:         " FOR UPDATE",
+	skipLocked:   " FOR UPDATE SKIP LOCKED",
+	isolation:    "SELECT current_setting('transaction_isolation')",
+	shareLock:    " FOR SHARE",
+	describe:     postgres.Describe,
+	scannedTable: postgres.ScannedTable,
+	distinct:     postgres.Distinct,
+	rows:         postgres.Rows,
+	nowSQL:       "date_trunc('milliseconds', statement_timestamp())",
+	millisSQL:    "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)",
+	microsSQL:    "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
+	timeLayout:   "2006-01-02 15:04:05.000+00",
+	onTx:         func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
+	onConflict:   true,
+	jsonArray:    "json_build_array",
+	readOnly:     "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'",
+	effects:      postgres.Effects,
+	shortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},
+	sessionLock:  &postgresLock,
+	trigger:      &postgresTrigger,
+	translate:    postgres.Translate,
+	snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
 // serverDialects are the dialects of servers.

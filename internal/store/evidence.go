@@ -33,8 +33,7 @@ type PaidSample struct {
 func (p PaidSample) Mostly() bool { return 2*p.Paid > p.Orders }
 
 // Evidence reads what orders say about the statuses of the mapping: one entry of the index for each status of each
-// table, and up to 100 orders with each of the two statuses of a close in the newest table. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// table, and up to 100 orders with each of the two statuses of a close in the newest table.
 func (s *Store) Evidence(ctx context.Context) (e Evidence, err error) {
 	in, err := s.allTables(ctx)
 	for _, t := range in {
@@ -53,10 +52,7 @@ func (s *Store) Evidence(ctx context.Context) (e Evidence, err error) {
 }
 
 func (s *Store) sample(ctx context.Context, t *table, e *Evidence) error {
-	if s.dialect.describe == nil {
-		return nil
-	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), []string{t.name})
+	schema, err := s.describe(ctx, t.name)
 	holds := ""
 	if e.PaidColumn, holds = schema[t.name].PaidTime(); err != nil || e.PaidColumn == "" {
 		return err

@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -28,90 +31,74 @@ const (
 	FaultUnavailable = fault.Unavailable
 )
 
-// mysqlFaults maps error numbers of MySQL and MariaDB to faults. The other errors are FaultOrder.
-var mysqlFaults = map[uint16]Fault{
-	1062: FaultDuplicate, // duplicate entry
+// serverErrors has the codes of the errors of a server: numbers of MySQL and MariaDB, SQLSTATEs of PostgreSQL, and
+// classes of SQLSTATEs, which are their first two characters. All other errors are FaultOrder: among them 22 (data),
+// 23 (constraints) and P0001 (RAISE in a trigger).
+var serverErrors = []struct {
+	fault Fault
+	codes string
+}{
+	{FaultDuplicate, "1062 23505"},
+	{FaultRetry, "1205 1213 55P03 40"},   // lock wait timed out, deadlock, serialization failure
+	{FaultRetry, "1020 1412 3101 72000"}, // a row or a table has changed since it was read; group replication rolled it back
 
-	1020: FaultRetry, // MariaDB: record has changed since it was read
-	1205: FaultRetry, // lock wait timed out
-	1213: FaultRetry, // deadlock
-	1412: FaultRetry, // table definition has changed
-	3101: FaultRetry, // group replication rolled it back
-
-	1021: FaultUnavailable, // disk full
-	1026: FaultUnavailable, // error on write
-	1030: FaultUnavailable, // error from the storage engine, disk full among them
-	1036: FaultUnavailable, // table is read-only, such as with --innodb-read-only
-	1037: FaultUnavailable, // out of memory
-	1040: FaultUnavailable, // too many connections
-	1041: FaultUnavailable, // out of memory
-	1044: FaultUnavailable, // access to the database denied
-	1045: FaultUnavailable, // user or password refused
-	1047: FaultUnavailable, // Galera: this node is not ready
-	1049: FaultUnavailable, // unknown database
-	1053: FaultUnavailable, // shutdown in progress
-	1054: FaultUnavailable, // unknown column: the schema does not match the mapping
-	1077: FaultUnavailable, // normal shutdown
-	1079: FaultUnavailable, // shutdown complete
-	1114: FaultUnavailable, // table full
-	1129: FaultUnavailable, // host blocked after many errors
-	1130: FaultUnavailable, // host not allowed
-	1135: FaultUnavailable, // cannot create a thread
-	1142: FaultUnavailable, // no privilege on the table
-	1143: FaultUnavailable, // no privilege on the column
-	1146: FaultUnavailable, // no such table
-	1152: FaultUnavailable, // connection aborted
-	1158: FaultUnavailable, // network read error
-	1159: FaultUnavailable, // network read timed out
-	1160: FaultUnavailable, // network write error
-	1161: FaultUnavailable, // network write timed out
-	1176: FaultUnavailable, // no such index: it was dropped or renamed
-	1180: FaultUnavailable, // error during COMMIT
-	1184: FaultUnavailable, // connection aborted
-	1194: FaultUnavailable, // table crashed
-	1195: FaultUnavailable, // table crashed, repair failed
-	1203: FaultUnavailable, // the user has too many connections
-	1226: FaultUnavailable, // the user exceeded a resource limit
-	1227: FaultUnavailable, // access denied, privilege missing
-	1290: FaultUnavailable, // --read-only
-	1317: FaultUnavailable, // query interrupted
-	1356: FaultUnavailable, // a view whose tables or privileges were removed
-	1449: FaultUnavailable, // a view or trigger whose definer was removed
-	1698: FaultUnavailable, // user refused
-	1792: FaultUnavailable, // read-only transaction
-	1820: FaultUnavailable, // password expired
-	1836: FaultUnavailable, // read-only mode
-	1874: FaultUnavailable, // InnoDB is in read-only mode
-	1862: FaultUnavailable, // password expired
-	1927: FaultUnavailable, // MariaDB: connection killed
-	1932: FaultUnavailable, // MariaDB: table is missing in the engine
-	1969: FaultUnavailable, // MariaDB: statement took longer than allowed
-	3024: FaultUnavailable, // statement took longer than allowed
-	3032: FaultUnavailable, // the server is in offline mode
-	3169: FaultUnavailable, // session killed
-	3675: FaultUnavailable, // tablespace cannot be created or extended, disk full
-	4031: FaultUnavailable, // disconnected for inactivity
+	{FaultUnavailable, "1158 1159 1160 1161 1152 1184 4031 08"},      // the network, the connection; also what a pooler says
+	{FaultUnavailable, "1927 3169 25P03 25P04"},                      // the session was killed, or was idle or busy for too long
+	{FaultUnavailable, "1317 1969 3024"},                             // a statement was interrupted, or took too long
+	{FaultUnavailable, "1047 1053 1077 1079 3032 57"},                // starts, stops, is offline; a node of Galera is not ready
+	{FaultUnavailable, "1036 1290 1792 1836 1874 25006"},             // read-only: a standby, a table, a transaction
+	{FaultUnavailable, "1021 1026 1030 1114 3675 58"},                // disk full, or reading and writing failed
+	{FaultUnavailable, "1037 1041 1135 53"},                          // out of memory or of threads; 53 also has a full disk
+	{FaultUnavailable, "1040 1129 1130 1203 1226"},                   // too many connections, host blocked, a limit of the user
+	{FaultUnavailable, "1044 1045 1142 1143 1227 1698 1820 1862 28"}, // user or password refused, privilege missing
+	{FaultUnavailable, "1049 1054 1146 1176 1356 1449 3D 3F 42"},     // the schema does not match the mapping
+	{FaultUnavailable, "1194 1195 1932 XX"},                          // a table is damaged, or missing in the engine
+	{FaultUnavailable, "1180 40003"},                                 // error during COMMIT; nobody knows whether it was done
+	{FaultUnavailable, "0A 26"},                                      // a prepared statement is unknown, or its table has changed
+	{FaultUnavailable, "55 F0"},                                      // the server is not in the state for it, or badly configured
 }
 
-// readOnlyFaults say that the server accepts no writes, and may no longer be the primary.
-var readOnlyFaults = []uint16{1036, 1290, 1792, 1836, 1874, 3032}
-
-// startFaults are the errors of a server that starts, stops, or has too many connections.
-var startFaults = []uint16{1040, 1047, 1053, 1077, 1079, 3032}
-
-// number returns the number of an error of a MySQL server; 0: err is none.
-func number(err error) uint16 {
-	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return my.Number
+// serverFaults has serverErrors by code.
+var serverFaults = sync.OnceValue(func() map[string]Fault {
+	all := map[string]Fault{}
+	for _, e := range serverErrors {
+		for code := range strings.FieldsSeq(e.codes) {
+			all[code] = e.fault
+		}
 	}
-	return 0
+	return all
+})
+
+// The codes of some errors, for hasCode.
+const (
+	readOnlyCodes = "1036 1290 1792 1836 1874 3032 25006"                   // the server may no longer be the primary
+	startCodes    = "1040 1047 1053 1077 1079 3032 57P01 57P02 57P03 53300" // starts, stops, has too many connections
+	slowCodes     = "1317 1969 3024 57014 25P04"                            // a time limit: one order may be the cause
+	thereCodes    = "1060 1061"                                             // the column or index to add is there
+	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
+)
+
+// errorCode returns the code of an error of a server; empty: err is none.
+func errorCode(err error) string {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return strconv.Itoa(int(my.Number))
+	}
+	return postgres.Code(err)
 }
+
+// hasCode reports whether err is an error of a server with one of the codes.
+func hasCode(err error, codes string) bool {
+	return slices.Contains(strings.Fields(codes), errorCode(err))
+}
+
+// denied reports whether err says that the user may not read a table. MySQL returns it also for
+// a table that does not exist, to a user without privileges on the database.
+func denied(err error) bool { return hasCode(err, deniedCodes) }
 
 // Passes reports whether an error of Ping may end by itself, as while the server starts. A refused user
 // and an unknown database do not.
 func Passes(err error) bool {
-	n, code := number(err), postgres.Code(err)
-	return err != nil && (n == 0 && code == "" || slices.Contains(startFaults, n) || postgres.IsStarting(code)) &&
+	return err != nil && (errorCode(err) == "" || hasCode(err, startCodes)) &&
 		!errors.Is(err, ErrZone) && !errors.Is(err, ErrServer) && !errors.Is(err, context.Canceled)
 }
 
@@ -129,13 +116,14 @@ var connectionErrors = []error{
 
 // ServerFault returns the cause of an error of go-sql-driver or pgx.
 func ServerFault(err error) Fault {
-	if n := number(err); n != 0 {
-		return mysqlFaults[n]
+	code := errorCode(err)
+	if code == "" {
+		return ConnectionFault(err)
 	}
-	if code := postgres.Code(err); code != "" {
-		return postgres.Fault(code)
+	if f, ok := serverFaults()[code]; ok || len(code) < 5 {
+		return f
 	}
-	return ConnectionFault(err)
+	return serverFaults()[code[:2]]
 }
 
 // ConnectionFault returns FaultUnavailable for an error about the connection, else FaultOrder.
@@ -152,9 +140,6 @@ func ConnectionFault(err error) Fault {
 	return FaultOrder
 }
 
-// slowFaults say that a statement was ended because it took too long: one order may be the cause.
-var slowFaults = []uint16{1317, 1969, 3024}
-
 // Classify wraps an error of go-sql-driver, pgx or database/sql with the error that says what to do after
 // it: see sqlclose.Classify.
 func Classify(err error) error {
@@ -167,9 +152,8 @@ func Classify(err error) error {
 	case fault != FaultUnavailable && !errors.Is(err, context.Canceled):
 		return err
 	}
-	n, code := number(err), postgres.Code(err)
 	network, ok := errors.AsType[net.Error](err)
-	if n != 0 && !slices.Contains(slowFaults, n) || code != "" && !postgres.IsSlow(code) || ok && !network.Timeout() {
+	if errorCode(err) != "" && !hasCode(err, slowCodes) || ok && !network.Timeout() {
 		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err) // a time limit; the driver hides some of them
@@ -190,7 +174,7 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 // a read-only error it closes the idle connections: a demoted primary keeps its connections,
 // and new connections reach the new primary.
 func (s *Store) explain(ctx context.Context, err error) error {
-	if s.maxIdle > 0 && (slices.Contains(readOnlyFaults, number(err)) || postgres.IsReadOnly(postgres.Code(err))) {
+	if s.maxIdle > 0 && hasCode(err, readOnlyCodes) {
 		pool := s.DB()
 		pool.SetMaxIdleConns(0)
 		pool.SetMaxIdleConns(s.maxIdle)

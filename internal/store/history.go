@@ -47,8 +47,8 @@ type OrderRow struct {
 	Due       time.Time `json:"due_at"` // in the year 9999: never
 	// Attributes has those of Mapping.Attributes that the row has. Numbers have the type json.Number.
 	Attributes map[string]any `json:"attributes,omitempty"`
-	PaidAt     *time.Time     `json:"paid_at,omitempty"`
-	ClosedAt   *time.Time     `json:"closed_at,omitempty"`
+	PaidAt     time.Time      `json:"paid_at,omitzero"`
+	ClosedAt   time.Time      `json:"closed_at,omitzero"`
 	Version    int64          `json:"version"`
 }
 
@@ -83,8 +83,7 @@ type PendingRow struct {
 	At time.Time `json:"at"`
 }
 
-// OrderHistory reads everything about an order. An unknown order is no error. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// OrderHistory reads everything about an order. An unknown order is no error.
 func (s *Store) OrderHistory(ctx context.Context, id string) (OrderHistory, error) {
 	history := OrderHistory{Items: []ItemRow{}, Ledger: []LedgerRow{}, PendingEvents: []PendingRow{}}
 	if err := orderclose.ValidateID(id); err != nil {
@@ -168,12 +167,11 @@ func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) erro
 		n, _ := strconv.Atoi(o.State)
 		o.Status, o.State, o.Meaning = Status(n), Status(n).String(), ""
 	}
-	var paidAt, closedAt time.Time
 	for _, t := range []struct {
 		codec mapping.Codec
 		value any
 		to    *time.Time
-	}{{s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &paidAt}, {s.q.closedAt, closed, &closedAt}} {
+	}{{s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &o.PaidAt}, {s.q.closedAt, closed, &o.ClosedAt}} {
 		var err error
 		if *t.to, _, err = t.codec.Decode(t.value); err != nil {
 			return err
@@ -186,7 +184,6 @@ func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) erro
 	if o.Attributes, err = s.q.decodeAttributes(attributes); err != nil {
 		return err
 	}
-	o.PaidAt, o.ClosedAt = some(paidAt), some(closedAt)
 	history.Order = &o
 	return nil
 }
@@ -226,13 +223,6 @@ func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow))
 		each(id, l)
 		return err
 	}), "ledger")
-}
-
-func some(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 // eachRow calls each for each row of a query.

@@ -146,7 +146,7 @@ func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (R
 // seesCommitted returns an error if a transaction at this isolation does not see what others have committed since it
 // began. It would not see a late payment that a recheck has recorded, and would record the same money again.
 func (s *Store) seesCommitted(tx *gorm.DB) error {
-	if !s.dialect.staleLocks {
+	if s.dialect.isolation == "" {
 		return nil
 	}
 	level := ""
@@ -218,11 +218,7 @@ func (s *Store) lockPayable(tx *gorm.DB, id string, where candidates) (o payable
 
 // pay marks an open order paid by a payment.
 func (s *Store) pay(tx *gorm.DB, o payable, p LatePayment) error {
-	paid, ok := s.q.m.Status.Pay()
-	if !ok {
-		return errNoPaidStatus
-	}
-	if err := expectRows(tx.Exec(o.table.pay, s.q.payArgs(paid, []any{o.id}, o.now)...), 1); err != nil {
+	if err := s.markPaid(tx, o.table, []any{o.id}, o.now); err != nil {
 		return err
 	}
 	return s.setPayment(tx, o, p)
@@ -317,15 +313,14 @@ func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew boo
 	return unnamed == 0, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, string(event), at), 1)
 }
 
-// CountLate counts the late payments that nobody has resolved. The error wraps orderclose.ErrUnavailable if
-// the database failed.
+// CountLate counts the late payments that nobody has resolved.
 func (s *Store) CountLate(ctx context.Context) (sum LateSummary, err error) {
 	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(*), MIN(found_at) FROM late_payments WHERE resolved_at IS NULL").Row().Scan(&sum.Unresolved, timeInto(&sum.Oldest))
 	return sum, s.failed(ctx, err, "count late payments")
 }
 
-// LatePayments returns at most limit late payments: those that nobody has resolved, the oldest first, or with all
-// the newest rows first. The error wraps orderclose.ErrUnavailable if the database failed.
+// LatePayments returns at most limit late payments: those that nobody has resolved, the oldest first, or with all the
+// newest rows first.
 func (s *Store) LatePayments(ctx context.Context, all bool, limit int) ([]LatePayment, error) {
 	which := "WHERE resolved_at IS NULL ORDER BY found_at, id LIMIT ?"
 	if all {

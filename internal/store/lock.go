@@ -54,11 +54,15 @@ var ErrNoLock = errors.New("the database gives no lock to a connection")
 
 // TakeLock implements compensator.LockDatabase, on a connection out of the pool.
 func (s *Store) TakeLock(ctx context.Context, name string, silence time.Duration) (held func(context.Context) error, release func(context.Context), err error) {
-	q := s.dialect.sessionLock
-	if q == nil {
+	if s.dialect.sessionLock == nil {
 		return nil, nil, fmt.Errorf("%w: %s has no such locks", ErrNoLock, s.dialect.Name)
 	}
-	conn, err := s.DB().Conn(ctx)
+	return s.dialect.sessionLock.lock(ctx, s.DB(), name, silence)
+}
+
+// lock is TakeLock on a connection of db.
+func (q *lockStatements) lock(ctx context.Context, db *sql.DB, name string, silence time.Duration) (held func(context.Context) error, release func(context.Context), err error) {
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

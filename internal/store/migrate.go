@@ -14,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
@@ -88,12 +87,8 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Outdated) {
 		return e
 	}
-	ctx = context.WithValue(ctx, unlimited{}, true)
-	if apply := func() error { return s.applySteps(ctx, db) }; s.dialect.exclusively == nil {
-		err = apply()
-	} else {
-		err = s.dialect.exclusively(ctx, db, apply)
-	}
+	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
+	err = s.exclusively(ctx, db, func() error { return s.applySteps(ctx, db) })
 	return s.failed(ctx, err, "migrate the schema")
 }
 
@@ -125,7 +120,7 @@ func (s *Store) applySteps(ctx context.Context, db *sql.DB) error {
 }
 
 // apply executes the statements of a step in a transaction. MySQL commits most of them by itself, so that an
-// interrupted step is repeated.
+// interrupted step is repeated. Then a column or an index may be there already.
 func (p step) apply(ctx context.Context, db *sql.DB) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -136,53 +131,47 @@ func (p step) apply(ctx context.Context, db *sql.DB) error {
 		if strings.TrimSpace(statement) == "" {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, statement); err != nil && !isThere(err) {
+		if _, err := tx.ExecContext(ctx, statement); err != nil && !hasCode(err, thereCodes) {
 			return err
 		}
 	}
 	return tx.Commit()
 }
 
-// isThere reports whether an ALTER TABLE failed because its column or index is there: the server ended a statement whose
-// client was gone.
-func isThere(err error) bool {
-	var my *mysql.MySQLError
-	return errors.As(err, &my) && (my.Number == 1060 || my.Number == 1061) // duplicate column, duplicate key name
-}
+const (
+	// migrationWait is how long a process waits while another one migrates, and migrationPoll how often it asks.
+	migrationWait = 5 * time.Minute
+	migrationPoll = 200 * time.Millisecond
+	// migrationSilence is the longest step of a migration, after which its lock is lost.
+	migrationSilence = 24 * time.Hour
+)
 
 // exclusively runs work while no other process runs it: MySQL commits each CREATE TABLE by itself, so
-// the second process would fail on the tables of the first. The server releases the lock if the
-// connection breaks.
-func exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
+// the second process would fail on the tables of the first. While it waits, it keeps no connection, which the
+// other process may need.
+func (s *Store) exclusively(ctx context.Context, db *sql.DB, work func() error) error {
+	if s.dialect.sessionLock == nil {
+		return work()
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	var got sql.NullInt64
-	waiting, cancel := context.WithTimeout(ctx, migrationWait+readTimeout)
-	defer cancel()
-	if err := conn.QueryRowContext(waiting, "SELECT GET_LOCK("+lockName+", ?)", int(migrationWait.Seconds())).Scan(&got); err != nil {
-		return err
+	for end := time.Now().Add(migrationWait); ; {
+		_, release, err := s.dialect.sessionLock.lock(ctx, db, "migrate", migrationSilence)
+		switch {
+		case err != nil:
+			return err
+		case release != nil:
+			defer func() {
+				ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+				defer cancel()
+				release(ending)
+			}()
+			return work()
+		case time.Now().After(end):
+			return errors.New("another process has been migrating this database for five minutes")
+		case !retry.Sleep(ctx, migrationPoll):
+			return fmt.Errorf("wait for another process that migrates: %w", ctx.Err())
+		}
 	}
-	if got.Int64 != 1 {
-		return errors.New("another process has been migrating this database for five minutes")
-	}
-	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // then the connection breaks, which releases it too
-		defer cancel()
-		_, unlocked := conn.ExecContext(ending, "DO RELEASE_LOCK("+lockName+")")
-		err = errors.Join(err, unlocked)
-	}()
-	return work()
 }
-
-// migrationWait is how long a process waits while another one migrates.
-const migrationWait = 5 * time.Minute
-
-// lockName is the name of the lock of a migration. It includes the database's name, since a lock's
-// name is global to the server. It has at most 64 characters.
-const lockName = "LEFT(CONCAT('orderclose_migrate.', DATABASE()), 64)"
 
 // createTable matches the name of a table that a step creates.
 var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
@@ -289,12 +278,6 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 		return versions, nil // there is no such table
 	}
 	return versions, err // a table that the user may not read is not listed either
-}
-
-// denied reports whether err says that the user may not read a table. MySQL returns it also for
-// a table that does not exist, to a user without privileges on the database.
-func denied(err error) bool {
-	return slices.Contains([]uint16{1142, 1143}, number(err)) || postgres.IsDenied(postgres.Code(err))
 }
 
 // WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It

@@ -13,11 +13,10 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// MappingHints returns hints on the shop's own tables: triggers that each close fires, a column that
-// looks like an optimistic lock and that no close changes, a payment's column that a close writes,
-// orders without an id, that no order has the status Status.From, and that all unpaid orders are
-// excluded. None of these stops the pipeline, so they are no errors of CheckMapping. It only
-// reads. The error wraps orderclose.ErrUnavailable if the database failed.
+// MappingHints returns hints on the shop's own tables: triggers that each close fires, a column that looks like an
+// optimistic lock and that no close changes, a payment's column that a close writes, orders without an id, that no
+// order has the status Status.From, and that all unpaid orders are excluded. None of these stops the pipeline, so
+// they are no errors of CheckMapping. It only reads.
 func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 	if !s.mapped || s.dialect.describe == nil {
 		return nil, nil
@@ -41,7 +40,7 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	for _, stock := range s.q.m.Stocks() {
 		names = append(names, stock.Table)
 	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
+	schema, err := s.describe(ctx, names...)
 	var unread, locks []string
 	for i, name := range names {
 		if triggers := schema[name].Triggers; len(triggers) > 0 {

@@ -9,7 +9,6 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // onCloseSQL returns a statement of Mapping.OnClose with a list of ids, or of placeholders for ids.
@@ -47,7 +46,7 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 	for i, statement := range s.q.m.OnClose {
 		path := fmt.Sprintf("on_close[%d]", i)
 		scanned, err := s.dialect.scannedTable(ctx, s.gorm, onCloseSQL(statement, s.q.sampleIDs()))
-		refused := number(err) != 0 || postgres.Code(err) != ""
+		refused := errorCode(err) != ""
 		switch {
 		case err != nil && !refused:
 			return nil, err
@@ -58,7 +57,7 @@ func (s *Store) checkOnClose(ctx context.Context) (problems []mapping.Problem, e
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
 		}
 		written, _ := mapping.OnCloseTable(statement)
-		schema, err := s.dialect.describe(s.gorm.WithContext(ctx), []string{written})
+		schema, err := s.describe(ctx, written)
 		if err != nil {
 			return nil, err
 		}

@@ -26,8 +26,8 @@ var outboxTables = map[wire.Outbox]string{
 // dispatchers share the work. The other dispatcher may be in any process; on SQLite, only in this
 // process.
 //
-// A row is passed again until it is deleted. After an error all rows may be passed again, also
-// rows that publish returned. The error wraps orderclose.ErrUnavailable if the database failed.
+// A row is passed again until it is deleted. After an error all rows may be passed again, also rows that publish
+// returned.
 //
 // The rows stay locked, and a connection stays in use, while publish runs; publish should take
 // seconds at most.
@@ -135,9 +135,8 @@ func deleteByID(table string) string {
 		" STRAIGHT_JOIN " + table + " AS t FORCE INDEX (PRIMARY) ON t.id = v.id"
 }
 
-// Backlog returns how many rows wait in an outbox, counted up to wire.OutboxCount, and the age of
-// the row with the smallest id, by the database's clock. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// Backlog returns how many rows wait in an outbox, counted up to wire.OutboxCount, and the age of the row with the
+// smallest id, by the database's clock.
 func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error) {
 	var b wire.OutboxBacklog
 	table, err := tableOf(box)
@@ -157,8 +156,8 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 // dropPage is how many rows DropOutbox looks at in one transaction.
 const dropPage = 1000
 
-// DropOutbox deletes the rows of an outbox that are older than keep, by the database's clock, and returns how many. It
-// is for a database whose outboxes nobody dispatches. The error wraps orderclose.ErrUnavailable if the database failed.
+// DropOutbox deletes the rows of an outbox that are older than keep, by the database's clock, and returns how many.
+// It is for a database whose outboxes nobody dispatches.
 func (s *Store) DropOutbox(ctx context.Context, box wire.Outbox, keep time.Duration) (all int64, err error) {
 	table, err := tableOf(box)
 	if err != nil {

@@ -35,9 +35,8 @@ func (s *Store) Pause(ctx context.Context, paths []orderclose.Path, category str
 	return wrap(err, "write the pause")
 }
 
-// Resume ends the pauses of a category on some paths; with an empty category, all pauses of the paths.
-// It returns the pauses that it has ended. The error wraps orderclose.ErrUnavailable if the database
-// failed.
+// Resume ends the pauses of a category on some paths; with an empty category, all pauses of the paths. It returns the
+// pauses that it has ended.
 func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error) {
 	err = s.transact(ctx, func(tx *gorm.DB) (err error) {
 		const which = "path IN ? AND (category = ? OR ? = '')"
@@ -49,8 +48,7 @@ func (s *Store) Resume(ctx context.Context, paths []orderclose.Path, category st
 	return ended, wrap(err, "delete the pause")
 }
 
-// Pauses returns the pauses that are on, by path and category. The error wraps
-// orderclose.ErrUnavailable if the database failed.
+// Pauses returns the pauses that are on, by path and category.
 func (s *Store) Pauses(ctx context.Context) ([]wire.Pause, error) {
 	pauses, err := s.pauses(s.gorm.WithContext(ctx), "until_at > ?", s.dialect.now())
 	return pauses, s.failed(ctx, err, "read the pauses")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -63,14 +64,10 @@ var errNoPaidStatus = errors.New("the mapping names no paid status: list it firs
 func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {
-		// Outside the transaction, which holds one connection already.
-		where, err := s.candidates(ctx, reqs[i:i+1])
-		if err == nil {
-			err = s.transact(ctx, func(tx *gorm.DB) (err error) {
-				out[i], err = s.payOrder(tx, r, where)
-				return err
-			})
-		}
+		err := s.withOrders(ctx, reqs[i:i+1], func(c *closing) (err error) {
+			out[i], err = c.payOrder(r)
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("pay order %q: %w", r.OrderID, err)
 		}
@@ -78,14 +75,24 @@ func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) (
 	return out, nil
 }
 
-// payOrder locks the order's row, and marks the order paid if it is open, with an event. It returns the
-// outcome after that.
-func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
-	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
-	c := s.newClosing(tx, attempts, where)
-	if err := c.lockOrders(ids); err != nil {
-		return orderclose.Outcome{}, err
+// withOrders runs do in a transaction that has locked the rows of orders.
+func (s *Store) withOrders(ctx context.Context, reqs []orderclose.CloseRequest, do func(c *closing) error) error {
+	where, err := s.candidates(ctx, reqs) // outside the transaction, which holds one connection already
+	if err != nil {
+		return err
 	}
+	ids, attempts := s.distinct(reqs)
+	return s.transact(ctx, func(tx *gorm.DB) error {
+		c := s.newClosing(tx, attempts, where)
+		if err := c.lockOrders(ids); err != nil {
+			return err
+		}
+		return do(c)
+	})
+}
+
+// payOrder marks an order paid if it is open, with an event. It returns the outcome after that.
+func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error) {
 	if err := c.readClock(); err != nil {
 		return orderclose.Outcome{}, err
 	}
@@ -94,15 +101,20 @@ func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidate
 	if t == nil {
 		return o, nil
 	}
-	paid, ok := s.q.m.Status.Pay()
-	if !ok {
-		return orderclose.Outcome{}, errNoPaidStatus
-	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-	if err := expectRows(tx.Exec(t.pay, s.q.payArgs(paid, s.q.args(ids), c.now)...), 1); err != nil {
+	if err := c.s.markPaid(c.tx, t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
 		return o, err
 	}
 	return o, c.paidEvent(r.OrderID)
+}
+
+// markPaid writes the paid status to an open order, whose row is locked.
+func (s *Store) markPaid(tx *gorm.DB, t *table, id []any, now time.Time) error {
+	paid, ok := s.q.m.Status.Pay()
+	if !ok {
+		return errNoPaidStatus
+	}
+	return expectRows(tx.Exec(t.pay, s.q.payArgs(paid, id, now)...), 1)
 }
 
 // paidEvent writes the event of an order that this transaction has marked as paid.

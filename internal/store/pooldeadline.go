@@ -7,38 +7,26 @@ import (
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
-// A program's own pool may have no read timeout, which is the driver's default: a statement on a
-// connection that was silently dropped would then wait for many minutes. So each statement of a
-// pooledConn has a deadline. After it the driver closes the connection.
-
-// unlimited is the key of a context whose statements have no deadline.
-type unlimited = postgres.Unlimited
-
-// limited returns a context that ends with the deadline of a statement.
-func (c *pooledConn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Value(unlimited{}) != nil {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, c.limit)
-}
+// A program's own pool may have no read timeout, which is the driver's default. So each statement of a pooledConn has
+// a deadline. After it the driver closes the connection.
 
 // ExecContext implements driver.ExecerContext.
 func (c *pooledConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := postgres.Limited(ctx, c.limit)
 	defer cancel()
 	return c.mysqlConn.ExecContext(ctx, query, args)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *pooledConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := postgres.Limited(ctx, c.limit)
 	rows, err := c.mysqlConn.QueryContext(ctx, query, args)
 	return newLimitedRows(rows, err, cancel)
 }
 
 // PrepareContext implements driver.ConnPrepareContext.
 func (c *pooledConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	limited, cancel := c.limited(ctx)
+	limited, cancel := postgres.Limited(ctx, c.limit)
 	defer cancel()
 	stmt, err := c.mysqlConn.PrepareContext(limited, query)
 	if err != nil {
@@ -49,14 +37,14 @@ func (c *pooledConn) PrepareContext(ctx context.Context, query string) (driver.S
 
 // Ping implements driver.Pinger.
 func (c *pooledConn) Ping(ctx context.Context) error {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := postgres.Limited(ctx, c.limit)
 	defer cancel()
 	return c.mysqlConn.Ping(ctx)
 }
 
 // BeginTx implements driver.ConnBeginTx.
 func (c *pooledConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	limited, cancel := c.limited(ctx)
+	limited, cancel := postgres.Limited(ctx, c.limit)
 	defer cancel()
 	if _, err := c.mysqlConn.BeginTx(limited, o); err != nil {
 		return nil, err
@@ -87,14 +75,14 @@ type limitedStmt struct {
 
 // ExecContext implements driver.StmtExecContext.
 func (s limitedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := s.c.limited(ctx)
+	ctx, cancel := postgres.Limited(ctx, s.c.limit)
 	defer cancel()
 	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 }
 
 // QueryContext implements driver.StmtQueryContext.
 func (s limitedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, cancel := s.c.limited(ctx)
+	ctx, cancel := postgres.Limited(ctx, s.c.limit)
 	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 	return newLimitedRows(rows, err, cancel)
 }

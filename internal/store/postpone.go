@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"gorm.io/gorm"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -39,14 +37,14 @@ const (
 // CheckPostpone reports why Postpone cannot work: it returns an error that wraps ErrDueGenerated, or
 // orderclose.ErrUnavailable if the database failed. It does not check tables of SQLite.
 func (s *Store) CheckPostpone(ctx context.Context) error {
-	if s.dialect.describe == nil || s.q.m.ByRule {
+	if s.q.m.ByRule {
 		return nil
 	}
 	names, err := s.orderTables(ctx)
 	if err != nil {
 		return err
 	}
-	schema, err := s.dialect.describe(s.gorm.WithContext(ctx), names)
+	schema, err := s.describe(ctx, names...)
 	if err != nil {
 		return s.failed(ctx, err, readDefinitions)
 	}
@@ -100,23 +98,15 @@ func (s *Store) Postpone(ctx context.Context, orders []orderclose.Order, by time
 	for i, o := range orders {
 		reqs[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
-	where, err := s.candidates(ctx, reqs) // outside the transaction, which holds one connection already
 	out := make([]PostponeResult, len(orders))
-	if err == nil {
-		err = s.transact(ctx, func(tx *gorm.DB) error {
-			ids, attempts := s.distinct(reqs)
-			c := s.newClosing(tx, attempts, where)
-			if err := c.lockOrders(ids); err != nil {
+	err := s.withOrders(ctx, reqs, func(c *closing) (err error) {
+		for i, o := range orders {
+			if out[i], err = c.postpone(o, by); err != nil {
 				return err
 			}
-			for i, o := range orders {
-				if out[i], err = c.postpone(o, by); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("postpone %d orders from %q: %w", len(orders), orders[0].ID, err)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// ClosedBetween returns up to limit orders that have a receipt and were closed at or after from and
-// before to, with the time of the close, sorted by that time and id. Of the orders closed at from it leaves
-// out those up to the id after. The error wraps orderclose.ErrUnavailable if the database failed.
+// ClosedBetween returns up to limit orders that have a receipt and were closed at or after from and before to, with
+// the time of the close, sorted by that time and id. Of the orders closed at from it leaves out those up to the id
+// after.
 func (s *Store) ClosedBetween(ctx context.Context, from, to time.Time, after string, limit int) ([]orderclose.Outcome, error) {
 	var page []orderclose.Outcome
 	err := eachRow(s.gorm.WithContext(ctx), `SELECT order_id, closed_at FROM receipts

@@ -38,9 +38,8 @@ type Reminder struct {
 // payment, and of several processes one writes it. An order whose row another transaction locks is not
 // reminded now: locked is how many.
 //
-// late has, for each reminder that was written, how long after its time that was. After an error
-// some reminders may be written; asking again is safe. The error wraps orderclose.ErrUnavailable if the
-// database failed.
+// late has, for each reminder that was written, how long after its time that was. After an error some reminders may
+// be written; asking again is safe.
 func (s *Store) Remind(ctx context.Context, reminders []Reminder) (late []time.Duration, locked int, err error) {
 	for part := range slices.Chunk(reminders, remindBatch) {
 		wrote, skipped, err := s.remind(ctx, part)
@@ -145,8 +144,8 @@ func (c *closing) writeReminders(reminders []Reminder) (late []time.Duration, er
 	return late, events.exec(c.tx, d)
 }
 
-// ForgetReminders deletes the reminders of orders that were due more than remindersKept before now, in
-// transactions with the orders of one minute. The error wraps orderclose.ErrUnavailable if the database failed.
+// ForgetReminders deletes the reminders of orders that were due more than remindersKept before now, in transactions
+// with the orders of one minute.
 func (s *Store) ForgetReminders(ctx context.Context, now time.Time) (err error) {
 	for until := now.Add(-remindersKept); err == nil; {
 		var oldest time.Time

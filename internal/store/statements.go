@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,25 +66,15 @@ func newStatements(m *mapping.Mapping, d Dialect, pipeline string) (*statements,
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
-	var errs [5]error
-	q.column, errs[0] = q.m.Due.Codec()
-	q.created, errs[1] = q.m.Created.Codec()
-	q.paidAt, errs[2] = q.m.PaidAt.Codec()
-	q.closedAt, errs[3] = q.m.ClosedAt.Codec()
-	q.lock, errs[4] = q.m.Lock.Codec()
+	q.column, q.created, q.paidAt, q.closedAt, q.lock = codecOf(&q.m.Due), codecOf(q.m.Created), codecOf(q.m.PaidAt), codecOf(q.m.ClosedAt), codecOf(q.m.Lock)
 	for i := range q.m.AlsoClosedAt {
-		codec, err := q.m.AlsoClosedAt[i].Codec()
-		errs[3], q.alsoClosedAt = errors.Join(errs[3], err), append(q.alsoClosedAt, codec)
+		q.alsoClosedAt = append(q.alsoClosedAt, codecOf(&q.m.AlsoClosedAt[i]))
 	}
 	for _, s := range q.m.Stocks() {
-		codec, err := s.Lock.Codec()
-		errs[4], q.stockLocks = errors.Join(errs[4], err), append(q.stockLocks, codec)
-	}
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+		q.stockLocks = append(q.stockLocks, codecOf(s.Lock))
 	}
 	if q.due = q.column; q.m.ByRule {
-		q.due, _ = (&mapping.TimeColumn{Type: mapping.UnixMicros}).Codec()
+		q.due = codecOf(&mapping.TimeColumn{Type: mapping.UnixMicros})
 	}
 	q.where = whereOf(q.m.Where)
 	q.excludes = len(q.m.Where) > 0 || !q.m.NotBefore.IsZero()
@@ -99,6 +88,12 @@ func newStatements(m *mapping.Mapping, d Dialect, pipeline string) (*statements,
 	var err error
 	q.months, err = newMonths(q)
 	return q, err
+}
+
+// codecOf returns the codec of a column in which Check has found no problem: it has no error.
+func codecOf(column *mapping.TimeColumn) mapping.Codec {
+	c, _ := column.Codec()
+	return c
 }
 
 // referenceMapping returns the mapping of the reference schema as the dialect's migrations

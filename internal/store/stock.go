@@ -77,10 +77,10 @@ func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now 
 }
 
 // holdLines locks the orders' lines and reads them. Another transaction may have replaced them while the SELECT that
-// locks waited: with staleLocks a second SELECT looks, and new lines are locked too.
+// locks waited: with Dialect.isolation a second SELECT looks, and new lines are locked too.
 func (s *Store) holdLines(tx *gorm.DB, t *table, orders []string) (all [][]line, unreadable map[string]error, err error) {
 	all, unreadable, err = s.readLines(tx, t.lockLines, orders)
-	if err != nil || !s.dialect.staleLocks {
+	if err != nil || s.dialect.isolation == "" {
 		return all, unreadable, err
 	}
 	now, _, err := s.readLines(tx, t.lines, orders)

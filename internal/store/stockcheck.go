@@ -147,80 +147,78 @@ func (c *stockCheck) page(after string) (orderRange, error) {
 	return p, err
 }
 
+// stockRow is a row of an order in one of the tables that a page is checked with.
+type stockRow struct {
+	LedgerRow
+	order string
+}
+
 // within reads the rows of a table whose order ids are in the range of the page, whether the
-// orders exist or not.
-func (c *stockCheck) within(p orderRange, columns, table string, each func(*sql.Rows) error) error {
-	query, args := "SELECT "+columns+" FROM "+table+" WHERE order_id > ?", []any{p.from}
+// orders exist or not. kind and quantity are columns of the table or constants, as is sku.
+func (c *stockCheck) within(p orderRange, table, sku, kind, quantity string) ([]stockRow, error) {
+	query, args := fmt.Sprintf("SELECT order_id, %s, %s, %s FROM %s WHERE order_id > ?", sku, kind, quantity, table), []any{p.from}
 	if !p.last {
 		query, args = query+" AND order_id <= ?", append(args, p.to)
 	}
-	return eachRow(c.tx, query, args, each)
+	rows, err := readAll(c.tx, query, args, func(r *stockRow) []any { return []any{&r.order, &r.SKU, &r.Kind, &r.Quantity} })
+	return rows, wrap(err, "%s", table)
 }
 
 // judgePage reads the lines, ledger rows and receipts of a page of orders, checks them, and adds what the
 // orders hold to c.held.
 func (c *stockCheck) judgePage(p orderRange) error {
-	err := c.within(p, "order_id, sku_id, quantity", "order_items", func(rows *sql.Rows) error {
-		var id, sku string
-		var quantity int64
-		if err := rows.Scan(&id, &sku, &quantity); err != nil {
-			return err
-		}
-		o := p.rows[id]
-		if o == nil {
-			c.find(noOrder(id, sku, "a line"))
-			return nil
-		}
-		o.lines[sku] += quantity
-		if !o.status.HoldsStock() {
-			return nil
-		}
-		if c.held[sku] == nil {
-			c.held[sku] = &holding{order: id}
-		}
-		c.held[sku].quantity += quantity
-		return nil
-	})
+	lines, err := c.within(p, "order_items", "sku_id", "''", "quantity")
 	if err != nil {
-		return fmt.Errorf("lines: %w", err)
+		return err
 	}
-	err = c.within(p, "order_id, sku_id, kind, quantity", "stock_ledger", func(rows *sql.Rows) error {
-		var id string
-		var l LedgerRow
-		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity); err != nil {
-			return err
-		}
-		c.report.Ledger++
-		if o := p.rows[id]; o != nil {
-			o.ledger = append(o.ledger, l)
+	for _, l := range lines {
+		if o := p.rows[l.order]; o == nil {
+			c.find(noOrder(l.order, l.SKU, "a line"))
 		} else {
-			c.find(noOrder(id, l.SKU, fmt.Sprintf("a ledger row (%s, %d)", l.Kind, l.Quantity)))
+			c.hold(o, l)
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
 	}
-	err = c.within(p, "order_id", "receipts", func(rows *sql.Rows) error {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return err
+	ledger, err := c.within(p, "stock_ledger", "sku_id", "kind", "quantity")
+	if err != nil {
+		return err
+	}
+	for _, l := range ledger {
+		if o := p.rows[l.order]; o != nil {
+			o.ledger = append(o.ledger, l.LedgerRow)
+		} else {
+			c.find(noOrder(l.order, l.SKU, fmt.Sprintf("a ledger row (%s, %d)", l.Kind, l.Quantity)))
 		}
-		c.report.Receipts++
-		if o := p.rows[id]; o != nil {
+	}
+	receipts, err := c.within(p, "receipts", "''", "''", "0")
+	if err != nil {
+		return err
+	}
+	for _, r := range receipts {
+		if o := p.rows[r.order]; o != nil {
 			o.receipts++
 		} else {
-			c.find(noOrder(id, "", "a receipt"))
+			c.find(noOrder(r.order, "", "a receipt"))
 		}
-		return nil
-	})
+	}
+	c.report.Ledger, c.report.Receipts = c.report.Ledger+len(ledger), c.report.Receipts+len(receipts)
 	for _, id := range p.sorted {
 		c.find(judgeOrder(*p.rows[id])...)
 	}
 	if c.report.Orders += len(p.sorted); c.progress != nil {
 		c.progress(c.report.Orders)
 	}
-	return wrap(err, "receipts")
+	return nil
+}
+
+// hold adds a line to its order, and to c.held if the order holds its stock.
+func (c *stockCheck) hold(o *stockOrder, l stockRow) {
+	if o.lines[l.SKU] += l.Quantity; !o.status.HoldsStock() {
+		return
+	}
+	if c.held[l.SKU] == nil {
+		c.held[l.SKU] = &holding{order: o.id}
+	}
+	c.held[l.SKU].quantity += l.Quantity
 }
 
 func noOrder(id, sku, what string) StockFinding {

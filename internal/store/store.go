@@ -73,7 +73,8 @@ type Options struct {
 // topics.yaml maps orders to other tables.
 var ErrOwnTables = errors.New("topics.yaml maps orders to the shop's own tables (key orders); this works only on the reference schema")
 
-// Store is the database of orders. Its methods are safe for concurrent use.
+// Store is the database of orders. Its methods are safe for concurrent use. If the database failed, the error of a
+// method wraps orderclose.ErrUnavailable.
 type Store struct {
 	gorm    *gorm.DB
 	dialect Dialect
@@ -103,113 +104,98 @@ func Open(o Options) (*Store, error) {
 	if o.MaxOpenConns <= 0 {
 		o.MaxOpenConns = DefaultMaxOpenConns
 	}
-	server, err := o.open()
+	s := &Store{ordersAt: o.OrdersAt, maxIdle: o.MaxOpenConns}
+	pool, dialector, err := o.open(s)
 	if err != nil {
 		return nil, err
 	}
-	pool := server.pool
-	if o.DB != nil {
-		if o.MaxOpenConns, err = share(o.DB, o.MaxOpenConns, cmp.Or(o.NeedConns, minPoolConns)); err != nil {
-			_ = pool.Close()
-			return nil, err
-		}
-		pool.SetConnMaxIdleTime(poolIdleTime)
-	}
-	pool.SetMaxOpenConns(o.MaxOpenConns)
-	pool.SetMaxIdleConns(o.MaxOpenConns)
-	pool.SetConnMaxLifetime(connMaxLifetime)
-	db, err := gorm.Open(server.gorm, GormConfig())
-	if err != nil {
-		_ = pool.Close()
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	s, err := New(db, server.dialect, o.Orders, o.Pipeline)
-	if err != nil {
+	if err := s.openOn(pool, dialector, o); err != nil {
 		_ = pool.Close()
 		return nil, err
 	}
-	s.UseDelays(o.Delays)
-	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, server.answerLimit
-	s.name, s.warning, s.openUnbounded = server.name, server.warning, server.openUnbounded
 	return s, nil
 }
 
-// server is a database server, as Open found it.
-type server struct {
-	pool        *sql.DB
-	dialect     Dialect
-	gorm        gorm.Dialector
-	answerLimit time.Duration // Store.answerLimit
-	// The following fields are those of Store. They are empty for a pool of the program's own.
-	name          string
-	warning       string
-	openUnbounded func() (*sql.DB, error)
+// openOn opens the Store on a pool of connections.
+func (s *Store) openOn(pool *sql.DB, dialector gorm.Dialector, o Options) (err error) {
+	if o.DB != nil {
+		if s.maxIdle, err = share(o.DB, o.MaxOpenConns, cmp.Or(o.NeedConns, minPoolConns)); err != nil {
+			return err
+		}
+		pool.SetConnMaxIdleTime(poolIdleTime)
+	}
+	pool.SetMaxOpenConns(s.maxIdle)
+	pool.SetMaxIdleConns(s.maxIdle)
+	pool.SetConnMaxLifetime(connMaxLifetime)
+	if s.gorm, err = gorm.Open(dialector, GormConfig()); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return s.mapOrders(o.Orders, o.Pipeline, o.Delays)
 }
 
-// open chooses the kind of database by the driver of DB, or by the DSN.
-func (o Options) open() (server, error) {
+// open opens a pool for the kind of database that the driver of DB or the DSN tells, and sets what the Store keeps
+// of it.
+func (o Options) open(s *Store) (*sql.DB, gorm.Dialector, error) {
 	switch {
 	case o.DB != nil && o.DSN != "":
-		return server{}, errors.New("store: Options have a DSN and a DB: set one")
+		return nil, nil, errors.New("store: Options have a DSN and a DB: set one")
 	case o.DB != nil && o.TLS != nil:
-		return server{}, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
+		return nil, nil, errors.New("store: Options have a DB and TLS: open the DB with TLS instead")
 	case o.DB != nil && postgres.IsPool(o.DB), o.DB == nil && postgres.IsDSN(o.DSN):
-		return o.openPostgres()
+		return o.openPostgres(s)
 	}
-	return o.openMySQL()
+	return o.openMySQL(s)
 }
 
 // openMySQL opens a MySQL or MariaDB server. The settings of the driver of a program's own pool are
 // unknown: it counts as having the default read timeout.
-func (o Options) openMySQL() (s server, err error) {
+func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error) {
 	s.dialect = mysqlDialect
 	cfg := &mysqldriver.Config{ReadTimeout: readTimeout}
 	if o.DB != nil {
 		c, err := newPoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
 		if err != nil {
-			return s, err
+			return nil, nil, err
 		}
-		s.pool = sql.OpenDB(utcConnector{c, checkSession})
+		pool = sql.OpenDB(utcConnector{c, checkSession})
 	} else {
 		if cfg, err = parseDSN(o.DSN, o.TLS); err != nil {
-			return s, err
+			return nil, nil, err
 		}
 		if cfg.DBName == "" {
-			return s, errors.New("the database's DSN names no database: append /database to the server")
+			return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
 		}
-		if s.pool, err = openPool(cfg); err != nil {
-			return s, err
+		if pool, err = openPool(cfg); err != nil {
+			return nil, nil, err
 		}
 		s.name = cfg.Addr + "/" + cfg.DBName
 		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
 	}
 	s.answerLimit = cfg.ReadTimeout
-	s.gorm = mysql.New(mysql.Config{
-		Conn: s.pool, DSNConfig: cfg,
+	return pool, mysql.New(mysql.Config{
+		Conn: pool, DSNConfig: cfg,
 		SkipInitializeWithVersion: true, // initializing would ask the server
-	})
-	return s, nil
+	}), nil
 }
 
 // openPostgres opens a PostgreSQL server.
-func (o Options) openPostgres() (s server, err error) {
+func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
+	s.dialect, s.answerLimit = postgresDialect, readTimeout
 	var c driver.Connector
 	if o.DB != nil {
-		s.answerLimit = readTimeout
 		c = postgres.PoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
 	} else {
 		cfg, err := postgres.ParseDSN(o.DSN, o.TLS)
 		if err != nil {
-			return s, err
+			return nil, nil, err
 		}
 		c, s.name, s.answerLimit, s.warning = cfg.Connector(), cfg.Name(), cfg.Limit, cfg.Warning()
 		s.openUnbounded = func() (*sql.DB, error) {
 			return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil
 		}
 	}
-	s.dialect, s.pool = postgresDialect, sql.OpenDB(utcConnector{c, nil})
-	s.gorm = gormpostgres.New(gormpostgres.Config{Conn: s.pool})
-	return s, nil
+	pool := sql.OpenDB(utcConnector{c, nil})
+	return pool, gormpostgres.New(gormpostgres.Config{Conn: pool}), nil
 }
 
 // GormConfig returns the configuration that the store needs: no implicit transactions, no
@@ -227,14 +213,18 @@ func GormConfig() *gorm.Config {
 // the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates. pipeline is
 // Options.Pipeline. The error names the problems of the mapping.
 func New(db *gorm.DB, d Dialect, orders *mapping.Mapping, pipeline string) (*Store, error) {
-	m := orders
-	if m == nil {
-		m = referenceMapping(d)
+	s := &Store{gorm: db, dialect: d}
+	return s, s.mapOrders(orders, pipeline, orderclose.Delays{})
+}
+
+// mapOrders writes the statements on the tables of orders, with the values of Options.
+func (s *Store) mapOrders(orders *mapping.Mapping, pipeline string, delays orderclose.Delays) (err error) {
+	if s.mapped = orders != nil; !s.mapped {
+		orders = referenceMapping(s.dialect)
 	}
-	q, err := newStatements(m, d, pipeline)
-	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
-	s.UseDelays(orderclose.Delays{})
-	return s, err
+	s.q, err = newStatements(orders, s.dialect, pipeline)
+	s.UseDelays(delays)
+	return err
 }
 
 // Close closes the connections.

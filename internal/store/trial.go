@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 const (
@@ -56,7 +54,7 @@ func (s *Store) TryClose(ctx context.Context) (Trial, error) {
 	}
 	var t *trial
 	err = s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) error {
-		defer discard(conn)
+		defer s.discard(conn)
 		ctx, cancel := context.WithTimeout(ctx, trialWithin)
 		defer cancel()
 		for _, o := range orders {
@@ -71,13 +69,6 @@ func (s *Store) TryClose(ctx context.Context) (Trial, error) {
 		return Trial{}, s.trialError(ctx, t, err)
 	}
 	return t.Trial, nil
-}
-
-// discard closes a connection, whose session has the lock waits of a trial.
-func discard(conn *gorm.DB) {
-	if c, ok := conn.Statement.ConnPool.(*sql.Conn); ok {
-		_ = c.Raw(func(any) error { return driver.ErrBadConn })
-	}
 }
 
 // ordersToTry returns unpaid orders: some that are not due yet, since nobody else closes those, then others.
@@ -111,22 +102,16 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 	}
 	var spelt []map[string]string
 	for range 2 {
-		err = conn.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err = s.undone(ctx, conn, func(tx *gorm.DB) error {
 			t.closing = s.newClosing(tx, map[string]int{o.ID: 0}, where)
 			t.closing.locks, t.closing.path, t.closing.txID, t.closing.spelt = skipLocked, orderclose.PathPipeline, rand.Int64N(1<<62)+1, spelt
-			if err := t.run(o); err != nil {
-				return err
-			}
-			return errUndo
-		}, readCommitted)
+			return t.run(o)
+		})
 		e, ok := errors.AsType[*spellingError](err)
 		if !ok {
 			break
 		}
 		spelt = e.spelt
-	}
-	if errors.Is(err, errUndo) {
-		err = nil
 	}
 	return t, err
 }
@@ -134,11 +119,6 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 // run makes the changes of a close at the moment when the order is due, and notes them.
 func (t *trial) run(o orderclose.Order) (err error) {
 	c := t.closing
-	for _, statement := range c.s.dialect.trialWaits {
-		if err := c.tx.Exec(statement).Error; err != nil {
-			return err
-		}
-	}
 	if err := c.readClock(); err != nil {
 		return err
 	}
@@ -254,7 +234,7 @@ func changes(before, after []row) (lines []string) {
 
 // trialError says why a close failed: its mapping is wrong, or it could not be tried.
 func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
-	answered := number(err) != 0 || postgres.Code(err) != ""
+	answered := errorCode(err) != ""
 	switch {
 	case errors.Is(err, ErrNoTrial):
 		return err

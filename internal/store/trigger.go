@@ -51,6 +51,41 @@ var mysqlTrigger = triggerSyntax{
 	drop:   "DROP TRIGGER %[1]s",
 }
 
+// postgresNow is the present moment in UTC.
+const postgresNow = "(statement_timestamp() AT TIME ZONE 'UTC')"
+
+var postgresTrigger = triggerSyntax{
+	moments: map[mapping.TimeType]string{
+		mapping.TimestampTZ: "(%[1]s AT TIME ZONE 'UTC')",
+		mapping.UnixSeconds: "(to_timestamp(%[1]s) AT TIME ZONE 'UTC')",
+		mapping.UnixMillis:  "(to_timestamp(%[1]s / 1000.0) AT TIME ZONE 'UTC')",
+	},
+	zoned: "(%[1]s AT TIME ZONE %[2]s AT TIME ZONE 'UTC')",
+	limits: map[mapping.TimeType]string{
+		mapping.DateTime:    postgresNow + " + INTERVAL '3650' DAY",
+		mapping.TimestampTZ: "statement_timestamp() + INTERVAL '3650' DAY",
+		mapping.UnixSeconds: "extract(epoch FROM statement_timestamp()) + 315360000",
+		mapping.UnixMillis:  "(extract(epoch FROM statement_timestamp()) + 315360000) * 1000",
+	},
+	now:    postgresNow,
+	delay:  "oc.delay_us * INTERVAL '1 microsecond'",
+	iso:    `to_char(%s, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
+	text:   "text",
+	object: "json_build_object",
+	// It runs as its owner, so that the shop's user needs no right to the outbox, and with a fixed
+	// search path, so that no table of that user takes the outbox's place.
+	create: `CREATE OR REPLACE FUNCTION %[5]s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  %[4]s;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER %[1]s AFTER INSERT ON %[2]s FOR EACH ROW
+WHEN (%[3]s)
+EXECUTE FUNCTION %[5]s()`,
+	drop: "DROP TRIGGER %[1]s ON %[2]s;\nDROP FUNCTION %[5]s()",
+}
+
 // TriggerOptions choose where a trigger is and where it writes.
 type TriggerOptions struct {
 	Table    string // of orders; required if the mapping has a table for each month; default: the mapping's

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,16 +17,8 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-const (
-	// writableWithin bounds Writable, except for resetting the session (see sessionReset).
-	writableWithin = 5 * time.Second
-	// tableLockWait is how many seconds Writable waits for a table lock of another
-	// session. The server ends the wait itself, so repeated calls leave no sessions behind on
-	// a server that is locked for hours.
-	tableLockWait = 1
-	// sessionReset bounds how long Writable takes to restore the session's table lock wait.
-	sessionReset = time.Second
-)
+// writableWithin bounds Writable.
+const writableWithin = 5 * time.Second
 
 // ErrLocked says that the wait for a table lock timed out.
 var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, or a long ALTER TABLE or transaction; SHOW PROCESSLIST, or in PostgreSQL pg_stat_activity, shows it")
@@ -35,7 +29,7 @@ var errUndo = errors.New("undo")
 // Writable reports why a close could not be written now: the database is not reachable,
 // read-only or full, a table that a close writes is locked, or the user lacks a privilege. In one
 // transaction it reads the pauses (and before, with due times by rule, the delays), executes UPDATEs that match no row on the tables of orders and of
-// stock, inserts rows into the other tables, and rolls back. It takes at most 6 s. The error wraps
+// stock, inserts rows into the other tables, and rolls back. It takes at most 5 s. The error wraps
 // orderclose.ErrUnavailable, and ErrLocked if the wait for a table lock timed out.
 func (s *Store) Writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
@@ -73,38 +67,37 @@ func (s *Store) writable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// One connection for all: the lock wait is a setting of the session.
-	return s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
-		if s.dialect.lockWait != "" {
-			var before int64
-			if err := conn.Raw("SELECT @@" + s.dialect.lockWait).Scan(&before).Error; err != nil {
-				return err
-			}
-			if err := conn.Exec("SET SESSION "+s.dialect.lockWait+" = ?", tableLockWait).Error; err != nil {
-				return err
-			}
-			defer func() {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionReset)
-				defer cancel()
-				err = errors.Join(err, conn.WithContext(ctx).Exec("SET SESSION "+s.dialect.lockWait+" = ?", before).Error)
-			}()
-		}
-		err = conn.Transaction(func(tx *gorm.DB) error {
-			if s.dialect.limitLockWait != "" {
-				if err := tx.Exec(s.dialect.limitLockWait).Error; err != nil {
-					return err
-				}
-			}
-			if err := s.tryWrites(tx, statements); err != nil {
-				return err
-			}
-			return errUndo
-		}, readCommitted)
-		if errors.Is(err, errUndo) {
-			return nil
-		}
-		return err
+	return s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) error {
+		defer s.discard(conn)
+		return s.undone(ctx, conn, func(tx *gorm.DB) error { return s.tryWrites(tx, statements) })
 	})
+}
+
+// undone runs work in a transaction of a connection, and rolls back. The server ends each wait for a lock after a
+// second. So repeated calls leave no sessions behind on a server that is locked for hours.
+func (s *Store) undone(ctx context.Context, conn *gorm.DB, work func(tx *gorm.DB) error) error {
+	err := conn.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		for _, statement := range s.dialect.shortWaits {
+			if err := tx.Exec(statement).Error; err != nil {
+				return err
+			}
+		}
+		if err := work(tx); err != nil {
+			return err
+		}
+		return errUndo
+	}, readCommitted)
+	if errors.Is(err, errUndo) {
+		return nil
+	}
+	return err
+}
+
+// discard closes the connection of undone, whose session has short waits for locks.
+func (s *Store) discard(conn *gorm.DB) {
+	if c, ok := conn.Statement.ConnPool.(*sql.Conn); ok && len(s.dialect.shortWaits) > 0 {
+		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+	}
 }
 
 // closeWrites returns an UPDATE for each table of orders and for the stock, and a locking SELECT for

@@ -28,22 +28,19 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
 		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
+		{path: "lock.column", table: orders, column: m.Lock.Name(), is: "the time of the order's last change", effect: "each close and payment writes its own time to it", optional: true},
 	}
-	if m.Lock != nil {
-		all = append(all, purpose{path: "lock.column", table: orders, column: m.Lock.Column, is: "the time of the order's last change", effect: "each close and payment writes its own time to it", optional: true})
+	constants := func(path, table, is, effect string, columns []ColumnValue) {
+		for _, c := range columns {
+			all = append(all, purpose{path: path + c.Column, table: table, column: c.Column, is: is, effect: effect, optional: true})
+		}
 	}
 	for i, t := range m.AlsoClosedAt {
 		all = append(all, purpose{path: fmt.Sprintf("closed_at[%d].column", i+1), table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
 	}
-	for _, a := range m.Set {
-		all = append(all, purpose{path: "set." + a.Column, table: orders, column: a.Column, is: "a constant of a closed order", effect: "a close writes a constant to it", optional: true})
-	}
-	for _, a := range m.SetPaid {
-		all = append(all, purpose{path: "set_paid." + a.Column, table: orders, column: a.Column, is: "a constant of a paid order", effect: "a payment writes a constant to it", optional: true})
-	}
-	for _, w := range m.Where {
-		all = append(all, purpose{path: "where." + w.Column, table: orders, column: w.Column, is: "a condition of a close", optional: true})
-	}
+	constants("set.", orders, "a constant of a closed order", "a close writes a constant to it", m.Set)
+	constants("set_paid.", orders, "a constant of a paid order", "a payment writes a constant to it", m.SetPaid)
+	constants("where.", orders, "a condition of a close", "", m.Where)
 	if i := m.Items; i != nil {
 		all = append(all,
 			purpose{path: "items.order", table: items, column: i.Order, is: "the order of a line"},
@@ -51,9 +48,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 			purpose{path: "items.quantity", table: items, column: i.Quantity, is: "the quantity of a line"},
 			purpose{path: "items.location", table: items, column: i.Location, is: "the location of a line", optional: true},
 		)
-		for _, w := range i.Where {
-			all = append(all, purpose{path: "items.where." + w.Column, table: items, column: w.Column, is: "a condition of a line", optional: true})
-		}
+		constants("items.where.", items, "a condition of a line", "", i.Where)
 	}
 	for i, s := range m.Stocks() {
 		path, table := StockPath(i), stock

@@ -53,6 +53,24 @@ type Index struct {
 	Columns []string
 }
 
+// IndexColumn is a column of an index, with what a query returns of the whole index.
+type IndexColumn struct {
+	Name, Col, Condition string
+	Once                 bool // the index is unique
+}
+
+// Indexes returns the indexes of columns, which are sorted by index and position.
+func Indexes(columns []IndexColumn) (all []Index) {
+	for _, c := range columns {
+		if n := len(all); n == 0 || all[n-1].Name != c.Name {
+			all = append(all, Index{Name: c.Name, Unique: c.Once, Where: c.Condition})
+		}
+		last := &all[len(all)-1]
+		last.Columns = append(last.Columns, c.Col)
+	}
+	return all
+}
+
 // fullName returns a table's name with its schema, or the name as it is written if the database
 // has no such table.
 func (s Schema) fullName(name string) string {

@@ -52,15 +52,16 @@ func newConn(of driver.Conn, limit time.Duration, lockWait string, left *leftCom
 // Unlimited is the key of a context whose statements have no deadline.
 type Unlimited struct{}
 
-// limited returns a context that ends with the deadline of a statement. The driver has no read timeout: without a
-// deadline, a statement on a connection that was silently dropped would wait for many minutes. After the deadline
-// the driver asks the server to cancel the statement, and closes the connection. The server gets no
-// statement_timeout: it would end the wait of a COMMIT for a synchronous standby, and the COMMIT would succeed.
-func (c *conn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.limit == 0 || ctx.Value(Unlimited{}) != nil {
+// Limited returns a context that ends with the deadline of a statement; limit 0: without one. A driver may have no
+// read timeout: without a deadline, a statement on a connection that was silently dropped would wait for many
+// minutes. After the deadline the driver of PostgreSQL asks the server to cancel the statement, and closes the
+// connection. The server gets no statement_timeout: it would end the wait of a COMMIT for a synchronous standby, and
+// the COMMIT would succeed.
+func Limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit == 0 || ctx.Value(Unlimited{}) != nil {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, c.limit)
+	return context.WithTimeout(ctx, limit)
 }
 
 // quoted is the first argument of each statement with arguments: pgx then passes them as quoted literals.
@@ -88,14 +89,14 @@ func plain(arg any) any { return arg }
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := Limited(ctx, c.limit)
 	defer cancel()
 	return c.Conn.ExecContext(ctx, translated(query, args, named), withMode(args))
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := Limited(ctx, c.limit)
 	rows, err := c.Conn.QueryContext(ctx, translated(query, args, named), withMode(args))
 	of, ok := rows.(*stdlib.Rows)
 	if err != nil || !ok {
@@ -119,14 +120,14 @@ func (r limitedRows) Close() error {
 
 // Ping implements driver.Pinger.
 func (c *conn) Ping(ctx context.Context) error {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := Limited(ctx, c.limit)
 	defer cancel()
 	return c.Conn.Ping(ctx)
 }
 
 // ResetSession implements driver.SessionResetter. It asks the server if the connection was idle.
 func (c *conn) ResetSession(ctx context.Context) error {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := Limited(ctx, c.limit)
 	defer cancel()
 	return c.Conn.ResetSession(ctx)
 }
@@ -153,7 +154,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if o.ReadOnly {
 		begin += " READ ONLY"
 	}
-	limited, cancel := c.limited(ctx)
+	limited, cancel := Limited(ctx, c.limit)
 	defer cancel()
 	t, err := of.BeginTx(limited, pgx.TxOptions{BeginQuery: begin + inTx + "'" + c.lockWait + "'"})
 	if err != nil {
@@ -214,7 +215,7 @@ func (t transaction) Commit() error {
 }
 
 func (t transaction) Rollback() error {
-	ctx, cancel := t.c.limited(t.ctx)
+	ctx, cancel := Limited(t.ctx, t.c.limit)
 	defer cancel()
 	if err := t.of.Rollback(ctx); !errors.Is(err, pgx.ErrTxClosed) {
 		return err

@@ -218,20 +218,8 @@ func TestExplain_SaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestFault_NamesTheCause(t *testing.T) {
-	for code, want := range map[string]fault.Fault{
-		"23505": fault.Duplicate,
-		"40001": fault.Retry, "40P01": fault.Retry, "55P03": fault.Retry,
-		"40003": fault.Unavailable, "08006": fault.Unavailable, "25006": fault.Unavailable, "28P01": fault.Unavailable, "3D000": fault.Unavailable,
-		"42501": fault.Unavailable, "42P01": fault.Unavailable, "42703": fault.Unavailable, "42804": fault.Unavailable,
-		"53100": fault.Unavailable, "53300": fault.Unavailable, "57014": fault.Unavailable, "57P01": fault.Unavailable, "58030": fault.Unavailable, "XX001": fault.Unavailable,
-		"22001": fault.Order, "22003": fault.Order, "22P02": fault.Order, "23502": fault.Order, "23514": fault.Order, "25P02": fault.Order, "P0001": fault.Order, "": fault.Order,
-	} {
-		if got := Fault(code); got != want {
-			t.Errorf("%s: %v, want %v", code, got, want)
-		}
-	}
-	for _, err := range []error{driver.ErrBadConn, io.EOF} { // known to the store
+func TestIsConnection_LeavesOtherErrorsToTheStore(t *testing.T) {
+	for _, err := range []error{driver.ErrBadConn, io.EOF} {
 		if Code(err) != "" || IsConnection(err) {
 			t.Errorf("%v counts as an error of pgx", err)
 		}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"gorm.io/gorm"
@@ -11,36 +10,21 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// Describe returns the definitions of tables. It leaves out tables that do not exist or that the user may not
-// read.
-func Describe(tx *gorm.DB, names []string) (mapping.Schema, error) {
-	schema := mapping.Schema{}
-	for _, name := range names {
-		t, ok, err := describeTable(tx, name)
-		if err != nil {
-			return nil, fmt.Errorf("table %s: %w", name, err)
-		}
-		if ok {
-			schema[name] = t
-		}
-	}
-	return schema, nil
-}
-
 // tableQuery reads the id, the schema, the name and the kind of a table.
 const tableQuery = "SELECT c.oid AS oid, n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS home, c.relkind NOT IN ('r', 'p') AS view" +
 	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ? AND c.relkind IN ('r', 'p', 'v', 'm', 'f')" +
 	" AND has_table_privilege(c.oid, 'SELECT')"
 
-func describeTable(tx *gorm.DB, name string) (t mapping.Table, ok bool, err error) {
-	in, table := mapping.Split(name)
+// Describe returns the definition of a table of a schema; "": the current one. It returns false if there is no such
+// table, or if the user may not read it.
+func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err error) {
 	var found []struct {
 		OID          uint32 `gorm:"column:oid"`
 		Schema, Name string
 		Home, View   bool
 	}
-	if err := tx.Raw(tableQuery, in, table).Scan(&found).Error; err != nil || len(found) == 0 {
+	if err := tx.Raw(tableQuery, schema, table).Scan(&found).Error; err != nil || len(found) == 0 {
 		return t, false, err
 	}
 	f := found[0]
@@ -123,20 +107,10 @@ const indexesQuery = "SELECT CASE WHEN i.indisprimary THEN '" + primary + "' ELS
 	" LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.n - 1] AND a.attnum > 0" +
 	" WHERE i.indrelid = ? AND i.indisvalid AND i.indislive ORDER BY c.relname, k.n"
 
-func describeIndexes(tx *gorm.DB, table uint32) (indexes []mapping.Index, err error) {
-	var rows []struct {
-		Name, Col, Condition string
-		Once                 bool
-	}
-	err = tx.Raw(indexesQuery, table).Scan(&rows).Error
-	for _, r := range rows {
-		if n := len(indexes); n == 0 || indexes[n-1].Name != r.Name {
-			indexes = append(indexes, mapping.Index{Name: r.Name, Unique: r.Once, Where: r.Condition})
-		}
-		last := &indexes[len(indexes)-1]
-		last.Columns = append(last.Columns, r.Col)
-	}
-	return indexes, err
+func describeIndexes(tx *gorm.DB, table uint32) ([]mapping.Index, error) {
+	var rows []mapping.IndexColumn
+	err := tx.Raw(indexesQuery, table).Scan(&rows).Error
+	return mapping.Indexes(rows), err
 }
 
 // ScannedTable asks the database how it would execute a statement in a transaction; see inTx. It

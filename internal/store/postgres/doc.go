@@ -8,15 +8,13 @@
 //
 // The files:
 //
-//	dsn.go         the DSN and the settings that are forced
-//	connector.go   making a connection, and the checks of it
-//	pool.go        connections out of a program's own pool
-//	conn.go        a connection, or a transaction of the program's, that takes the store's statements
-//	trigger.go     the trigger that schedules new orders
-//	sql.go         the translation of statements, and those that only PostgreSQL has
-//	describe.go    the definitions of tables, and the plans of statements
-//	effects.go     the code of triggers
-//	exclusively.go the lock of a migration
-//	fault.go       the meaning of errors
-//	migrations     the steps of the schema
+//	dsn.go        the DSN and the settings that are forced
+//	connector.go  making a connection, and the checks of it
+//	pool.go       connections out of a program's own pool
+//	conn.go       a connection, or a transaction of the program's, that takes the store's statements
+//	sql.go        the translation of statements, and those that only PostgreSQL has
+//	describe.go   the definitions of tables, and the plans of statements
+//	effects.go    the code of triggers
+//	fault.go      the meaning of errors
+//	migrations    the steps of the schema
 package postgres

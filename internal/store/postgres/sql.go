@@ -80,24 +80,6 @@ func placeholder(b *strings.Builder, n int, large func(n int) bool) {
 	}
 }
 
-const (
-	// Now is the server's clock in milliseconds. The server fixes it when it receives the statement,
-	// before lock waits: a wait can only make an order look less due. The time of now() is that of the transaction.
-	Now = "date_trunc('milliseconds', statement_timestamp())"
-	// Millis is Now in unix milliseconds.
-	Millis = "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)"
-	// Micros is a time %s in unix microseconds. A timestamp without time zone counts as one in UTC.
-	Micros = "CAST(extract(epoch FROM %s) * 1000000 AS bigint)"
-	// HasTable counts the tables of one name.
-	HasTable = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?"
-	// Tables reads the names of the tables in a schema, LIKE a pattern.
-	Tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?"
-	// Isolation asks for the isolation of the transaction.
-	Isolation = "SELECT current_setting('transaction_isolation')"
-	// ReadOnly asks whether the server takes no writes.
-	ReadOnly = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
-)
-
 // DeleteByID returns a DELETE of rows whose ids are the argument, in JSON.
 func DeleteByID(table string) string {
 	return "DELETE FROM " + table + " WHERE id = ANY (CAST(translate(?, '[]', '{}') AS bigint[]))"

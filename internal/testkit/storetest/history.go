@@ -26,7 +26,7 @@ func historyHasAll(t *testing.T, s *shop) {
 	}
 	got.At, got.PendingEvents = time.Time{}, nil
 	want(t, "history", got, store.OrderHistory{
-		Order:   &store.OrderRow{ID: "a", Category: "book", Status: store.Closed, State: "closed", CreatedAt: o.CreatedAt, Due: o.Due, ClosedAt: &at, Version: 2},
+		Order:   &store.OrderRow{ID: "a", Category: "book", Status: store.Closed, State: "closed", CreatedAt: o.CreatedAt, Due: o.Due, ClosedAt: at, Version: 2},
 		Items:   []store.ItemRow{{Line: 1, SKU: "nib", Quantity: 2}, {Line: 2, SKU: "ink", Quantity: 1}},
 		Receipt: &store.ReceiptRow{Verdict: orderclose.Closed, Due: o.Due, ClosedAt: at, Path: orderclose.PathPipeline, LatenessMS: at.Sub(o.Due).Milliseconds()},
 		Ledger:  []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 1, At: at}, {SKU: "nib", Kind: "close", Quantity: 2, At: at}},
