@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,37 +64,27 @@ func denied(who string, a access, err error) *AccessError {
 // request and on the code of the refusal: the same request needs one ACL on its group and
 // another on its topics. ok is false if the code does not mean a missing ACL.
 func neededACL(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
-	switch code {
-	case kafka.TopicAuthorizationFailed:
-		a.resource = "Topic"
-	case kafka.GroupAuthorizationFailed:
-		a.resource = "Group"
-	case kafka.ClusterAuthorizationFailed:
-		a.resource = "Cluster"
-	default:
-		return a, false
+	a.resource, ok = refusedResources[code]
+	a.operation = cmp.Or(neededOperations[request], "Describe")
+	if request == protocol.InitProducerId { // is refused only if the principal may write to no topic at all
+		a.resource = anyTopic
 	}
-	switch request {
-	case protocol.Produce:
-		a.operation = "Write"
-	case protocol.Fetch, protocol.OffsetCommit, protocol.JoinGroup, protocol.SyncGroup, protocol.Heartbeat, protocol.LeaveGroup:
-		a.operation = "Read"
-	case protocol.CreateTopics:
-		a.operation = "Create"
-	case protocol.CreatePartitions:
-		a.operation = "Alter"
-	case protocol.DeleteTopics, protocol.DeleteGroups:
-		a.operation = "Delete"
-	case protocol.DescribeConfigs:
-		a.operation = "DescribeConfigs"
-	case protocol.AlterConfigs, protocol.IncrementalAlterConfigs:
-		a.operation = "AlterConfigs"
-	case protocol.InitProducerId: // is refused only if the principal may write to no topic at all
-		a.operation, a.resource = "Write", anyTopic
-	default:
-		a.operation = "Describe"
-	}
-	return a, true
+	return a, ok
+}
+
+// refusedResources has the kind of resource of each code that means a missing ACL.
+var refusedResources = map[kafka.Error]string{
+	kafka.TopicAuthorizationFailed: "Topic", kafka.GroupAuthorizationFailed: "Group", kafka.ClusterAuthorizationFailed: "Cluster",
+}
+
+// neededOperations has the operation of each request that needs another one than Describe.
+var neededOperations = map[protocol.ApiKey]string{
+	protocol.Produce: "Write", protocol.InitProducerId: "Write",
+	protocol.Fetch: "Read", protocol.OffsetCommit: "Read",
+	protocol.JoinGroup: "Read", protocol.SyncGroup: "Read", protocol.Heartbeat: "Read", protocol.LeaveGroup: "Read",
+	protocol.CreateTopics: "Create", protocol.CreatePartitions: "Alter",
+	protocol.DeleteTopics: "Delete", protocol.DeleteGroups: "Delete",
+	protocol.DescribeConfigs: "DescribeConfigs", protocol.AlterConfigs: "AlterConfigs", protocol.IncrementalAlterConfigs: "AlterConfigs",
 }
 
 var tlsServer = tlsfault.Server{
@@ -108,15 +99,8 @@ var tlsServer = tlsfault.Server{
 // configuration than a broker that restarts.
 func explainConnection(err error, s Security, fresh bool) error {
 	explained := func(what, do string) error { return &AccessError{What: what, Do: do, Err: err} }
-	var (
-		access *AccessError
-		failed *connectError
-	)
-	if err == nil || errors.As(err, &access) {
+	if access := (*AccessError)(nil); err == nil || errors.As(err, &access) {
 		return err
-	}
-	if errors.As(err, &failed) {
-		err = failed // without the client library's text, which contains anyBroker
 	}
 	if what, do := tlsServer.Explain(err, s.TLS); what != "" {
 		return explained(what, do)

@@ -3,6 +3,7 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,8 +11,166 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
+
+// goneAfter is how long a partition must be missing before an append to it gives up. A
+// partition that was just created, or that moves, is missing for a moment too.
+const goneAfter = 4 * time.Second
+
+// Idempotent returns a function that appends idempotently. If an answer is lost, it sends
+// the same bytes again under the same producer id and sequence, and the broker drops the
+// duplicate. The function belongs to one goroutine and one claim. The next owner of the
+// partition uses another producer id. If the target partition is missing for 4 s,
+// the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
+//
+// How long a record may take: until ctx ends. Until then the function sends the same bytes again
+// after each failure, and nothing below it repeats. An attempt takes at most 5 s, with finding the
+// leader and a new connection, and 5 s more if it needs a new producer id. At most 0.75 s pass
+// between two attempts.
+//
+// onDuplicates, if not nil, is called with the number of records when records may have been written
+// twice, because the broker has forgotten the producer id under which they were first sent.
+func (c *Cluster) Idempotent(onDuplicates func(records int)) wire.AppendFunc {
+	return (&idempotentProducer{cluster: c, id: -1, onDuplicates: onDuplicates}).append
+}
+
+// idempotentProducer has one request in flight at a time. It is not safe for concurrent use.
+type idempotentProducer struct {
+	cluster      *Cluster
+	onDuplicates func(records int)
+	id           int64 // -1: a new id is needed
+	plain        bool  // the brokers give no ids, so that a repeated append may be written twice
+	epoch        int16
+	next         map[topicPartition]int32 // the next sequence of each partition under this id
+}
+
+type topicPartition struct {
+	topic     string
+	partition int
+}
+
+func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []wire.RawRecord) (time.Time, error) {
+	tp := topicPartition{topic, number}
+	pauses := retry.NewBackOff()
+	var batch []byte // made once for each producer id, because a retry must send the same bytes
+	unanswered := false
+	var gone time.Time // since when the partition does not exist; zero: it may exist
+	for {
+		at, err := p.try(ctx, tp, records, &batch)
+		switch {
+		case err == nil:
+			if p.plain && unanswered && p.onDuplicates != nil {
+				p.onDuplicates(len(records))
+			}
+			return at, nil
+		case errors.Is(err, wire.ErrRefused):
+			if unanswered { // an earlier attempt may have been written nevertheless
+				p.retire()
+			}
+			return time.Time{}, err
+		case unknownProducer(err):
+			p.retire()
+			batch = nil
+			if unanswered && p.onDuplicates != nil {
+				p.onDuplicates(len(records))
+			}
+		default:
+			unanswered = unanswered || batch != nil && !errors.Is(err, errNotSent)
+		}
+		switch {
+		case !errors.Is(err, kafka.UnknownTopicOrPartition):
+			gone = time.Time{}
+		case gone.IsZero():
+			gone = time.Now()
+		case time.Since(gone) >= goneAfter:
+			return time.Time{}, p.giveUp(unanswered, errors.Join(wire.ErrNoPartition, err))
+		}
+		if pauses.ShouldLog() {
+			p.cluster.opts.Logger.Warn("append failed, will retry", "topic", topic, "partition", number, "err", err)
+		}
+		if !retry.Sleep(ctx, pauses.NextBackOff()) {
+			return time.Time{}, p.giveUp(unanswered, fmt.Errorf("%w: %w", err, ctx.Err()))
+		}
+	}
+}
+
+// giveUp returns the error of an append that is given up. If an attempt had no answer, it
+// retires the producer id: a broker would ack and drop other records under a used sequence.
+func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
+	if !unanswered {
+		return err
+	}
+	p.retire()
+	return errors.Join(wire.ErrUnanswered, err)
+}
+
+// try sends the batch once. It makes the batch first if there is none. A relay appends by hundreds of
+// producer ids, so all share the memory of batches: a buffer for each of them would be hundreds of
+// megabytes after a burst.
+func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records []wire.RawRecord, batch *[]byte) (time.Time, error) {
+	first := *batch == nil
+	if first {
+		if err := p.init(ctx); err != nil {
+			return time.Time{}, err
+		}
+		if used, ok := p.cluster.batches.Get().(*[]byte); ok {
+			*batch = *used
+		}
+		sequence := recordbatch.NoProducer
+		if !p.plain {
+			sequence = recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]}
+		}
+		*batch = recordbatch.Encode(*batch, records, time.Now(), sequence)
+	}
+	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
+	if errors.Is(err, kafka.DuplicateSequenceNumber) {
+		err = nil // an earlier attempt was written, and its answer was lost
+	}
+	if err == nil {
+		if first { // an attempt without an answer may still be reading the batch
+			p.cluster.batches.Put(batch)
+		}
+		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
+		if p.next[tp] < 0 {
+			p.next[tp] &= 1<<31 - 1
+		}
+	}
+	return at, err
+}
+
+// init requests a producer id if there is none. If the brokers give none, it sets plain.
+func (p *idempotentProducer) init(ctx context.Context) error {
+	if p.id >= 0 || p.plain {
+		return nil
+	}
+	res, err := p.cluster.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1})
+	if err == nil {
+		err = res.Error
+	}
+	if errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.UnsupportedForMessageFormat) {
+		p.plain, p.next = true, map[topicPartition]int32{}
+		return nil
+	}
+	if err == nil && res.Producer.ProducerID < 0 {
+		err = errors.New("the broker returned none yet")
+	}
+	if err != nil {
+		return fmt.Errorf("request a producer id: %w", err)
+	}
+	p.id, p.epoch, p.next = int64(res.Producer.ProducerID), int16(res.Producer.ProducerEpoch), map[topicPartition]int32{}
+	return nil
+}
+
+// retire drops the producer id and all its sequences.
+func (p *idempotentProducer) retire() { p.id = -1 }
+
+// unknownProducer reports whether the broker no longer knows the producer id, or its
+// sequences.
+func unknownProducer(err error) bool {
+	return errors.Is(err, kafka.OutOfOrderSequenceNumber) || errors.Is(err, kafka.InvalidProducerEpoch) || errors.Is(err, kafka.UnknownProducerId)
+}
 
 // Append writes the messages to one partition in one request and waits until all in-sync
 // replicas have them. It returns the broker's append time, or zero if the topic does not

@@ -15,8 +15,8 @@ import (
 // unless a request is slow or the messages exceed one request. A Coalescer is safe for
 // concurrent use.
 type Coalescer struct {
-	cluster *Cluster
-	drains  sync.WaitGroup
+	*Cluster
+	drains sync.WaitGroup
 
 	mu     sync.Mutex
 	queues map[topicPartition][]waiting // has an entry while drain runs for the partition
@@ -32,7 +32,7 @@ type waiting struct {
 
 // NewCoalescer returns a Coalescer that appends to the cluster.
 func NewCoalescer(c *Cluster) *Coalescer {
-	return &Coalescer{cluster: c, queues: map[topicPartition][]waiting{}}
+	return &Coalescer{Cluster: c, queues: map[topicPartition][]waiting{}}
 }
 
 // Append writes the message to the partition of its key, and returns when all in-sync
@@ -40,7 +40,7 @@ func NewCoalescer(c *Cluster) *Coalescer {
 // first, Append returns ctx's error. A message that is in flight then may still be written. A
 // message that still waits behind another request is not sent.
 func (c *Coalescer) Append(ctx context.Context, topic string, m wire.Message) error {
-	n, err := c.cluster.Partitions(ctx, topic)
+	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (c *Coalescer) Append(ctx context.Context, topic string, m wire.Message) er
 	}
 }
 
-// Close waits until all appends have finished. Append must not be called after Close.
+// Close waits until all appends have finished. Append must not be called after Close. The cluster stays open.
 func (c *Coalescer) Close() { c.drains.Wait() }
 
 func (c *Coalescer) enqueue(tp topicPartition, w waiting) {
@@ -94,7 +94,7 @@ func (c *Coalescer) send(tp topicPartition, batch []waiting) {
 	for i, w := range batch {
 		messages[i] = w.Message
 	}
-	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, messages)
+	_, err := c.Cluster.Append(context.Background(), tp.topic, tp.partition, messages)
 	for i, w := range batch {
 		switch {
 		case len(batch) == 1 || !errors.Is(err, wire.ErrRefused):
@@ -103,9 +103,4 @@ func (c *Coalescer) send(tp topicPartition, batch []waiting) {
 			c.send(tp, batch[i:i+1])
 		}
 	}
-}
-
-// Exists reports whether the topic exists.
-func (c *Coalescer) Exists(ctx context.Context, topic string) (bool, error) {
-	return c.cluster.Exists(ctx, topic)
 }

@@ -51,22 +51,7 @@ type conn struct {
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.
 func (c *conn) Close() error { return c.raw.Close() }
 
-// connectError is a failed connection to one broker, and the step that failed.
-type connectError struct {
-	broker string
-	step   string
-	err    error
-}
-
-// Error names the broker and the step.
-func (e *connectError) Error() string {
-	return fmt.Sprintf("connection to Kafka broker %s: %s: %v", e.broker, e.step, e.err)
-}
-
-// Unwrap returns the cause.
-func (e *connectError) Unwrap() error { return e.err }
-
-// open opens a connection to a broker within connectTimeout. A broker that does not answer in
+// open opens a connection to a broker within connectTimeout. Its error names the broker and the step that failed. A broker that does not answer in
 // time is logged here, because a caller with a shorter deadline reports only its own deadline.
 func (c *connector) open(ctx context.Context, to *brokerConns) (*conn, error) {
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -89,7 +74,7 @@ func (c *connector) open(ctx context.Context, to *brokerConns) (*conn, error) {
 	if silent && !errors.Is(ctx.Err(), context.Canceled) {
 		c.log.Warn("broker does not answer a new connection", "broker", to.address, "step", step, "err", err)
 	}
-	return nil, &connectError{broker: to.address, step: step, err: err}
+	return nil, fmt.Errorf("connection to Kafka broker %s: %s: %w", to.address, step, err)
 }
 
 // interruptAfter ends a blocked read or write of a connection when ctx ends. stop returns false

@@ -21,26 +21,21 @@
 //	access.go     the explanation of a refused request or connection
 //	errors.go     the meaning of error codes
 //	limits.go     what brokers other than Kafka's cannot do
-//	fetch.go      read one partition
+//	fetch.go      read one partition, into memory that is used again
 //	identity.go   detect that a log was replaced since it was last read
-//	append.go     one produce request to one partition
-//	idempotent.go idempotent appends, retried until they are acked
+//	append.go     one produce request to one partition, or idempotent appends until they are acked
 //	coalesce.go   combine many small appends into few requests
-//	memory.go     reuse the memory of fetches and of batches
 //	group.go      group membership: join, assign partitions, leave
 //	generation.go the partitions of a member between two rebalances, and their commits
 //	group_start.go where each partition of a membership begins
-//	commits.go    what a group has committed, what waits above it, and commits without members
+//	commits.go    the members of a group, what it has committed, what waits above it, and commits without members
 //	static.go     memberships that a process gets back when it is started again
-//	members.go    the members of a group, and their partitions
 //	clock.go      an estimate of the brokers' clock
 //	databaseclock.go the database's clock, from the probes of processes that know it
 //	topics.go     the required settings of topics, and the differences
 //	admin.go      describe, create, change and delete topics
-//	foreign.go    topics with records of others, which are not changed
-//	visible.go    check topics without the permission to see all of them
+//	foreign.go    topics with records of others, which are not changed, and topics that this user may not see
 //	listing.go    the topics with a prefix, without the metadata of all others
 //	offsets.go    the offsets of many partitions, with as few requests as possible
-//	window.go     the records that were appended between two moments
-//	glance.go     a few records, or only the first one
+//	window.go     the records that were appended between two moments, a few of them, or only the first one
 package kafka

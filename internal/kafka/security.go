@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,11 +89,8 @@ func (s SASL) String() string {
 // Format writes String for every verb, so that no verb prints the password.
 func (s SASL) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
-// LogValue returns String, for slog.
-func (s SASL) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalJSON encodes String.
-func (s SASL) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+// MarshalText returns String, for logs and JSON.
+func (s SASL) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // String describes the security in words, without secrets.
 func (s Security) String() string {
@@ -114,11 +110,8 @@ func (s Security) String() string {
 // Format writes String for every verb.
 func (s Security) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
-// LogValue returns String, for slog.
-func (s Security) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalJSON encodes String.
-func (s Security) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+// MarshalText returns String, for logs and JSON.
+func (s Security) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // who returns the principal for error messages, as the broker knows it.
 func (s Security) who() string {

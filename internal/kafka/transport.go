@@ -120,9 +120,7 @@ func (t *transport) exchange(ctx context.Context, address string, req kafka.Requ
 		}
 		return nil, err
 	}
-	if !t.reached.Load() {
-		t.reached.Store(true)
-	}
+	t.reached.Store(true)
 	var missing missingACLs
 	eachErrorCode(req, res, func(code int16, name string) {
 		if kafka.Error(code) == kafka.NotCoordinatorForGroup || kafka.Error(code) == kafka.GroupCoordinatorNotAvailable {
@@ -225,8 +223,7 @@ type missingACLs struct {
 
 // observe records an error code and the name of its resource, if the code is a refusal.
 func (r *missingACLs) observe(code int16, name string) {
-	switch c := kafka.Error(code); c {
-	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed:
+	if c := kafka.Error(code); refusedResources[c] != "" {
 		r.code = c
 		if !slices.Contains(r.names, name) {
 			r.names = append(r.names, name)

@@ -10,7 +10,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "brokers without producer ids accept no append",
-		edits: []edit{{"internal/kafka/idempotent.go", "errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion)", "errors.Is(err, errNotOffered)"}},
+		edits: []edit{{"internal/kafka/append.go", "errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion)", "errors.Is(err, errNotOffered)"}},
 		pkg:   "internal/kafka", run: "TestLimits_SaysWhat", says: "the brokers accept no idempotent appends",
 	},
 	{
