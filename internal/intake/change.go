@@ -42,11 +42,11 @@ type source struct{ database, table string }
 // readChange decodes the value of a change record. Without rows the record is of no concern here, and skip says why.
 // The error is a *wire.RecordError.
 func readChange(f Format, value []byte) (from source, changes []change, skip outcome, err error) {
-	if value == nil { // the tombstone after a delete
-		return from, nil, deleted, nil
-	}
+	text := bytes.TrimSpace(value)
 	switch {
-	case !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")):
+	case len(text) == 0 || string(text) == "null": // a tombstone, which a converter may write as JSON
+		return from, nil, deleted, nil
+	case text[0] != '{':
 		err = errors.New("it is no object in JSON, and other encodings, such as Avro, are not read")
 	case f == Canal:
 		from, changes, skip, err = readCanal(value)

@@ -84,6 +84,7 @@ func TestReadChange_EachFormat(t *testing.T) {
 		{"flat tombstone with schema", Debezium, `{"schema": {}, "payload": null}`, "no_row"},
 		{"delete", Debezium, `{"before": ` + row + `, "after": null, ` + source + `, "op": "d"}`, "no_row"},
 		{"tombstone", Debezium, "", "no_row"},
+		{"flat tombstone", Debezium, "null", "no_row"},
 		{"truncate", Debezium, `{` + source + `, "op": "t", "ts_ms": 1}`, "no_row"},
 		{"payment", Debezium, `{"before": ` + row + `, "after": ` + paid + `, ` + source + `, "op": "u"}`, "not_unpaid"},
 		{"update of nothing that matters", Debezium, `{"before": ` + strings.Replace(row, "book", "game", 1) + `, "after": ` + row + `, ` + source + `, "op": "u"}`, "unchanged"},
@@ -168,6 +169,27 @@ func TestReadChange_TimesOfEachType(t *testing.T) {
 		o, is, err := r.decide(changes[0], now, now)
 		if got := o.Due.UTC().Format("15:04:05.999999999"); is != scheduled || got != c.want || o.CreatedAt != now {
 			t.Errorf("%s %s %s: %s %v %v, want %s", c.column.Type, c.column.Zone, c.value, got, is, err, c.want)
+		}
+	}
+}
+
+// A record of the pipeline cannot have the bytes of a key, so it has the notation of the UUID.
+func TestRow_ABinaryIDIsAUUID(t *testing.T) {
+	for _, c := range []struct {
+		kind mapping.KeyType
+		text string
+		want string
+	}{
+		{mapping.UUIDBinary, "AZD7/31Oery//wAAAAABAA==", "0190fbff-7d4e-7abc-bfff-000000000100"},
+		{mapping.UUIDBinary, "AZD7_31Oery__wAAAAABAA==", "0190fbff-7d4e-7abc-bfff-000000000100"}, // binary.handling.mode=base64-url-safe
+		{mapping.UUIDBinary, "0190FBFF7D4E7ABCBFFF000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
+		{mapping.UUIDBinary, "AZD7/31Oery//wAAAAAB", "0190fbff-7d4e-7abc-bfff-000000000100"}, // without the zero at its end
+		{mapping.UUIDSwapped, "7abc7d4e0190fbffbfff000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
+		{mapping.UUIDBinary, "0190fbff-7d4e-7abc-bfff-000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
+		{mapping.UUIDBinary, "", ""}, {mapping.UUIDBinary, "?", "?"}, {mapping.Text, "AZD7/31Oery//wAAAAABAA==", "AZD7/31Oery//wAAAAABAA=="},
+	} {
+		if got := (row{"id": fmt.Appendf(nil, "%q", c.text)}).id(mapping.Key{Column: "id", Type: c.kind}); got != c.want {
+			t.Errorf("%s %s: %s", c.kind, c.text, got)
 		}
 	}
 }

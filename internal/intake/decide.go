@@ -94,7 +94,7 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 		return o, "", &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf("the order is due at %s, the limit is %v ahead", due.Format(time.RFC3339), wire.MaxDelayLimit)}
 	}
 	o.Due, o.CreatedAt = due, appended
-	o.ID, _ = c.row.text(r.m.ID.Column)
+	o.ID = c.row.id(r.m.ID)
 	if _, ok := r.m.ID.Arg(o.ID); !ok || orderclose.ValidateID(o.ID) != nil {
 		return bad("column %s has %.80q, which is no id of type %s", r.m.ID.Column, o.ID, r.m.ID.Type)
 	}

@@ -2,6 +2,8 @@ package intake
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -45,6 +47,28 @@ func (r row) is(column string, v mapping.Value) bool {
 	return strings.EqualFold(text, v.Text)
 }
 
+// id returns the id of a row as text. A BINARY(16) with a UUID comes in Base64, or in hexadecimal digits. A binary log
+// leaves zeros at its end out.
+func (r row) id(k mapping.Key) string {
+	text, _ := r.text(k.Column)
+	if k.Type != mapping.UUIDBinary && k.Type != mapping.UUIDSwapped {
+		return text
+	}
+	all, err := hex.DecodeString(text)
+	if len(text) != 32 || err != nil {
+		all, err = base64.StdEncoding.DecodeString(strings.NewReplacer("-", "+", "_", "/").Replace(text))
+	}
+	if err != nil || len(all) == 0 || len(all) > 16 {
+		return text
+	}
+	d := fmt.Sprintf("%-32s", hex.EncodeToString(all))
+	d = strings.ReplaceAll(d, " ", "0")
+	if k.Type == mapping.UUIDSwapped {
+		d = d[8:16] + d[4:8] + d[:4] + d[16:]
+	}
+	return strings.Join([]string{d[:8], d[8:12], d[12:16], d[16:20], d[20:]}, "-")
+}
+
 // timeColumn reads the times of a column.
 type timeColumn struct {
 	mapping.TimeColumn
@@ -76,7 +100,12 @@ func (c timeColumn) read(r row) (time.Time, bool, error) {
 		return c.number(n)
 	}
 	wall, zoned, ok := parseTime(text)
-	if !ok {
+	switch {
+	case text == "infinity" || strings.HasPrefix(text, "+"): // of PostgreSQL; a year of six digits has a sign
+		return c.codec.Decode("infinity")
+	case strings.HasPrefix(text, "-") || ok && wall.Unix() == 0: // -infinity, and the zero date in a column without NULL
+		return time.Time{}, false, nil
+	case !ok:
 		return time.Time{}, false, fmt.Errorf("column %s has %.40q, which is no time", c.Column, text)
 	}
 	if c.Type == mapping.Timestamp || c.Type == mapping.TimestampTZ {
@@ -88,6 +117,9 @@ func (c timeColumn) read(r row) (time.Time, bool, error) {
 	return c.codec.Decode(wall)
 }
 
+// infinity is infinity in a timestamp of PostgreSQL, as Debezium writes it, in seconds.
+const infinity = 9223372036825
+
 // number reads a number. A column of unix time has its own unit. In any other column Debezium counts milliseconds
 // from a precision of milliseconds down, and otherwise microseconds or nanoseconds; with time.precision.mode=connect always
 // milliseconds. A wrong unit would be a year long ago or ahead. For a DATETIME the number is what a clock in UTC would show.
@@ -95,8 +127,11 @@ func (c timeColumn) number(n int64) (time.Time, bool, error) {
 	if c.Type == mapping.UnixSeconds || c.Type == mapping.UnixMillis {
 		return c.codec.Decode(n)
 	}
-	if n <= 0 { // the zero date in a column without NULL
+	switch {
+	case n <= 0: // the zero date in a column without NULL, and -infinity
 		return time.Time{}, false, nil
+	case n/1000 == infinity || n/1_000_000 == infinity:
+		return c.codec.Decode("infinity")
 	}
 	units := []time.Duration{time.Millisecond, time.Microsecond, time.Nanosecond}
 	if c.Precision == mapping.Micros {
