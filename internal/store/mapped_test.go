@@ -121,7 +121,9 @@ func shopsByRule(t *testing.T) []storetest.Shop {
 	m := *stamp.Mapping
 	m.Created = &mapping.TimeColumn{Column: "create_time", Type: mapping.Timestamp, Precision: mapping.Micros}
 	stamp.Mapping, stamp.Title = &m, "A_timestamp"
-	return []storetest.Shop{datetime,
+	withoutIndex := storetest.ByRule(examples(t)[0], "create_time  DATETIME        NOT NULL", "create_time DATETIME NULL", ",\n  KEY idx_state_deadline (state, pay_deadline)", "")
+	withoutIndex.Title += "_without_an_index"
+	return []storetest.Shop{datetime, withoutIndex,
 		storetest.ByRule(stamp, "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time TIMESTAMP(6) NULL"),
 		storetest.ByRule(examples(t)[1], "(status, expire_ms, order_no)", "(status, created_ms, order_no)", "expire_ms  BIGINT      NOT NULL", "expire_ms BIGINT NULL"),
 	}
