@@ -113,6 +113,19 @@ func ownTablesByRule(t *testing.T) {
 	}
 }
 
+// A table of orders that has only its primary key.
+func TestMySQL_OwnTablesByKey(t *testing.T) {
+	eachServer(t, func(t *testing.T) { storetest.RunByKey(t, shopsByRule(t)[1], databaseOf(ownDatabase)) })
+}
+
+// databaseOf returns what creates a database and opens stores on it.
+func databaseOf(create func(t *testing.T) (dsn string)) func(t *testing.T, m *mapping.Mapping) func() *store.Store {
+	return func(t *testing.T, m *mapping.Mapping) func() *store.Store {
+		dsn := create(t)
+		return func() *store.Store { return open(t, store.Options{DSN: dsn, Orders: m}) }
+	}
+}
+
 // shopsByRule returns examples of docs/mapping.md without due times: a DATETIME in a zone, unix time in tables of months, and
 // a TIMESTAMP with microseconds.
 func shopsByRule(t *testing.T) []storetest.Shop {

@@ -146,6 +146,15 @@ func TestPostgres_OwnTablesByRule(t *testing.T) {
 	}
 }
 
+func TestPostgres_OwnTablesByKey(t *testing.T) {
+	shop := postgresShops(t)[1]
+	m := *shop.Mapping
+	m.Category, m.NotBefore = "note", time.Time{}
+	shop.Mapping = &m
+	shop = storetest.ByRule(shop, "placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "DEFAULT '50 % off?'", "", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1")
+	storetest.RunByKey(t, shop, databaseOf(postgresDatabase))
+}
+
 func TestPostgres_TheReferenceSchemaFitsItsMapping(t *testing.T) {
 	s := open(t, store.Options{DSN: postgresDatabase(t)})
 	must(t, s.Migrate(t.Context()))
