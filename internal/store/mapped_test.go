@@ -113,6 +113,19 @@ func ownTablesByRule(t *testing.T) {
 	}
 }
 
+// A table of orders that has only its primary key.
+func TestMySQL_OwnTablesByKey(t *testing.T) {
+	eachServer(t, func(t *testing.T) { storetest.RunByKey(t, shopsByRule(t)[1], databaseOf(ownDatabase)) })
+}
+
+// databaseOf returns what creates a database and opens stores on it.
+func databaseOf(create func(t *testing.T) (dsn string)) func(t *testing.T, m *mapping.Mapping) func() *store.Store {
+	return func(t *testing.T, m *mapping.Mapping) func() *store.Store {
+		dsn := create(t)
+		return func() *store.Store { return open(t, store.Options{DSN: dsn, Orders: m}) }
+	}
+}
+
 // shopsByRule returns examples of docs/mapping.md without due times: a DATETIME in a zone, unix time in tables of months, and
 // a TIMESTAMP with microseconds.
 func shopsByRule(t *testing.T) []storetest.Shop {
@@ -121,7 +134,9 @@ func shopsByRule(t *testing.T) []storetest.Shop {
 	m := *stamp.Mapping
 	m.Created = &mapping.TimeColumn{Column: "create_time", Type: mapping.Timestamp, Precision: mapping.Micros}
 	stamp.Mapping, stamp.Title = &m, "A_timestamp"
-	return []storetest.Shop{datetime,
+	withoutIndex := storetest.ByRule(examples(t)[0], "create_time  DATETIME        NOT NULL", "create_time DATETIME NULL", ",\n  KEY idx_state_deadline (state, pay_deadline)", "")
+	withoutIndex.Title += "_without_an_index"
+	return []storetest.Shop{datetime, withoutIndex,
 		storetest.ByRule(stamp, "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time TIMESTAMP(6) NULL"),
 		storetest.ByRule(examples(t)[1], "(status, expire_ms, order_no)", "(status, created_ms, order_no)", "expire_ms  BIGINT      NOT NULL", "expire_ms BIGINT NULL"),
 	}

@@ -70,7 +70,7 @@ func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []o
 		if s.q.where.sql != "" {
 			p.last = condition{"CASE WHEN " + s.q.where.sql + " THEN NULL ELSE 0 END", s.q.where.args}
 		}
-		err = s.readPage(s.gorm.WithContext(ctx), []*table{t}, p, func(o orderclose.Order, excluded any) {
+		err = s.readOpen(ctx, []*table{t}, p, func(o orderclose.Order, excluded any) {
 			left--
 			if *after = o; excluded == nil {
 				orders = append(orders, o)
@@ -102,7 +102,7 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 		return nil, err
 	}
 	var orders []orderclose.Order
-	err = s.readPage(s.gorm.WithContext(ctx), in, s.q.openPage(cutoff, after, limit), func(o orderclose.Order, attributes any) {
+	err = s.readOpen(ctx, in, s.q.openPage(cutoff, after, limit), func(o orderclose.Order, attributes any) {
 		o.Attributes, _ = s.q.decodeAttributes(attributes) // the database wrote the JSON
 		orders = append(orders, o)
 	})
@@ -125,6 +125,11 @@ func (s *Store) readPage(tx *gorm.DB, in []*table, p page, each func(o orderclos
 	if err != nil {
 		return err
 	}
+	return s.eachOrder(tx, query, args, each)
+}
+
+// eachOrder calls each for the orders of a query with the columns of a page.
+func (s *Store) eachOrder(tx *gorm.DB, query string, args []any, each func(o orderclose.Order, last any)) error {
 	return eachRow(tx, query, args, func(rows *sql.Rows) (err error) {
 		var o orderclose.Order
 		var created, due, last any

@@ -128,11 +128,15 @@ func TestPostgres_OwnTablesByRule(t *testing.T) {
 	opened := func(t *testing.T, m *mapping.Mapping) *store.Store {
 		return open(t, store.Options{DSN: postgresDatabase(t), Orders: m})
 	}
-	shops := postgresShops(t)
+	all := postgresShops(t)
+	withoutIndex := all[1]
+	withoutIndex.Title += "_without_an_index"
+	shops := append(all[:3], withoutIndex)
 	for i, change := range [][]string{
 		{`"createdAt" timestamptz NOT NULL DEFAULT now()`, `"createdAt" timestamptz NULL`, `("expiresAt", id)`, `("createdAt", id)`},
 		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "(status, pay_until, id)", "(status, placed, id)"},
 		{"expire_ms bigint NOT NULL", "expire_ms bigint", "(status, expire_ms, order_no)", "(status, created_ms, order_no)"},
+		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1"},
 	} {
 		shop := storetest.ByRule(shops[i], change...)
 		storetest.RunMapped(t, shop, opened)
@@ -140,6 +144,15 @@ func TestPostgres_OwnTablesByRule(t *testing.T) {
 			storetest.RunByRule(t, shop, opened)
 		}
 	}
+}
+
+func TestPostgres_OwnTablesByKey(t *testing.T) {
+	shop := postgresShops(t)[1]
+	m := *shop.Mapping
+	m.Category, m.NotBefore = "note", time.Time{}
+	shop.Mapping = &m
+	shop = storetest.ByRule(shop, "placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "DEFAULT '50 % off?'", "", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1")
+	storetest.RunByKey(t, shop, databaseOf(postgresDatabase))
 }
 
 func TestPostgres_TheReferenceSchemaFitsItsMapping(t *testing.T) {

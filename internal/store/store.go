@@ -88,6 +88,7 @@ type Store struct {
 	q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	inDoubt     inDoubt
+	unpaid      unpaidOrders // found by the primary key
 	lockedLines lockedKeys   // orders with lines that were recently locked
 	lockedSKUs  lockedKeys   // SKUs that were recently locked
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
