@@ -86,7 +86,7 @@ func (s *Store) findsByKey(tx *gorm.DB) (bool, error) {
 		return u.byKey, nil
 	}
 	name := s.q.single.name
-	schema, err := s.dialect.describe(tx, []string{name})
+	schema, err := s.describe(tx.Statement.Context, name)
 	if err == nil {
 		u.byKey, u.checked = s.q.m.FindsByKey(schema[name]), time.Now()
 	}
