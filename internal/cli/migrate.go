@@ -27,7 +27,8 @@ func newMigrate(c *common) *cobra.Command {
 If topics.yaml maps orders to tables of your own (section orders), only the tables beside
 them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
 checked first and never changed. If they do not fit the mapping, or a close would do harm
-to them, nothing is created and the exit code is 3. At the end one unpaid order is closed, and
+to them, nothing is created and the exit code is 3. Orders that are due by rule are counted, and
+their statuses checked, when the tables beside them exist. At the end one unpaid order is closed, and
 the transaction rolled back: if that fails, the exit code is 3 too.
 
 A schema that a newer program has migrated stays as it is. If this program cannot use it, the
@@ -57,8 +58,10 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		if err := s.Store.CheckMapping(ctx); err != nil {
 			return findings(err)
 		}
-		if err := c.showOrders(ctx, s); err != nil {
-			return err
+		if !s.cfg.Orders.ByRule {
+			if err := c.showOrders(ctx, s); err != nil {
+				return err
+			}
 		}
 	}
 	err := s.Store.Migrate(ctx)
@@ -70,6 +73,11 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	}
 	if err := s.Store.RecordDelays(ctx); err != nil {
 		return err
+	}
+	if s.cfg.Orders != nil && s.cfg.Orders.ByRule { // the recorded delays say which orders are due
+		if err := c.showOrders(ctx, s); err != nil {
+			return err
+		}
 	}
 	v, err := s.Store.Schema(ctx)
 	if err != nil {

@@ -43,7 +43,8 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	schema, err := s.describe(ctx, names...)
 	var unread, locks []string
 	for i, name := range names {
-		if triggers := schema[name].Triggers; len(triggers) > 0 {
+		own := func(trigger string) bool { return strings.HasPrefix(trigger, OwnTrigger) }
+		if triggers := slices.DeleteFunc(schema[name].Triggers, own); len(triggers) > 0 {
 			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too", name, strings.Join(triggers, ", ")))
 		}
 		if schema[name].TriggersUnread {

@@ -25,6 +25,8 @@ type triggerSyntax struct {
 	object string // the function that returns an object in JSON
 	create string // its arguments are those of triggerParts.format
 	drop   string
+	// changed says whether an UPDATE changes the column %[1]s.
+	changed string
 }
 
 var mysqlTrigger = triggerSyntax{
@@ -47,8 +49,10 @@ var mysqlTrigger = triggerSyntax{
 	iso:    "DATE_FORMAT(%s, '%%Y-%%m-%%dT%%H:%%i:%%s.%%fZ')",
 	text:   "CHAR CHARACTER SET utf8mb4",
 	object: "JSON_OBJECT",
-	create: "CREATE TRIGGER %[1]s AFTER INSERT ON %[2]s FOR EACH ROW\nIF %[3]s THEN\n  %[4]s;\nEND IF",
+	create: "CREATE TRIGGER %[1]s AFTER %[6]s ON %[2]s FOR EACH ROW\nIF %[3]s THEN\n  %[4]s;\nEND IF",
 	drop:   "DROP TRIGGER %[1]s",
+
+	changed: "NOT OLD.%[1]s <=> NEW.%[1]s",
 }
 
 // postgresNow is the present moment in UTC.
@@ -80,10 +84,11 @@ BEGIN
   %[4]s;
   RETURN NULL;
 END $$;
-CREATE TRIGGER %[1]s AFTER INSERT ON %[2]s FOR EACH ROW
+CREATE TRIGGER %[1]s AFTER %[6]s ON %[2]s FOR EACH ROW
 WHEN (%[3]s)
 EXECUTE FUNCTION %[5]s()`,
-	drop: "DROP TRIGGER %[1]s ON %[2]s;\nDROP FUNCTION %[5]s()",
+	drop:    "DROP TRIGGER %[1]s ON %[2]s;\nDROP FUNCTION %[5]s()",
+	changed: "OLD.%[1]s IS DISTINCT FROM NEW.%[1]s",
 }
 
 // TriggerOptions choose where a trigger is and where it writes.
@@ -92,10 +97,16 @@ type TriggerOptions struct {
 	Database string // of outbox_schedules, in PostgreSQL its schema; default: that of Table, and in PostgreSQL public
 	Pipeline string // of the delays in order_delays, with Mapping.ByRule: the name of the close topic
 	Drop     bool   // the statement that removes the trigger
+	// OnUpdate is for a shop that turns a cart into an order by an UPDATE: the trigger is for rows whose status or
+	// due time an UPDATE changes, instead of new rows.
+	OnUpdate bool
 }
 
-// Trigger returns a statement that creates an AFTER INSERT trigger. The trigger writes a row of
-// outbox_schedules for each new order that is unpaid, has a due time and is not excluded by the mapping m. It
+// OwnTrigger is how the names of the triggers of Trigger begin.
+const OwnTrigger = "orderclose_"
+
+// Trigger returns a statement that creates an AFTER INSERT trigger, or with OnUpdate an AFTER UPDATE trigger. The trigger
+// writes a row of outbox_schedules for each such order that is unpaid, has a due time and is not excluded by the mapping m. It
 // writes no row that the dispatcher refuses, and so that would fail a checkout or become a dead letter: for such an
 // id, and for a due time that is ten years ahead. The statement is for one call of a client, without a
 // delimiter at its end.
@@ -121,13 +132,18 @@ func Trigger(name DialectName, m *mapping.Mapping, o TriggerOptions) (string, er
 type triggerParts struct {
 	d                                        Dialect
 	name, table, condition, insert, database string
+	event                                    string // INSERT or UPDATE
 }
 
 func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p triggerParts, err error) {
 	home, table := mapping.Split(o.Table)
-	name := []rune("orderclose_schedule_" + table)
+	does, event := "schedule_", "INSERT"
+	if o.OnUpdate {
+		does, event = "update_", "UPDATE"
+	}
+	name := []rune(OwnTrigger + does + table)
 	name = name[:min(len(name), 60)] // PostgreSQL takes 63 bytes
-	p = triggerParts{d: d, table: mapping.Quote(o.Table), name: mapping.Quote(string(name))}
+	p = triggerParts{d: d, event: event, table: mapping.Quote(o.Table), name: mapping.Quote(string(name))}
 	if d.Name == MySQL && home != "" {
 		p.name = mapping.Quote(home) + "." + p.name
 	}
@@ -151,6 +167,9 @@ func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p trigger
 		category = "COALESCE(" + d.newText(m.Category) + ", '')"
 	}
 	p.condition = d.triggerCondition(m, due, id)
+	if o.OnUpdate {
+		p.condition += fmt.Sprintf("\n  AND ("+d.trigger.changed+" OR ", mapping.Quote(m.Status.Column)) + fmt.Sprintf(d.trigger.changed+")", mapping.Quote(m.Due.Column))
+	}
 	from := ""
 	if m.ByRule {
 		due.moment += " + " + d.trigger.delay
@@ -185,7 +204,7 @@ func (p triggerParts) format(format string) string {
 	if p.database != "" {
 		function = mapping.Quote(p.database) + "." + p.name
 	}
-	statement := fmt.Sprintf(format, p.name, p.table, p.condition, p.insert, function)
+	statement := fmt.Sprintf(format, p.name, p.table, p.condition, p.insert, function, p.event)
 	if p.d.translate != nil {
 		statement = p.d.translate(statement)
 	}

@@ -216,7 +216,7 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 				"map the column of the due time, or: "+alter)
 		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
 			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
-				"map the column of the moment of the close, remove closed_at, or, if it is that column: "+alter)
+				"map the column of the moment of the close, or remove closed_at; map a column of the last change as lock; or, if it is that column: "+alter)
 		case further && c.DefaultNow && !c.OnUpdate && !lockNames.MatchString(strings.ToLower(t.Column)):
 			d.reportAcceptable(LockLikeCreated, t.Path+".column", where+" has the present moment as its default, as a creation time has", "a close would overwrite it", "map the column of the last change, or remove "+t.Path)
 		case t.Path == "closed_at" || further:

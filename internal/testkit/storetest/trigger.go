@@ -31,10 +31,10 @@ func (s *shop) scheduled() (orders []orderclose.Order) {
 	return orders
 }
 
-// trigger runs the statement that creates the trigger of the table of now, or that drops it.
-func (s *mapped) trigger(drop bool) {
+// trigger runs the statement that creates a trigger of the table of now, or that drops it.
+func (s *mapped) trigger(o store.TriggerOptions) {
 	s.Helper()
-	o := store.TriggerOptions{Table: s.table(s.Mapping.Orders, s.now()), Drop: drop}
+	o.Table = s.table(s.Mapping.Orders, s.now())
 	if s.Dialect() == store.Postgres {
 		o.Database = s.texts("SELECT current_schema()")[0]
 	} else {
@@ -49,7 +49,7 @@ func (s *mapped) trigger(drop bool) {
 func mappedTrigger(t *testing.T, s *mapped) {
 	s.needs(triggers)
 	s.begin()
-	s.trigger(false)
+	s.trigger(store.TriggerOptions{})
 	hints, err := s.MappingHints(t.Context())
 	s.must(err)
 	if text := strings.Join(hints, "\n"); strings.Contains(text, "trigger") {
@@ -111,9 +111,32 @@ func mappedTrigger(t *testing.T, s *mapped) {
 	s.must(err)
 	s.must(tx.Rollback())
 	s.wantScheduled("a rollback")
-	s.trigger(true)
+	s.trigger(store.TriggerOptions{Drop: true})
 	s.put(s.Mapping.Status.From, last)
 	s.wantScheduled("without the trigger")
+	s.triggerOnUpdate(table, an(14, time.Hour))
+}
+
+// triggerOnUpdate is for a shop whose cart becomes an order by an UPDATE. No cart has the status Paid, but the trigger
+// only compares it with Status.From.
+func (s *mapped) triggerOnUpdate(table string, cart orderclose.Order) {
+	s.Helper()
+	s.trigger(store.TriggerOptions{OnUpdate: true})
+	hints, err := s.MappingHints(s.Context())
+	s.must(err)
+	if text := strings.Join(hints, "\n"); strings.Contains(text, "trigger") {
+		s.Errorf("a hint on a trigger of orderclose: %s", text)
+	}
+	s.put(s.Paid, cart)
+	s.wantScheduled("a cart")
+	update := "UPDATE " + table + " SET `" + s.Mapping.Status.Column + "` = ? WHERE `" + s.Mapping.ID.Column + "` = " + s.of("?")
+	s.exec(update, s.Mapping.Status.From.Arg(), cart.ID)
+	s.wantScheduled("a cart that becomes an order", cart)
+	s.exec(update, s.Mapping.Status.From.Arg(), cart.ID)
+	s.wantScheduled("an UPDATE that changes nothing")
+	s.exec(update, s.Paid.Arg(), cart.ID)
+	s.wantScheduled("a payment")
+	s.trigger(store.TriggerOptions{OnUpdate: true, Drop: true})
 }
 
 // of returns a placeholder for an id in a list of expressions, whose type PostgreSQL does not infer.
