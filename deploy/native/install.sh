@@ -74,8 +74,8 @@ missing_packages() {
       has_debezium || has mvn || echo maven
       ;;
     clients)
-      has npm || echo npm
-      python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+      has_clients || has npm || echo npm
+      has_clients || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
       ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
