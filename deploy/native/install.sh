@@ -4,10 +4,11 @@
 # user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
 # they are. Packages need root, or sudo without a password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|debezium|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
+# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|debezium|clients|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
 #   kafka      of another version than the usual one, if KAFKA_VERSION names it
 #   rabbitmq, nats, rocketmq   servers of make bench-peers only
 #   debezium   a worker of Kafka Connect, and Debezium's connectors
+#   clients    libraries of Node and Python for examples/clients
 #   gcc        for go test -race
 #   chromium   a browser, and a font with Chinese characters
 #   axe        axe-core, the rules of accessibility
@@ -72,6 +73,10 @@ missing_packages() {
       has java || echo default-jre-headless
       has_debezium || has mvn || echo maven
       ;;
+    clients)
+      has_clients || has npm || echo npm
+      has_clients || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+      ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
     # The packages have the servers too, which tests start; no service is started.
@@ -83,7 +88,7 @@ missing_packages() {
       ;;
     axe) has_axe || has npm || echo npm ;;
     faketime) has_faketime || echo libfaketime ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, debezium, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, debezium, clients, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
     esac
   done
 }
@@ -248,6 +253,20 @@ install_debezium() {
   mv -T "$part" "$home"
 }
 
+has_clients() { [[ -d $(clients_home) ]]; }
+
+install_clients() {
+  local home
+  home=$(clients_home)
+  note "fetching libraries for clients in Node and Python into $home"
+  rm -rf -- "$home.part"
+  mkdir "$home.part"
+  npm install --silent --ignore-scripts --no-audit --no-fund --prefix "$home.part" kafkajs@2.2.4 mysql2@3.24.6 >&2 || die "npm could not fetch kafkajs and mysql2"
+  python3 -m venv "$home.part" && "$home.part/bin/python3" -m pip install -q --only-binary :all: confluent-kafka==2.16.1 PyMySQL==1.2.4 >&2 ||
+    die "pip could not fetch confluent-kafka and PyMySQL"
+  mv -T "$home.part" "$home"
+}
+
 has_nats() { [[ -x $(nats_home)/nats-server ]]; }
 
 install_nats() {
@@ -313,6 +332,9 @@ if [[ " $* " == *' rocketmq '* ]] && ! has_rocketmq; then
 fi
 if [[ " $* " == *' debezium '* ]] && ! has_debezium; then
   install_debezium
+fi
+if [[ " $* " == *' clients '* ]] && ! has_clients; then
+  install_clients
 fi
 if [[ " $* " == *' nats '* ]] && ! has_nats; then
   install_nats

@@ -32,8 +32,12 @@ trap 'exit 143' TERM HUP
 choose_servers
 # Tests start databases of their own, and a secured Kafka.
 if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb mysql postgresql pgbouncer kafka openssl; fi
-# A test of change records needs it. Without it that test is skipped.
-if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" debezium || note "testing without Debezium"; fi
+# Tests of change records and of examples/clients need them. Without them these tests are skipped.
+if [[ $ORDERCLOSE_SERVERS == native ]]; then
+  for optional in debezium clients; do
+    "$here/install.sh" "$optional" || note "testing without $optional"
+  done
+fi
 if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 "$here/install.sh" promtool amtool
 lines=$("$here/up.sh" "$dir/servers")

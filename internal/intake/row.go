@@ -47,8 +47,8 @@ func (r row) is(column string, v mapping.Value) bool {
 	return strings.EqualFold(text, v.Text)
 }
 
-// id returns the id of a row as text. A BINARY(16) with a UUID comes in Base64, or in hexadecimal digits. A binary log
-// leaves zeros at its end out.
+// id returns the id of a row as text. A BINARY(16) with a UUID comes in Base64, or in hexadecimal digits. Zeros
+// at its end may be missing.
 func (r row) id(k mapping.Key) string {
 	text, _ := r.text(k.Column)
 	if k.Type != mapping.UUIDBinary && k.Type != mapping.UUIDSwapped {
@@ -61,8 +61,7 @@ func (r row) id(k mapping.Key) string {
 	if err != nil || len(all) == 0 || len(all) > 16 {
 		return text
 	}
-	d := fmt.Sprintf("%-32s", hex.EncodeToString(all))
-	d = strings.ReplaceAll(d, " ", "0")
+	d := hex.EncodeToString(append(all, make([]byte, 16-len(all))...))
 	if k.Type == mapping.UUIDSwapped {
 		d = d[8:16] + d[4:8] + d[:4] + d[16:]
 	}

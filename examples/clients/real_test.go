@@ -1,0 +1,300 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+)
+
+// driver runs a client against real servers, in New York, which shows a time that is not in UTC. testdata has the drivers.
+type driver struct {
+	command []string
+	env     []string
+	serves  func(port string) []string // nil: the command serve
+}
+
+func (d driver) cmd(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, d.command[0], append(d.command[1:len(d.command):len(d.command)], args...)...)
+	cmd.Env = append(os.Environ(), append(d.env, "TZ=America/New_York", "SECRET=orderclose-test-secret-one")...)
+	return cmd
+}
+
+func (d driver) run(t *testing.T, env []string, stdin string, args ...string) error {
+	cmd := d.cmd(t.Context(), args...)
+	cmd.Env, cmd.Stdin = append(cmd.Env, env...), strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%v: %w\n%s", args, err, out)
+	}
+	return nil
+}
+
+// installed returns the folder of what deploy/native/install.sh has installed.
+func installed(parts ...string) string {
+	cache, _ := os.UserCacheDir()
+	return filepath.Join(append([]string{cache, "orderclose"}, parts...)...)
+}
+
+// drivers return the driver of a language. They skip the test if something is missing, and say what.
+var drivers = map[string]func(t *testing.T) driver{
+	"java": func(t *testing.T) driver {
+		libs, _ := filepath.Glob(installed("kafka-4.1.0", "libs", "*.jar"))
+		jdbc, _ := filepath.Glob(installed("debezium-*", "plugins", "*", "m*-java-client-*.jar"))
+		more, _ := filepath.Glob(installed("debezium-*", "plugins", "*", "mysql-connector-j-*.jar"))
+		dir := t.TempDir()
+		class := strings.Join(append(append(append(libs, jdbc...), more...), dir), ":")
+		switch _, err := exec.LookPath("javac"); {
+		case err != nil:
+			t.Skip("javac is not installed")
+		case len(libs) == 0:
+			t.Skip("kafka-clients is missing: deploy/native/install.sh kafka")
+		case len(jdbc)*len(more) == 0:
+			t.Skip("the JDBC drivers are missing: deploy/native/install.sh debezium")
+		}
+		if out, err := exec.CommandContext(t.Context(), "javac", "-cp", class, "-d", dir, "java/Orders.java", "java/Direct.java", "testdata/Driver.java").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return driver{command: []string{"java", "-XX:TieredStopAtLevel=1", "-cp", class, "Driver"}}
+	},
+	"node": func(t *testing.T) driver {
+		env := []string{"NODE_PATH=" + installed("clients", "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING=1"}
+		needs(t, driver{command: []string{"node"}, env: env}, "kafkajs or mysql2", "-e", "require('kafkajs'), require('mysql2/promise')")
+		return driver{command: []string{"node", "testdata/driver.mjs"}, env: env}
+	},
+	"php": func(t *testing.T) driver {
+		php := []string{"php", "-d", "date.timezone=America/New_York"}
+		needs(t, driver{command: php}, "pdo_mysql", "-r", "exit(extension_loaded('pdo_mysql') ? 0 : 1);")
+		return driver{command: append(php, "testdata/driver.php"), serves: func(port string) []string {
+			return append(php, "-S", "127.0.0.1:"+port, "testdata/driver.php")
+		}}
+	},
+	"python": func(t *testing.T) driver {
+		python := installed("clients", "bin", "python3")
+		if _, err := os.Stat(python); err != nil {
+			python = "python3"
+		}
+		needs(t, driver{command: []string{python}}, "confluent-kafka or PyMySQL", "-c", "import confluent_kafka, pymysql")
+		return driver{command: []string{python, "testdata/driver.py"}}
+	},
+}
+
+// needs skips the test if a language or its libraries are missing.
+func needs(t *testing.T, d driver, libraries string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath(d.command[0]); err != nil {
+		t.Skipf("%s is not installed", d.command[0])
+	}
+	if d.run(t, nil, "", args...) != nil {
+		t.Skipf("%s has no %s: deploy/native/install.sh clients", d.command[0], libraries)
+	}
+}
+
+func TestReal_Clients(t *testing.T) {
+	broker := startBroker(t)
+	for language, newDriver := range drivers {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			d := newDriver(t)
+			for kind, variable := range map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN"} {
+				t.Run(kind, func(t *testing.T) {
+					if os.Getenv(variable) == "" {
+						t.Skipf("%s names no server", variable)
+					}
+					db, env := shop(t, kind, os.Getenv(variable))
+					insertsAnOrder(t, d, db, env)
+					handlesAnEventOnce(t, d, db, env)
+				})
+			}
+			t.Run("kafka", func(t *testing.T) { sendsRecords(t, d, language, broker) })
+			t.Run("http", func(t *testing.T) { closesOrders(t, d) })
+		})
+	}
+}
+
+// shop returns a database with the reference schema, and the variables that name it for drivers.
+func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, fmt.Sprintf("clients_%d", rand.Uint32()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = drop(context.Background()) })
+	s, err := store.Open(store.Options{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	err = s.Migrate(t.Context())
+	for _, statement := range []string{
+		"INSERT INTO stock (sku_id, available, reserved) VALUES ('a', 10, 0), ('b', 10, 0)",
+		"CREATE TABLE handled_events (id VARCHAR(255) PRIMARY KEY)", "CREATE TABLE work (order_id VARCHAR(64))",
+	} {
+		if err == nil {
+			_, err = s.DB().ExecContext(t.Context(), statement)
+		}
+	}
+	cfg, wrong := mysql.ParseDSN(dsn)
+	if err = errors.Join(err, wrong); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(cfg.Addr)
+	return s.DB(), []string{"DB_PORT=" + port, "DB_NAME=" + cfg.DBName, "JDBC_URL=jdbc:" + kind + "://" + cfg.Addr + "/" + cfg.DBName + map[string]string{"mysql": "?sslMode=DISABLED&allowPublicKeyRetrieval=true"}[kind]}
+}
+
+func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
+	if err := d.run(t, env, "", "insert", "o-1", "2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.run(t, env, "", "insert", "o-2", "9"); err == nil || !strings.Contains(err.Error(), "not enough of b") {
+		t.Errorf("an order of more than there is: %v", err)
+	}
+	var id, due, stock string
+	var payload []byte
+	var age, delay int
+	err := db.QueryRowContext(t.Context(), `SELECT o.id, DATE_FORMAT(o.expire_at, '%Y-%m-%dT%H:%i:%s.%fZ'), TIMESTAMPDIFF(SECOND, o.created_at, UTC_TIMESTAMP(3)), TIMESTAMPDIFF(SECOND, o.created_at, o.expire_at),
+		(SELECT payload FROM outbox_schedules), (SELECT GROUP_CONCAT(sku_id, quantity, available, reserved ORDER BY sku_id) FROM stock JOIN order_items USING (sku_id)) FROM orders o`).Scan(&id, &due, &age, &delay, &payload, &stock)
+	if err != nil || id != "o-1" || age < 0 || age > 60 || delay != 300 || stock != "a191,b282" {
+		t.Errorf("order %s, %d s old, delay %d s, stock %s, %v", id, age, delay, stock, err)
+	}
+	var record struct {
+		OrderID string    `json:"order_id"`
+		DueAt   time.Time `json:"due_at"`
+	}
+	err = json.Unmarshal(payload, &record)
+	if at, wrong := time.Parse(time.RFC3339, due); err != nil || wrong != nil || record.OrderID != id || !record.DueAt.Equal(at) {
+		t.Errorf("%s: due at %s in the row, %v %v", payload, due, err, wrong)
+	}
+	checkRecords(t, payload, "", "-")
+}
+
+// checkRecords runs orderclose records check, and returns what it prints.
+func checkRecords(t *testing.T, stdin []byte, broker string, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	env := cli.Env{Stdin: bytes.NewReader(stdin), Stdout: &out, Stderr: &out, LookupEnv: func(name string) (string, bool) {
+		return map[string]string{"ORDERCLOSE_KAFKA_BROKERS": broker}[name], name == "ORDERCLOSE_KAFKA_BROKERS"
+	}}
+	if code := cli.Main(t.Context(), env, append([]string{"records", "check", "--config", "../../topics.yaml"}, args...)); code != 0 {
+		t.Errorf("records check: exit code %d\n%s", code, &out)
+	}
+	return out.String()
+}
+
+// A driver lets the work fail, and then handles the event twice.
+func handlesAnEventOnce(t *testing.T, d driver, db *sql.DB, env []string) {
+	const event = `{"specversion":"1.0","id":"order.closed/o-1","type":"order.closed","data":{"order_id":"o-1"}}`
+	if err := d.run(t, env, event, "handle"); err != nil {
+		t.Fatal(err)
+	}
+	var work, handled int
+	if err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM work), (SELECT COUNT(*) FROM handled_events)").Scan(&work, &handled); err != nil || work != 1 || handled != 1 {
+		t.Errorf("work done %d times, %d handled events, %v", work, handled, err)
+	}
+}
+
+// startBroker starts a broker of its own, because the topics of the examples have no prefix. It returns "" without
+// real servers.
+func startBroker(t *testing.T) string {
+	if os.Getenv("ORDERCLOSE_KAFKA_BROKERS") == "" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+		return ""
+	}
+	broker, err := servers.New("kafka", filepath.Join(t.TempDir(), "kafka"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = broker.Kill() })
+	if err := broker.Start(t.Context()); err != nil && os.Getenv("REQUIRE_REAL") != "1" {
+		return ""
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := kafka.New(kafka.Options{Brokers: []string{broker.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	if _, _, err := cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour, BrokerTime: true}}); err != nil {
+		t.Fatal(err)
+	}
+	return broker.Addr()
+}
+
+func sendsRecords(t *testing.T, d driver, language, broker string) {
+	switch {
+	case broker == "":
+		t.Skip("ORDERCLOSE_KAFKA_BROKERS names no native broker")
+	case language == "php":
+		t.Skip("php-rdkafka is no package of Debian: TestClients checks the record")
+	}
+	if err := d.run(t, []string{"BROKERS=" + broker}, "", "send", language, "25"); err != nil {
+		t.Fatal(err)
+	}
+	if out := checkRecords(t, nil, broker, "--topic", "delay_5m"); strings.Count(out, language+"-") != 25 {
+		t.Error(out)
+	}
+}
+
+// closesOrders lets a closer send requests to the client, once with a secret that the client does not have.
+func closesOrders(t *testing.T, d driver) {
+	port, err := servers.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"serve", port}
+	if d.serves != nil {
+		d.command, args = d.serves(port), nil
+	}
+	service := d.cmd(t.Context(), args...)
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = service.Process.Kill(), service.Wait() }()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+			_ = c.Close()
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		secrets []string
+		ok      bool
+	}{{[]string{"another-secret-of-the-shop", "orderclose-test-secret-one"}, true}, {[]string{"another-secret-of-the-shop"}, false}} {
+		closes, err := httpclose.New(httpclose.Options{URL: "http://127.0.0.1:" + port + "/close", Secrets: c.secrets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var outcomes []orderclose.Outcome
+		for range 10 { // a cold service may be too slow for the first request
+			outcomes, err = closes.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o-1", Due: time.Now()}, {OrderID: "订单-17"}})
+			if err == nil || !c.ok {
+				break
+			}
+		}
+		if closed := err == nil && len(outcomes) == 2 && outcomes[1].OrderID == "订单-17" && outcomes[0].Verdict == orderclose.Closed; closed != c.ok {
+			t.Errorf("closed %v: %+v %v", closed, outcomes, err)
+		}
+		_ = closes.Close()
+	}
+}

@@ -1,0 +1,36 @@
+<?php
+// Runs orders.php against real servers, for the test: insert ID QUANTITY | handle < event. In PHP's own web server it is a
+// service that closes orders.
+declare(strict_types=1);
+
+require __DIR__ . '/../php/orders.php';
+
+function connect(): PDO
+{
+    return new PDO('mysql:host=127.0.0.1;port=' . getenv('DB_PORT') . ';dbname=' . getenv('DB_NAME'), 'root', '', [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
+}
+
+if (($argv[1] ?? '') === 'insert') {
+    insertOrder(connect(), newOrder($argv[2], 'virtual'), ['b' => (int) $argv[3], 'a' => 1]);
+} elseif (($argv[1] ?? '') === 'handle') {
+    $db = connect();
+    $event = stream_get_contents(STDIN);
+    $work = fn (array $data) => execute($db, 'INSERT INTO work (order_id) VALUES (?)', [$data['order_id']]);
+    try {
+        handle($db, $event, function (array $data) use ($work): void {
+            $work($data);
+            throw new RuntimeException('on purpose');
+        });
+    } catch (RuntimeException) {
+    }
+    handle($db, $event, $work);
+    handle($db, $event, $work);
+} else {
+    $body = file_get_contents('php://input');
+    if (!verified(getenv('SECRET'), $_SERVER['HTTP_ORDERCLOSE_TIMESTAMP'] ?? '', $_SERVER['HTTP_ORDERCLOSE_SIGNATURE'] ?? '', $body)) {
+        http_response_code(401);
+        exit;
+    }
+    header('Content-Type: application/json');
+    echo json_encode(['verdicts' => array_map(fn (array $o) => ['order_id' => $o['order_id'], 'verdict' => 'closed'], json_decode($body, true)['orders'])]);
+}
