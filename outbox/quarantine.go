@@ -24,8 +24,6 @@ type quarantine struct {
 	until map[int64]time.Time
 }
 
-func newQuarantine() *quarantine { return &quarantine{until: map[int64]time.Time{}} }
-
 func (a *quarantine) add(id int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,7 +15,7 @@
 //	deadletters.go  makes dead letters, and appends those of a claim
 //	losses.go       notices of losses, in the control topic
 //	watchdog.go     restarts a loop that hangs
-//	memory.go       divides memory between the loops
+//	options.go      defaults of the options of a part; divides memory between the loops
 //	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. A claim has one request in

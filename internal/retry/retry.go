@@ -1,6 +1,6 @@
 // Package retry has what code shares that tries again until it succeeds: one backoff, one log line
-// every 2 s, a bounded time to finish what is in flight (retry.go), and a logger that bounds how
-// many lines one cause of trouble logs (logs.go).
+// every 2 s, a bounded time to finish what is in flight (retry.go), a logger that bounds how many lines
+// one cause of trouble logs (logs.go), and errors: with causes, and of panics (errors.go).
 package retry
 
 import (
