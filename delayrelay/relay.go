@@ -11,7 +11,7 @@
 // Within a minute it looks at each new record, and also keeps those that are due sooner than the
 // bucket's length suggests.
 // At a release time it appends the record to the topic that decide.go picks (forward.go). The
-// offset is committed only after the ack. Hops are appended beside the loop (hops.go), so that
+// offset is committed only after the ack. Hops are appended beside the loop, so that
 // they do not delay due records. clock.go corrects the times in memory when a broker's clock
 // is set. Heartbeats have their own goroutine, so a loop may sleep for long.
 //

@@ -15,9 +15,8 @@
 //	kinds.go        which record a row becomes
 //	worker.go       which batch is read when, and the pauses between batches
 //	walk.go         reading past rows that were skipped
-//	publish.go      one batch: to Kafka by internal/send, or to the dead letters
+//	publish.go      one batch: to Kafka by internal/send, or to the dead letters; rows that can go to neither
 //	rowbatch.go     what became of the rows of a batch, and rows that are published and not yet deleted
-//	quarantine.go   rows that can be neither published nor dead-lettered
 //	metrics.go      metrics
 package outbox
 

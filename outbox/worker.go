@@ -54,28 +54,25 @@ func (w *worker) lead(ctx context.Context, more chan<- struct{}) {
 			retried, err = w.dispatchSkipped(ctx)
 			found = max(found, retried)
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
-		}
-		if err != nil {
+		case err != nil:
 			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
 			pause = failures.NextBackOff()
-		} else {
+		default:
 			failures.Reset()
-			pause = nextPause(pause, found, w.o.Batch)
-		}
-		if err == nil && pause == 0 {
-			select {
-			case more <- struct{}{}:
-			default: // all workers are awake
+			if pause = nextPause(pause, found, w.o.Batch); pause == 0 {
+				select {
+				case more <- struct{}{}:
+				default: // all workers are awake
+				}
+				continue
 			}
-			continue
 		}
-		if !retry.Sleep(ctx, jitter(pause)) {
-			return
-		}
+		retry.Sleep(ctx, jitter(pause))
 	}
 }
 

@@ -81,15 +81,10 @@ func Do(ctx context.Context, logger *slog.Logger, what string, do func(ctx conte
 		if err == nil {
 			return true
 		}
-		if ctx.Err() != nil {
-			return false
-		}
-		if pauses.ShouldLog() {
+		if ctx.Err() == nil && pauses.ShouldLog() {
 			logger.Warn(what+" failed, will retry", "err", err)
 		}
-		if !Sleep(ctx, pauses.NextBackOff()) {
-			return false
-		}
+		Sleep(ctx, pauses.NextBackOff())
 	}
 	return false
 }

@@ -57,8 +57,10 @@ type GroupFunc func(ctx context.Context, topic string, records []wire.RawRecord)
 
 // Producers makes producers; kafka.Cluster implements it.
 type Producers interface {
-	// Idempotent returns an append function for one goroutine, with a producer id of its own. It calls
-	// repeated, which may be nil, with the number of records that may have been written twice.
+	// Idempotent returns an append function for one goroutine, with a producer id of its own. If an answer
+	// is lost, the function sends the records again, and the broker drops the duplicate. It calls repeated,
+	// which may be nil, with the number of records that may have been written twice, because the broker
+	// forgot the producer id.
 	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
