@@ -38,7 +38,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -175,19 +174,7 @@ func New(o Options) (*Closer, error) {
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	o.TargetLatency = cmp.Or(o.TargetLatency, DefaultTargetLatency)
 	o.BufferBytes = cmp.Or(o.BufferBytes, DefaultBufferBytes)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Clock == nil {
-		o.Clock = o.Now
-	}
-	if o.Brokers == nil {
-		o.Brokers = o.Clock
-	}
-	if o.OnHang == nil {
-		o.OnHang = func(why string) { panic("closer: " + why) }
-	}
-	o.Logger = retry.LimitLogs(o.Logger)
+	partition.SetDefaults(Stage, &o.OnHang, &o.Logger, &o.Now, &o.Clock, &o.Brokers)
 	m, err := newMetrics(o.Registerer, withoutPanics(o.Category, o.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)

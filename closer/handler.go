@@ -97,7 +97,10 @@ func (h *handler) closeBatch(batch []*entry) {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
 	for len(requests) > 0 && h.loop.Ctx.Err() == nil {
-		outcomes, err := h.closeSome(requests)
+		// The limiter may allow fewer orders by now. A transaction that began before a revocation may finish.
+		ctx, cancel := retry.WithFinishTime(h.loop.Ctx, retry.FinishTime)
+		outcomes, err := h.transactions.close(ctx, requests, h.replay, h.loop.Beat)
+		cancel()
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
 			h.requeue(batch, err)
 			break
@@ -111,15 +114,6 @@ func (h *handler) closeBatch(batch []*entry) {
 		}
 		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
-}
-
-// closeSome closes the first of the requests, as many as the limiter allows by now, which
-// may be fewer than when the batch was made. A transaction that began before a revocation
-// may finish.
-func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ctx, cancel := retry.WithFinishTime(h.loop.Ctx, retry.FinishTime)
-	defer cancel()
-	return h.transactions.close(ctx, requests, h.replay, h.loop.Beat)
 }
 
 // requeue queues a batch that the store did not close, to be tried after a pause. The error

@@ -16,13 +16,17 @@ func (h *handler) releaseDue() {
 			return
 		}
 		toClose, others := h.separate(leaving, fetched, now.UnixMilli())
-		h.forward(toClose)
+		if len(toClose) > 0 { // wait for the answer: nothing is more urgent
+			h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)
+		}
 		for _, b := range others {
-			b.send(b.topic, b.records)
+			if len(b.records) > 0 {
+				b.send(b.topic, b.records)
+			}
 			b.reset()
 		}
 		h.loop.Await()
-		h.window.freeTaken()
+		clear(h.window.taken) // so that the bodies can be freed
 		h.loop.Commit()
 		h.report()
 	}
@@ -83,35 +87,22 @@ func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wir
 	h.outgoing = append(h.outgoing, &outgoing{topic: topic, records: []wire.RawRecord{r}, send: send})
 }
 
-// forward appends due records to the close topic and waits for the answer, since nothing
-// is more urgent. Records that are not acked within a few seconds go back into the
-// window, so that a close topic that accepts nothing does not block hops and replays.
-func (h *handler) forward(records []wire.RawRecord) {
-	if len(records) > 0 {
-		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)
-	}
-}
-
-// handleForwarded processes the result of an append to the close topic or the replay topic.
+// handleForwarded processes the result of an append to the close topic or the replay topic. Records that
+// are not acked within a few seconds go back into the window, so that a close topic that accepts nothing
+// does not block hops and replays.
 func (h *handler) handleForwarded(sent send.Result) {
-	h.countForwarded(sent)
-	h.putBack(sent.Left, sent.Pause)
-}
-
-// countForwarded counts records that were appended to the close topic or the replay topic.
-func (h *handler) countForwarded(sent send.Result) {
 	for _, acked := range sent.Acked {
+		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
 		now := h.timeAt(acked.Answered).UnixMilli()
-		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
-			h.lateness = append(h.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
+			h.metrics.lateness.Observe((time.Duration(now-r.DueAt) * time.Millisecond).Seconds())
 			// An append time has whole milliseconds: the append may be up to one later.
 			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.clock.ahead).UnixMilli() < r.DueAt {
 				h.metrics.early.Inc()
 			}
 		}
-		h.metrics.Forwarded(h.loop.Claim.Topic, h.lateness)
 	}
+	h.putBack(sent.Left, sent.Pause)
 }
 
 // freeFetched frees the memory of a fetch after its due records have left. Records that
@@ -123,3 +114,73 @@ func (h *handler) freeFetched() {
 	h.free()
 	h.free = nil
 }
+
+// hop starts to append records to a delay topic.
+func (h *handler) hop(topic string, records []wire.RawRecord) {
+	if h.loop.Failing(topic) {
+		records = h.putBackNearlyDue(records)
+	}
+	if len(records) > 0 {
+		h.loop.Send(topic, records, h.handleHops)
+	}
+}
+
+// handleHops processes the result of hops. Records that were not accepted go back into
+// the window. They go to the close topic if they are due before the delay topic works
+// again.
+func (h *handler) handleHops(sent send.Result) {
+	for _, acked := range sent.Acked {
+		h.metrics.hops.WithLabelValues(h.loop.Claim.Topic, sent.Topic).Add(float64(len(acked.Records)))
+		if sent.Topic == h.loop.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
+			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
+		}
+	}
+	h.putBack(sent.Left, sent.Pause)
+}
+
+// replay starts to append due records to the replay topic. It does not wait, because the
+// replay topic may accept nothing while the close topic does.
+func (h *handler) replay(topic string, records []wire.RawRecord) {
+	h.loop.Send(topic, records, h.handleForwarded)
+}
+
+// putBackNearlyDue puts some records back into the window, and returns the others. It puts
+// back the records that become due before an append to a failing topic would be given up.
+func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawRecord) {
+	until := h.o.Now().Add(send.MaxTime).UnixMilli()
+	for _, r := range records {
+		if r.DueAt <= until {
+			h.window.push(waiting{record: r, release: r.DueAt})
+			continue
+		}
+		others = append(others, r)
+	}
+	return others
+}
+
+// putBack puts records into the window again. They leave after the pause, or when they
+// become due if that is sooner. Records of a log that was replaced meanwhile are dropped:
+// the sweep closes their orders.
+func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
+	if h.loop.Ctx.Err() != nil {
+		return
+	}
+	now := h.o.Now()
+	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
+	for _, r := range records {
+		if !h.loop.Current(r.Generation) {
+			continue
+		}
+		release := retryAt
+		if r.DueAt > now.UnixMilli() {
+			release = min(retryAt, r.DueAt)
+		}
+		h.window.push(waiting{record: r, release: release})
+	}
+}
+
+// timeAt converts a moment of the recent past to Options.Now.
+func (h *handler) timeAt(at time.Time) time.Time { return h.o.Now().Add(-time.Since(at)) }
+
+// brokerTime converts a moment of the recent past to the brokers' clock.
+func (h *handler) brokerTime(at time.Time) time.Time { return h.timeAt(at).Add(-h.clock.ahead) }

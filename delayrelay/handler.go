@@ -23,9 +23,8 @@ type handler struct {
 
 	window    window
 	bodyPool  bodyPool
-	outgoing  []*outgoing     // empty; kept to reuse their memory
-	lateness  []time.Duration // likewise
-	free      func()          // frees the memory of the last fetch
+	outgoing  []*outgoing // empty; kept to reuse their memory
+	free      func()      // frees the memory of the last fetch
 	clock     clock
 	nextFetch time.Time // when to read on
 	nextLook  time.Time // when to look ahead
@@ -147,8 +146,7 @@ func (h *handler) scheduleFetches(f wire.Fetched) {
 		h.nextFetch = nextIdleFetch(h.bucket, h.fetchedAt, now)
 	}
 	if n == 0 {
-		h.window.trim() // a quiet partition keeps no spare memory
-		h.outgoing, h.lateness = nil, nil
+		h.window.taken, h.outgoing = nil, nil // a quiet partition keeps no spare memory
 	}
 }
 

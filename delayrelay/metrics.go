@@ -71,23 +71,16 @@ func (m *relayMetrics) Revoked(topic string, partition int) {
 	m.windowBytes.DeleteLabelValues(topic, p)
 }
 
-// Forwarded counts records appended to the close topic or the replay topic, with the lateness
-// of each. topic is the delay topic that they left.
-func (m *relayMetrics) Forwarded(topic string, lateness []time.Duration) {
-	m.forwarded.WithLabelValues(topic).Add(float64(len(lateness)))
-	for _, d := range lateness {
-		m.lateness.Observe(d.Seconds())
-	}
-}
-
 // report updates the metrics of the partition.
 func (h *handler) report() {
 	var release time.Time
 	if head, ok := h.window.head(); ok {
 		release = time.UnixMilli(head.release)
 	}
-	if since := h.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
-		release = since
+	if since := h.loop.FailingSince(); !since.IsZero() { // records wait for a topic that does not accept them
+		if since = h.timeAt(since); release.IsZero() || since.Before(release) {
+			release = since
+		}
 	}
 	h.metrics.Waiting(h.loop.Claim.Topic, h.loop.Claim.Partition, release, h.window.len(), h.window.bytes)
 }

@@ -11,7 +11,7 @@
 // Within a minute it looks at each new record, and also keeps those that are due sooner than the
 // bucket's length suggests.
 // At a release time it appends the record to the topic that decide.go picks (forward.go). The
-// offset is committed only after the ack. Hops are appended beside the loop (hops.go), so that
+// offset is committed only after the ack. Hops are appended beside the loop, so that
 // they do not delay due records. clock.go corrects the times in memory when a broker's clock
 // is set. Heartbeats have their own goroutine, so a loop may sleep for long.
 //
@@ -32,7 +32,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -98,16 +97,7 @@ func New(o Options) (*Relay, error) {
 	}
 	o.ReplayTopic = cmp.Or(o.ReplayTopic, o.CloseTopic)
 	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Brokers == nil {
-		o.Brokers = o.Now
-	}
-	o.Logger = retry.LimitLogs(o.Logger)
-	if o.OnHang == nil {
-		o.OnHang = func(why string) { panic("delayrelay: " + why) }
-	}
+	partition.SetDefaults("delayrelay", &o.OnHang, &o.Logger, &o.Now, &o.Brokers)
 	m, err := newMetrics(o.Registerer, o.Now)
 	if err != nil {
 		return nil, fmt.Errorf("delayrelay: %w", err)

@@ -70,7 +70,7 @@ func (w *window) len() int { return len(w.ready) + len(w.heap) }
 
 // takeReleased removes and returns records whose release time has come: ready records, or else
 // those of the heap, earliest first, up to about the given number of bytes. The slice is valid
-// until the next call of takeReleased or freeTaken. ready reports whether the bodies are in the
+// until the next call of takeReleased. ready reports whether the bodies are in the
 // memory of a fetch.
 func (w *window) takeReleased(now int64, bytes int) (out []wire.RawRecord, ready bool) {
 	n := 0
@@ -94,12 +94,6 @@ func (w *window) takeReleased(now int64, bytes int) (out []wire.RawRecord, ready
 	}
 	return w.taken, false
 }
-
-// freeTaken forgets the records that takeReleased has returned, so that their bodies can be freed.
-func (w *window) freeTaken() { clear(w.taken) }
-
-// trim frees memory that is kept for reuse.
-func (w *window) trim() { w.taken = nil }
 
 // dropLatest removes and returns the records with the latest release times. The earliest stay until
 // they have the given bytes, or a part of a record more: a window that were nearly empty would be

@@ -13,13 +13,10 @@
 //
 //	dispatcher.go   options, start and stop, and the backlog
 //	kinds.go        which record a row becomes
-//	worker.go       which batch is read when
+//	worker.go       which batch is read when, and the pauses between batches
 //	walk.go         reading past rows that were skipped
-//	undeleted.go    rows that are published and not yet deleted
-//	publish.go      one batch: to Kafka by internal/send, or to the dead letters
-//	rowbatch.go     what became of the rows of a batch
-//	quarantine.go   rows that can be neither published nor dead-lettered
-//	decide.go       how long to pause (pure)
+//	publish.go      one batch: to Kafka by internal/send, or to the dead letters; rows that can go to neither
+//	rowbatch.go     what became of the rows of a batch, and rows that are published and not yet deleted
 //	metrics.go      metrics
 package outbox
 

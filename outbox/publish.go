@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/partition"
@@ -25,24 +26,15 @@ const (
 	minRest = time.Second
 )
 
-// publisher writes batches of one kind to Kafka. It belongs to one worker.
-type publisher struct {
-	kind            Kind
-	sender          *send.Sender // a twin of those of the kind's other workers
-	deadLetterTopic string
-	quarantine      *quarantine // shared by the workers of a kind
-	logger          *slog.Logger
-}
-
 // publish appends the rows of a batch to Kafka, each to its topic or to the dead-letter
 // topic. Afterwards b.done holds the ids of the rows that are in Kafka. Rows for a partition that
 // rests are skipped. Rows that Kafka rejects for good become dead letters.
-func (p *publisher) publish(ctx context.Context, b *rowBatch) {
-	rows := p.quarantine.filter(b.rows)
+func (w *worker) publish(ctx context.Context, b *rowBatch) {
+	rows := w.quarantine.filter(b.rows)
 	b.skipped = len(b.rows) - len(rows)
 	holding, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	p.sender.AppendAll(holding, p.route(b, rows), func(sent send.Result) {
+	w.sender.AppendAll(holding, w.route(b, rows), func(sent send.Result) {
 		for _, acked := range sent.Acked {
 			b.ack(acked.Records)
 		}
@@ -53,15 +45,15 @@ func (p *publisher) publish(ctx context.Context, b *rowBatch) {
 		b.leave(sent)
 	})
 	if len(b.refused) > 0 {
-		p.writeDeadLetters(ctx, b)
+		w.writeDeadLetters(ctx, b)
 	}
 }
 
 // route makes the records of the rows, by topic.
-func (p *publisher) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
+func (w *worker) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
 	topics := map[string][]wire.RawRecord{}
 	for _, row := range rows {
-		topic, m, err := p.kind.route(row)
+		topic, m, err := w.kind.route(row)
 		m.Offset = row.ID // identifies the row from here on
 		if err != nil {
 			m.Key, m.Value = []byte(row.OrderID), row.Payload
@@ -75,16 +67,16 @@ func (p *publisher) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.
 
 // writeDeadLetters writes the rejected rows to the dead-letter topic. A row whose
 // dead letter cannot be written stays in the outbox and is quarantined.
-func (p *publisher) writeDeadLetters(ctx context.Context, b *rowBatch) {
+func (w *worker) writeDeadLetters(ctx context.Context, b *rowBatch) {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
 	letters := make([]wire.RawRecord, len(b.refused))
 	for i, r := range b.refused {
-		r.message.Topic = "outbox_" + string(p.kind.outbox)
+		r.message.Topic = "outbox_" + string(w.kind.outbox)
 		letters[i] = partition.NewDeadLetter(r.message, Stage, r.cause, r.detail)
 	}
 	written := map[int64]bool{}
-	p.sender.AppendAll(ctx, map[string][]wire.RawRecord{p.deadLetterTopic: letters}, func(sent send.Result) {
+	w.sender.AppendAll(ctx, map[string][]wire.RawRecord{w.o.DeadLetterTopic: letters}, func(sent send.Result) {
 		for _, acked := range sent.Acked {
 			for _, letter := range acked.Records {
 				written[letter.Offset] = true
@@ -94,18 +86,60 @@ func (p *publisher) writeDeadLetters(ctx context.Context, b *rowBatch) {
 			sent.Left, sent.Err = append(sent.Left, r.Record), r.Err
 		}
 		if sent.Err != nil {
-			p.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic", "rows", len(sent.Left), "first", sent.Left[0].Offset, "err", sent.Err)
-			sent.Err = fmt.Errorf("append dead letters to %s: %w", p.deadLetterTopic, sent.Err)
+			w.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic", "rows", len(sent.Left), "first", sent.Left[0].Offset, "err", sent.Err)
+			sent.Err = fmt.Errorf("append dead letters to %s: %w", w.o.DeadLetterTopic, sent.Err)
 		}
 		b.leave(sent)
 	})
 	for _, r := range b.refused {
 		id := r.message.Offset
 		if !written[id] {
-			p.quarantine.add(id)
+			w.quarantine.add(id)
 			continue
 		}
-		p.logger.Error("dead letter", "id", id, "order", string(r.message.Key), "cause", r.cause, "detail", r.detail)
+		w.logger.Error("dead letter", "id", id, "order", string(r.message.Key), "cause", r.cause, "detail", r.detail)
 		b.done, b.deadCauses = append(b.done, id), append(b.deadCauses, r.cause)
 	}
+}
+
+const (
+	// quarantineTime is how long a row is skipped that could be written neither to its
+	// topic nor to the dead-letter topic.
+	quarantineTime = 30 * time.Second
+	// maxQuarantined limits how many such rows are remembered. Further rows are tried
+	// each time they are read.
+	maxQuarantined = 10_000
+)
+
+// quarantine holds the ids of rows that are skipped for a while. It is safe for
+// concurrent use.
+type quarantine struct {
+	mu    sync.Mutex
+	until map[int64]time.Time
+}
+
+func (a *quarantine) add(id int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.until) < maxQuarantined {
+		a.until[id] = time.Now().Add(quarantineTime)
+	}
+}
+
+// filter returns rows without the quarantined ones.
+func (a *quarantine) filter(rows []wire.OutboxRow) []wire.OutboxRow {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.until) == 0 {
+		return rows
+	}
+	now := time.Now()
+	maps.DeleteFunc(a.until, func(_ int64, until time.Time) bool { return !now.Before(until) })
+	var left []wire.OutboxRow
+	for _, r := range rows {
+		if _, is := a.until[r.ID]; !is {
+			left = append(left, r)
+		}
+	}
+	return left
 }

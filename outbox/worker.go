@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
@@ -16,30 +17,26 @@ const stopTimeout = publishTimeout + time.Second
 
 // worker dispatches batches of one kind, one at a time. It belongs to one goroutine.
 type worker struct {
-	store     Store
-	outbox    wire.Outbox
-	batchSize int // maximum of rows per batch
-	publisher *publisher
-	undeleted undeleted
-	skipped   *skippedRows // shared by the workers of a kind
-	next      int64        // id after which the next batch is read; 0: skipped.pollFrom decides
-	walk      walk         // used by the leader only
-	metrics   *dispatcherMetrics
-	logger    *slog.Logger
+	o          Options
+	kind       Kind
+	sender     *send.Sender // a twin of those of the kind's other workers
+	undeleted  undeleted
+	skipped    *skippedRows // shared by the workers of a kind
+	quarantine *quarantine  // shared by the workers of a kind
+	next       int64        // id after which the next batch is read; 0: skipped.pollFrom decides
+	walk       walk         // used by the leader only
+	metrics    *dispatcherMetrics
+	logger     *slog.Logger
 }
 
 // newWorkers returns the workers of a kind: the leader and its helpers.
 func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	logger := o.Logger.With("outbox", k.outbox)
-	skipped, quarantine := &skippedRows{}, newQuarantine()
+	skipped, quarantine := &skippedRows{}, &quarantine{until: map[int64]time.Time{}}
 	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
-		workers[i] = &worker{
-			store: o.Store, outbox: k.outbox, batchSize: o.Batch,
-			publisher: &publisher{kind: k, sender: sender.Twin(), deadLetterTopic: o.DeadLetterTopic, quarantine: quarantine, logger: logger},
-			undeleted: undeleted{}, skipped: skipped, metrics: m, logger: logger,
-		}
+		workers[i] = &worker{o: o, kind: k, sender: sender.Twin(), undeleted: undeleted{}, skipped: skipped, quarantine: quarantine, metrics: m, logger: logger}
 	}
 	return workers
 }
@@ -57,28 +54,25 @@ func (w *worker) lead(ctx context.Context, more chan<- struct{}) {
 			retried, err = w.dispatchSkipped(ctx)
 			found = max(found, retried)
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
-		}
-		if err != nil {
+		case err != nil:
 			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
 			pause = failures.NextBackOff()
-		} else {
+		default:
 			failures.Reset()
-			pause = nextPause(pause, found, w.batchSize)
-		}
-		if err == nil && pause == 0 {
-			select {
-			case more <- struct{}{}:
-			default: // all workers are awake
+			if pause = nextPause(pause, found, w.o.Batch); pause == 0 {
+				select {
+				case more <- struct{}{}:
+				default: // all workers are awake
+				}
+				continue
 			}
-			continue
 		}
-		if !retry.Sleep(ctx, jitter(pause)) {
-			return
-		}
+		retry.Sleep(ctx, jitter(pause))
 	}
 }
 
@@ -91,7 +85,7 @@ func (w *worker) help(ctx context.Context, more <-chan struct{}) {
 		case <-more:
 		}
 		for ctx.Err() == nil {
-			if found, err := w.dispatchNew(ctx); err != nil || found < w.batchSize {
+			if found, err := w.dispatchNew(ctx); err != nil || found < w.o.Batch {
 				break // the leader handles the rest
 			}
 		}
@@ -112,7 +106,7 @@ func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
 		return n, err
 	}
 	w.skipped.notePolled(b.highestSkipped(), time.Now())
-	if n == w.batchSize && (b.skipped > 0 || from > 0) {
+	if n == w.o.Batch && (b.skipped > 0 || from > 0) {
 		w.next = b.last()
 		return n, b.stuck()
 	}
@@ -134,7 +128,7 @@ func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
 		w.skipped.noteWalked(&w.walk, walked{last: from, atEnd: true}, time.Now())
 		return 0, nil
 	}
-	w.skipped.noteWalked(&w.walk, walked{b.last(), b.highestSkipped(), b.tried() > 0, n < w.batchSize}, time.Now())
+	w.skipped.noteWalked(&w.walk, walked{b.last(), b.highestSkipped(), b.tried() > 0, n < w.o.Batch}, time.Now())
 	return b.tried(), b.stuck()
 }
 
@@ -144,10 +138,10 @@ func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
 func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, err error) {
 	ctx, cancel := retry.WithFinishTime(ctx, stopTimeout)
 	defer cancel()
-	n, err = w.store.Dispatch(ctx, w.outbox, from, w.batchSize, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
+	n, err = w.o.Store.Dispatch(ctx, w.kind.outbox, from, w.o.Batch, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
 		b = &rowBatch{rows: rows}
 		if b.done = w.undeleted.idsIn(rows); len(b.done) == 0 {
-			w.publisher.publish(ctx, b)
+			w.publish(ctx, b)
 		}
 		return b.done
 	})
@@ -162,6 +156,31 @@ func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, 
 		return b, n, err
 	}
 	clear(w.undeleted)
-	w.metrics.dispatched.WithLabelValues(string(w.outbox)).Add(float64(len(b.done) - len(b.deadCauses)))
+	w.metrics.dispatched.WithLabelValues(string(w.kind.outbox)).Add(float64(len(b.done) - len(b.deadCauses)))
 	return b, n, nil
 }
+
+// Limits of the pause after a poll that found less than a full batch. A row waits
+// half a pause on average. A poll that finds nothing is one statement by primary key.
+// So a quiet outbox costs each process one such statement a second.
+const (
+	shortestPause = 100 * time.Millisecond
+	longestPause  = time.Second
+)
+
+// nextPause returns the pause before the next poll, given the last pause and how many
+// rows the last poll found: none after a full batch, short while rows come, longer
+// while none come.
+func nextPause(last time.Duration, found, batch int) time.Duration {
+	switch {
+	case found >= batch:
+		return 0
+	case found > 0:
+		return shortestPause
+	}
+	return min(max(2*last, shortestPause), longestPause)
+}
+
+// jitter changes d by up to a fifth in either direction, so that processes do not
+// poll in step.
+func jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(max(2*d/5, 1)) }

@@ -89,9 +89,9 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	x := &Outbox{o: o}
 	switch o.Dialect {
 	case MySQL:
-		x.insert = "INSERT INTO " + tableIn(o.Database) + " (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"
+		x.insert = "INSERT INTO " + tableIn(o.Database, mapping.Quote(o.Database)) + " (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"
 	case Postgres:
-		x.insert = "INSERT INTO " + postgresTable(o.Database) + " (order_id, payload, created_at) VALUES ($1, $2, date_trunc('milliseconds', statement_timestamp()))"
+		x.insert = "INSERT INTO " + tableIn(o.Database, `"`+o.Database+`"`) + " (order_id, payload, created_at) VALUES ($1, $2, date_trunc('milliseconds', statement_timestamp()))"
 	case SQLite:
 		if o.Database != "" {
 			return nil, errors.New("producer: OutboxOptions.Database must be empty for SQLite")
@@ -138,18 +138,10 @@ func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) err
 	return nil
 }
 
-// tableIn returns the qualified name of the schedule table for use in a statement.
-func tableIn(database string) string {
+// tableIn returns the name of the schedule table for a statement. quoted is the database, quoted.
+func tableIn(database, quoted string) string {
 	if database == "" {
 		return scheduleTable
 	}
-	return mapping.Quote(database) + "." + scheduleTable
-}
-
-// postgresTable is tableIn for PostgreSQL.
-func postgresTable(schema string) string {
-	if schema == "" {
-		return scheduleTable
-	}
-	return `"` + schema + `".` + scheduleTable
+	return quoted + "." + scheduleTable
 }

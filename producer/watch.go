@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Topics is an optional interface of an Appender, for this module only. The Producer's own connection
@@ -60,12 +61,9 @@ func (w *watcher) useExistingBuckets() {
 	}
 	wanted := w.p.live.Load().buckets
 	there, err := existing(w.ctx, topics, wanted)
-	for timer := time.NewTimer(topicsInterval); err != nil; timer.Reset(topicsInterval) {
-		select {
-		case <-w.ctx.Done():
-			timer.Stop()
+	for err != nil {
+		if !retry.Sleep(w.ctx, topicsInterval) {
 			return
-		case <-timer.C:
 		}
 		there, err = existing(w.ctx, topics, wanted)
 	}

@@ -88,7 +88,6 @@ func (h *handler) applyAttempt(e *entry) {
 	default:
 		h.loop.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err, retry.Stack(e.err))
 		e.until = h.o.Now().Add(d.wait)
-		h.retryBy(e.until)
 		h.waiting = append(h.waiting, e)
 	}
 }

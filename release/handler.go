@@ -24,7 +24,6 @@ type handler struct {
 	loop        *partition.Loop
 	queue       []*entry  // to be tried now, in log order
 	waiting     []*entry  // to be retried later
-	nextRetry   time.Time // time of the next retry
 	pausedUntil time.Time // until then no event is tried: the service is unavailable
 	inFlight    int       // attempts in flight
 	open        int       // number of unsettled events
@@ -111,32 +110,20 @@ func (h *handler) countOpen(e *entry, n int) {
 // queueDue queues the entries whose retry is due.
 func (h *handler) queueDue() {
 	now := h.o.Now()
-	if len(h.waiting) == 0 || now.Before(h.nextRetry) {
-		return
-	}
-	h.nextRetry = time.Time{}
 	h.waiting = slices.DeleteFunc(h.waiting, func(e *entry) bool {
 		due := !now.Before(e.until)
 		if due {
 			h.queue = append(h.queue, e)
-		} else {
-			h.retryBy(e.until)
 		}
 		return due
 	})
 }
 
-func (h *handler) retryBy(t time.Time) {
-	if h.nextRetry.IsZero() || t.Before(h.nextRetry) {
-		h.nextRetry = t
-	}
-}
-
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
 	now := h.o.Now()
-	if len(h.waiting) > 0 {
-		d = min(d, h.nextRetry.Sub(now))
+	for _, e := range h.waiting {
+		d = min(d, e.until.Sub(now))
 	}
 	if len(h.queue) > 0 && now.Before(h.pausedUntil) {
 		d = min(d, h.pausedUntil.Sub(now))

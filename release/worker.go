@@ -149,13 +149,7 @@ func New(o Options) (*Worker, error) {
 	o.Event = cmp.Or(o.Event, orderclose.EventOrderClosed)
 	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.OnHang == nil {
-		o.OnHang = func(why string) { panic("release: " + why) }
-	}
-	o.Logger = retry.LimitLogs(o.Logger)
+	partition.SetDefaults(Stage, &o.OnHang, &o.Logger, &o.Now)
 	m, err := newMetrics(o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("release: %w", err)

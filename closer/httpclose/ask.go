@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/orderclose/orderclose"
@@ -23,17 +24,6 @@ var (
 	// errNoVerdict is the failure of an order that two replies left out.
 	errNoVerdict = errors.New("the service gave no verdict in two replies")
 )
-
-// askAll asks for orders, in requests of at most Options.Batch orders.
-func (s *Store) askAll(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest) (map[string]orderclose.Outcome, error) {
-	got := make(map[string]orderclose.Outcome, len(orders))
-	for part := range slices.Chunk(orders, s.o.Batch) {
-		if err := s.ask(ctx, path, part, got); err != nil {
-			return nil, err
-		}
-	}
-	return got, nil
-}
 
 // ask asks for orders in one request, and once more for the orders that the reply
 // leaves out. An order that is left out twice has failed.
@@ -84,9 +74,7 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 	if len(all) == 0 {
 		return errEmptyReply
 	}
-	for id, o := range all {
-		got[id] = o
-	}
+	maps.Copy(got, all)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -97,9 +98,11 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	got, err := s.askAll(ctx, path, distinct(requests))
-	if err != nil {
-		return nil, fmt.Errorf("close %d orders from %q: %w", len(requests), requests[0].OrderID, err)
+	got := make(map[string]orderclose.Outcome, len(requests))
+	for part := range slices.Chunk(distinct(requests), s.o.Batch) {
+		if err := s.ask(ctx, path, part, got); err != nil {
+			return nil, fmt.Errorf("close %d orders from %q: %w", len(requests), requests[0].OrderID, err)
+		}
 	}
 	return outcomes(requests, got), nil
 }

@@ -8,10 +8,9 @@
 //
 //	sign.go      signatures: Sign and Verify
 //	client.go    sending a request
-//	receive.go   handling a request in a service
+//	receive.go   handling a request in a service; refusing requests of browsers
 //	endpoint.go  the circuit breaker: several failures in a row open it, and calls then fail
 //	             at once, except for one call every 5 s that probes the service
-//	browser.go   refusing requests of browsers
 //	timeout.go   the timeout of a call: 500 ms for the first 100 calls, then one and a half
 //	             times the p99 of the last calls; doubled after a timeout; 50 ms to 3 s
 //

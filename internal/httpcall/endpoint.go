@@ -46,6 +46,10 @@ const (
 	BreakerOpen     = "open"      // no calls are made
 )
 
+var breakerStates = map[gobreaker.State]string{
+	gobreaker.StateClosed: BreakerClosed, gobreaker.StateHalfOpen: BreakerHalfOpen, gobreaker.StateOpen: BreakerOpen,
+}
+
 // Metrics receives the counts of calls: see Metrics of package httpclose.
 type Metrics interface {
 	Breaker(endpoint, state string)
@@ -90,7 +94,7 @@ func NewEndpoint(name string, m Metrics) *Endpoint {
 		// works.
 		IsSuccessful:  func(err error) bool { return !errors.Is(err, orderclose.ErrUnavailable) },
 		IsExcluded:    func(err error) bool { return errors.Is(err, errGivenUp) },
-		OnStateChange: func(_ string, _, to gobreaker.State) { m.Breaker(name, stateOf(to)) },
+		OnStateChange: func(_ string, _, to gobreaker.State) { m.Breaker(name, breakerStates[to]) },
 	})
 	m.Breaker(name, BreakerClosed)
 	m.CallLimit(name, e.Limit())
@@ -125,12 +129,15 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 	}
 	if wait := e.pauseLeft(); wait > 0 {
 		e.metrics.Called(e.name, ResultRefused, 0)
-		return fmt.Errorf("%s: %w: %w: no calls for another %v (Retry-After): the last call failed with: %s", e.name, orderclose.ErrUnavailable, ErrBreakerOpen, wait.Round(time.Second), e.lastCause())
+		_, cause := e.Failing()
+		return fmt.Errorf("%s: %w: %w: no calls for another %v (Retry-After): the last call failed with: %s",
+			e.name, orderclose.ErrUnavailable, ErrBreakerOpen, wait.Round(time.Second), cause)
 	}
 	_, err := e.breaker.Execute(func() (struct{}, error) { return struct{}{}, e.call(ctx, f) })
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		e.metrics.Called(e.name, ResultRefused, 0)
-		err = fmt.Errorf("%w: %w: the last call failed with: %s", orderclose.ErrUnavailable, ErrBreakerOpen, e.lastCause())
+		_, cause := e.Failing()
+		err = fmt.Errorf("%w: %w: the last call failed with: %s", orderclose.ErrUnavailable, ErrBreakerOpen, cause)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)
@@ -209,12 +216,6 @@ func (e *Endpoint) Failing() (since time.Time, cause string) {
 	return e.since, e.cause
 }
 
-func (e *Endpoint) lastCause() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.cause
-}
-
 // pauseLeft returns how long the service still wants no calls.
 func (e *Endpoint) pauseLeft() time.Duration {
 	e.mu.Lock()
@@ -229,17 +230,6 @@ func (e *Endpoint) pause(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pausedUntil = time.Now().Add(min(d, maxPause))
-}
-
-func stateOf(s gobreaker.State) string {
-	switch s {
-	case gobreaker.StateOpen:
-		return BreakerOpen
-	case gobreaker.StateHalfOpen:
-		return BreakerHalfOpen
-	default:
-		return BreakerClosed
-	}
 }
 
 // NoMetrics discards all counts.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -22,9 +23,6 @@ const (
 	Canal    Format = "canal"   // the flat messages of Canal, with several rows each
 	Maxwell  Format = "maxwell" // the JSON of Maxwell's daemon
 )
-
-// Formats returns all formats.
-func Formats() []Format { return []Format{Debezium, Canal, Maxwell} }
 
 // row is a row of a table, in JSON by column.
 type row map[string]json.RawMessage
@@ -48,10 +46,8 @@ func readChange(f Format, value []byte) (from source, changes []change, skip out
 		return from, nil, deleted, nil
 	case text[0] != '{':
 		err = errors.New("it is no object in JSON, and other encodings, such as Avro, are not read")
-	case f == Canal:
-		from, changes, skip, err = readCanal(value)
-	case f == Maxwell:
-		from, changes, skip, err = readMaxwell(value)
+	case f == Canal || f == Maxwell:
+		from, changes, skip, err = readFlat(value)
 	default:
 		from, changes, skip, err = readDebezium(value)
 	}
@@ -93,11 +89,12 @@ func readDebezium(value []byte) (from source, changes []change, skip outcome, er
 	return from, nil, deleted, nil
 }
 
-func readCanal(value []byte) (from source, changes []change, skip outcome, err error) {
+// readFlat reads a message of Canal, with several rows, or of Maxwell, with one.
+func readFlat(value []byte) (from source, changes []change, skip outcome, err error) {
 	var m struct {
 		Database, Table, Type string
 		IsDDL                 bool `json:"isDdl"`
-		Data, Old             []row
+		Data, Old             rows
 	}
 	if err := json.Unmarshal(value, &m); err != nil {
 		return from, nil, "", err
@@ -105,36 +102,27 @@ func readCanal(value []byte) (from source, changes []change, skip outcome, err e
 	if m.Type == "" {
 		return from, nil, "", errors.New("it has no type")
 	}
-	from = source{m.Database, m.Table}
-	if m.IsDDL || m.Type != "INSERT" && m.Type != "UPDATE" {
-		return from, nil, deleted, nil
-	}
-	for i, data := range m.Data {
-		c := change{row: data}
-		if m.Type == "UPDATE" && i < len(m.Old) {
-			c.before = m.Old[i]
+	if !m.IsDDL && slices.Contains([]string{"insert", "bootstrap-insert", "update"}, strings.ToLower(m.Type)) {
+		for i, data := range m.Data {
+			c := change{row: data}
+			if i < len(m.Old) {
+				c.before = m.Old[i]
+			}
+			changes = append(changes, c)
 		}
-		changes = append(changes, c)
 	}
-	return from, changes, deleted, nil
+	return source{m.Database, m.Table}, changes, deleted, nil
 }
 
-func readMaxwell(value []byte) (from source, changes []change, skip outcome, err error) {
-	var m struct {
-		Database, Table, Type string
-		Data, Old             row
+// rows are the rows of Canal, or the row of Maxwell, which is no list.
+type rows []row
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *rows) UnmarshalJSON(value []byte) error {
+	if bytes.HasPrefix(value, []byte("{")) {
+		value = slices.Concat([]byte("["), value, []byte("]"))
 	}
-	if err := json.Unmarshal(value, &m); err != nil {
-		return from, nil, "", err
-	}
-	from = source{m.Database, m.Table}
-	switch m.Type {
-	case "insert", "bootstrap-insert", "update":
-		return from, []change{{row: m.Data, before: m.Old}}, "", nil
-	case "":
-		return from, nil, "", errors.New("it has no type")
-	}
-	return from, nil, deleted, nil
+	return json.Unmarshal(value, (*[]row)(r))
 }
 
 // isOrders reports whether a table is the mapped table of orders, or one of its months. A flat row names no table.

@@ -28,7 +28,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -77,14 +76,8 @@ func New(o Options) (*Intake, error) {
 	if o.Orders.ByRule && o.Delays == nil {
 		return nil, errors.New("intake: Options need Delays, because due times are computed by rule")
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.OnHang == nil {
-		o.OnHang = func(why string) { panic("intake: " + why) }
-	}
 	o.LeaveOverdue = cmp.Or(o.LeaveOverdue, DefaultLeaveOverdue)
-	o.Logger = retry.LimitLogs(o.Logger)
+	partition.SetDefaults(Stage, &o.OnHang, &o.Logger, &o.Now)
 	r, err := newRowReader(o)
 	if err != nil {
 		return nil, fmt.Errorf("intake: %w", err)

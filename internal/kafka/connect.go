@@ -148,48 +148,41 @@ func (c *conn) agreeOnVersions() error {
 // connections.max.reauth.ms, and closes the connection at the first request after the session's
 // end. So the first request in the last quarter of the session, or after its end, logs in again
 // (KIP-368).
+//
+// A mechanism that has no credentials now fails before anything is sent.
 func (c *conn) logIn(ctx context.Context) error {
-	session, err := c.authenticate(ctx, c.by.mechanism)
-	c.renewAt = time.Time{}
-	if session > 0 {
-		c.renewAt = time.Now().Add(session * 3 / 4)
-	}
-	return err
-}
-
-// authenticate sends the credentials and waits until the broker has accepted them. It returns
-// after which time the broker wants them again; 0: never. A mechanism that has no credentials now
-// fails before anything is sent.
-func (c *conn) authenticate(ctx context.Context, mechanism sasl.Mechanism) (session time.Duration, err error) {
 	host, _, err := net.SplitHostPort(c.broker.address)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	steps, message, err := mechanism.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))
+	steps, message, err := c.by.mechanism.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
+	answer, err := c.RoundTrip(&saslhandshake.Request{Mechanism: c.by.mechanism.Name()})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
-		return 0, kafka.Error(code)
+		return kafka.Error(code)
 	}
+	c.renewAt = time.Time{}
 	for done := false; err == nil && !done; {
 		answer, err = c.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
 		if errors.Is(err, io.EOF) { // so old brokers reject credentials
-			return 0, kafka.SASLAuthenticationFailed
+			return kafka.SASLAuthenticationFailed
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
 		res := answer.(*saslauthenticate.Response)
 		if res.ErrorCode != 0 {
-			return 0, fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
+			return fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
 		}
-		session = time.Duration(res.SessionLifetimeMs) * time.Millisecond
+		if session := time.Duration(res.SessionLifetimeMs) * time.Millisecond; session > 0 {
+			c.renewAt = time.Now().Add(session * 3 / 4)
+		}
 		done, message, err = steps.Next(ctx, res.AuthBytes)
 	}
-	return session, err
+	return err
 }

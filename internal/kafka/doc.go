@@ -19,8 +19,7 @@
 //	codec.go      requests of kinds and versions that the client library does not know
 //	security.go   TLS and SASL, for every connection
 //	access.go     the explanation of a refused request or connection
-//	errors.go     the meaning of error codes
-//	limits.go     what brokers other than Kafka's cannot do
+//	errors.go     the meaning of error codes, and what brokers other than Kafka's cannot do
 //	fetch.go      read one partition, into memory that is used again
 //	identity.go   detect that a log was replaced since it was last read
 //	append.go     one produce request to one partition, or idempotent appends until they are acked
@@ -32,10 +31,9 @@
 //	static.go     memberships that a process gets back when it is started again
 //	clock.go      an estimate of the brokers' clock
 //	databaseclock.go the database's clock, from the probes of processes that know it
-//	topics.go     the required settings of topics, and the differences
+//	topics.go     the names of topics, their required settings, and the differences
 //	admin.go      describe, create, change and delete topics
 //	foreign.go    topics with records of others, which are not changed, and topics that this user may not see
-//	listing.go    the topics with a prefix, without the metadata of all others
 //	offsets.go    the offsets of many partitions, with as few requests as possible
 //	window.go     the records that were appended between two moments, a few of them, or only the first one
 package kafka

@@ -18,7 +18,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/deletetopics"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
 	"github.com/segmentio/kafka-go/protocol/joingroup"
-	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 	"github.com/segmentio/kafka-go/protocol/syncgroup"
@@ -314,8 +313,6 @@ func partitionOf(req kafka.Request) (topic string, partition int) {
 			return f.Topics[0].Topic, int(f.Topics[0].Partitions[0].Partition)
 		}
 	case *rawproduce.Request:
-		return r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition)
-	case *listoffsets.Request:
 		return r.Topics[0].Topic, int(r.Topics[0].Partitions[0].Partition)
 	}
 	return "", 0

@@ -239,8 +239,7 @@ func TestLosses_ARefusedLossIsNoDeadLetter(t *testing.T) {
 		l.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 		var committed []int64
 		l.committer = newCommitter(wire.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
-		l.Claim.NoCommit = true
-		l.reportMissingCommit()
+		l.publishLoss(wire.Range{Last: -1}, nil, "nothing was committed")
 		l.committer.Add(0)
 		l.play(func() bool { return len(committed) > 0 })
 		if diff := cmp.Diff([]int64{0}, committed); diff != "" || l.committer.Low() != 0 || len(log.appended) != 0 || l.dead.records != 0 {

@@ -12,10 +12,9 @@
 //	watermark.go    which offsets are done
 //	committer.go    commits the low watermark, with what is done above it
 //	appends.go      appends to other topics beside the loop, by internal/send
-//	deadletters.go  makes dead letters, and appends those of a claim
-//	losses.go       notices of losses, in the control topic
+//	deadletters.go  dead letters, and notices of losses in the control topic
 //	watchdog.go     restarts a loop that hangs
-//	memory.go       divides memory between the loops
+//	options.go      defaults of the options of a part; divides memory between the loops
 //	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. A claim has one request in
@@ -44,11 +43,7 @@ type Log interface {
 	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
 	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	// Idempotent returns an append function for one goroutine. If an answer is lost, the
-	// function sends the records again, and the broker drops the duplicate. It calls repeated with the
-	// number of records that may have been written twice, because the broker forgot the function's
-	// producer id. repeated may be nil.
-	Idempotent(repeated func(records int)) wire.AppendFunc
+	send.Producers
 }
 
 // Stage is what the loops of a stage have in common. All fields are required, except those
@@ -159,8 +154,8 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 // run serves the partition until it is revoked. Each iteration handles one event.
 func (l *Loop) run(h Handler) {
 	l.Logger.Debug("serving", "offset", l.Claim.Offset)
-	if l.stage.ControlTopic != "" {
-		l.reportMissingCommit()
+	if l.stage.ControlTopic != "" && l.Claim.NoCommit { // it is unknown which records the topic had before
+		l.publishLoss(wire.Range{First: 0, Last: l.Claim.Offset - 1}, nil, "nothing was committed: this is the first start, or the topic was deleted")
 	}
 	if l.stage.Memory != nil {
 		defer l.stage.Memory.Join()()

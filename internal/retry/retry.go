@@ -1,6 +1,6 @@
 // Package retry has what code shares that tries again until it succeeds: one backoff, one log line
-// every 2 s, a bounded time to finish what is in flight (retry.go), and a logger that bounds how
-// many lines one cause of trouble logs (logs.go).
+// every 2 s, a bounded time to finish what is in flight (retry.go), a logger that bounds how many lines
+// one cause of trouble logs (logs.go), and errors: with causes, and of panics (errors.go).
 package retry
 
 import (
@@ -81,15 +81,10 @@ func Do(ctx context.Context, logger *slog.Logger, what string, do func(ctx conte
 		if err == nil {
 			return true
 		}
-		if ctx.Err() != nil {
-			return false
-		}
-		if pauses.ShouldLog() {
+		if ctx.Err() == nil && pauses.ShouldLog() {
 			logger.Warn(what+" failed, will retry", "err", err)
 		}
-		if !Sleep(ctx, pauses.NextBackOff()) {
-			return false
-		}
+		Sleep(ctx, pauses.NextBackOff())
 	}
 	return false
 }

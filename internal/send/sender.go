@@ -4,8 +4,7 @@
 // Make a Sender with New. Append appends to one partition. AppendAll finds the partitions of
 // records and appends to several at once.
 //
-//	sender.go   Sender, its options, and an append to one partition
-//	several.go  appends to several partitions
+//	sender.go   Sender, its options, and appends to one partition or to several
 //	health.go   which partitions fail, and how long they rest
 //
 // From a Sender to Kafka the calls are these, and two of them repeat:
@@ -58,8 +57,10 @@ type GroupFunc func(ctx context.Context, topic string, records []wire.RawRecord)
 
 // Producers makes producers; kafka.Cluster implements it.
 type Producers interface {
-	// Idempotent returns an append function for one goroutine, with a producer id of its own. It calls
-	// repeated, which may be nil, with the number of records that may have been written twice.
+	// Idempotent returns an append function for one goroutine, with a producer id of its own. If an answer
+	// is lost, the function sends the records again, and the broker drops the duplicate. It calls repeated,
+	// which may be nil, with the number of records that may have been written twice, because the broker
+	// forgot the producer id.
 	Idempotent(repeated func(records int)) wire.AppendFunc
 }
 
@@ -228,4 +229,43 @@ func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) erro
 	}
 	n, err = appendOrHalve(records[half:], request, r)
 	return half + n, err
+}
+
+// parallel is how many partitions one AppendAll appends to at once, apart from those that failed
+// before. Those are tried one after the other, beside the others.
+const parallel = 4
+
+// AppendAll appends records to their partitions of several topics. It calls each with each result,
+// one after the other, and returns when all appends have ended. A partition that fails or rests delays
+// no other.
+func (s *Sender) AppendAll(ctx context.Context, topics map[string][]wire.RawRecord, each func(Result)) {
+	var reporting sync.Mutex
+	report := func(r Result) {
+		reporting.Lock()
+		defer reporting.Unlock()
+		each(r)
+	}
+	slots, probes := make(chan struct{}, parallel), make(chan struct{}, 1)
+	var running sync.WaitGroup
+	for topic, records := range topics {
+		running.Go(func() {
+			parts, failed := s.Group(ctx, topic, records)
+			if parts == nil {
+				report(failed)
+			}
+			for p, part := range parts {
+				running.Go(func() {
+					to, slot := Destination{topic, p}, slots
+					if s.health.failed(to) {
+						slot = probes
+					}
+					slot <- struct{}{}
+					r := s.Append(ctx, to, part)
+					<-slot
+					report(r)
+				})
+			}
+		})
+	}
+	running.Wait()
 }

@@ -27,7 +27,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this part in logs and metrics.
@@ -67,10 +66,7 @@ func New(o Options) (*Shadow, error) {
 	if o.Log == nil || o.Store == nil || o.Group == "" || o.CloseTopic == "" || o.Topic == "" {
 		return nil, errors.New("shadow: Options need Log, Store, Group, CloseTopic and Topic")
 	}
-	if o.OnHang == nil {
-		o.OnHang = func(why string) { panic("shadow: " + why) }
-	}
-	o.Logger = retry.LimitLogs(o.Logger)
+	partition.SetDefaults(Stage, &o.OnHang, &o.Logger)
 	f := metrics.With(o.Registerer)
 	s := &Shadow{o: o, counts: f.CounterVec("shadow_verdicts_total", "Verdicts of a shadow run: what a close would have done. A record that is read again counts again.", "verdict")}
 	for _, v := range []orderclose.Verdict{

@@ -7,9 +7,8 @@
 // until it ends.
 //
 //	login.go       the package, and what is kept until it is renewed
-//	oauthbearer.go the mechanism OAUTHBEARER
+//	mechanisms.go  the mechanisms OAUTHBEARER and AWS_MSK_IAM
 //	tokens.go      where tokens come from: a file, a command, a token endpoint
-//	msk.go         the mechanism AWS_MSK_IAM
 //	aws.go         where the credentials of AWS come from
 package login
 

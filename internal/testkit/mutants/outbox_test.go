@@ -4,7 +4,7 @@ package mutants
 var outboxMutants = []mutant{
 	{
 		name:  "rows of a missing topic stop all others",
-		edits: []edit{{"outbox/worker.go", "	if n == w.batchSize && (b.skipped > 0 || from > 0) {\n", "	if n == w.batchSize && from < 0 {\n"}},
+		edits: []edit{{"outbox/worker.go", "	if n == w.o.Batch && (b.skipped > 0 || from > 0) {\n", "	if n == w.o.Batch && from < 0 {\n"}},
 		pkg:   "outbox", run: "AMissingTopicDelays", says: "others were published",
 	},
 	{

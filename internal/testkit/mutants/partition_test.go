@@ -80,7 +80,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a position is committed before its loss is published",
-		edits: []edit{{"internal/partition/losses.go", "	l.committer.Hold()\n", ""}},
+		edits: []edit{{"internal/partition/deadletters.go", "	l.committer.Hold()\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_ContinuesAtTheLogStart|TestRelay_AFailingControlTopic", says: "before the notice of the loss was appended",
 	},
 	{

@@ -10,7 +10,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/forward.go", "		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n", "		for _, r := range records {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, records, h.handleForwarded)\n"}},
+		edits: []edit{{"delayrelay/forward.go", "		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n", "		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
@@ -80,7 +80,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a hop that is nearly due is sent to a topic that fails",
-		edits: []edit{{"delayrelay/hops.go", "	if h.loop.Failing(topic) {\n", "	if h.loop.Failing(topic) && len(records) == 0 {\n"}},
+		edits: []edit{{"delayrelay/forward.go", "	if h.loop.Failing(topic) {\n", "	if h.loop.Failing(topic) && len(records) == 0 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDelayTopic", says: "late",
 	},
 	{

@@ -7,6 +7,17 @@ import (
 	"runtime/debug"
 )
 
+// WithCauses returns an error that wraps err and the causes. Its text names each cause once: a cause
+// that err wraps already is not added.
+func WithCauses(err error, causes ...error) error {
+	for i := len(causes) - 1; i >= 0; i-- {
+		if !errors.Is(err, causes[i]) {
+			err = fmt.Errorf("%w: %w", causes[i], err)
+		}
+	}
+	return err
+}
+
 // PanicError is a panic in code of the user, such as a store of its own, as an error.
 type PanicError struct {
 	Value any    // what the code panicked with

@@ -1,6 +1,29 @@
 package partition
 
-import "sync/atomic"
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+// SetDefaults sets those of the usual options of a part that are not set: OnHang panics with the name of
+// the part, Logger writes warnings and errors to slog.Default, and each clock of clocks is the one before
+// it, the first time.Now.
+func SetDefaults(part string, onHang *func(why string), logger **slog.Logger, clocks ...*func() time.Time) {
+	if *onHang == nil {
+		*onHang = func(why string) { panic(part + ": " + why) }
+	}
+	*logger = retry.LimitLogs(*logger)
+	before := time.Now
+	for _, clock := range clocks {
+		if *clock == nil {
+			*clock = before
+		}
+		before = *clock
+	}
+}
 
 // MemoryLimit divides an amount of memory, in bytes, equally between the loops of a process. It
 // is safe for concurrent use.
