@@ -115,7 +115,8 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.Kafka == nil {
 		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+config.EnvBrokers)
 	}
-	return cmp.Or(out.end(sum), auditError(sum, s.Kafka != nil))
+	return cmp.Or(out.end(sum), exitIf(sum.FindingCount > 0, Findings, "%d differences in %d orders", sum.FindingCount, sum.Orders),
+		exitIf(s.Kafka != nil && len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
 // bar returns a Progress on stderr if stderr is a terminal, or else nil.
@@ -124,11 +125,6 @@ func (c *common) bar(what string) *Progress {
 		return nil
 	}
 	return c.progress(what)
-}
-
-func auditError(sum ops.AuditSummary, asked bool) error {
-	return cmp.Or(exitIf(sum.FindingCount > 0, Findings, "%d differences in %d orders", sum.FindingCount, sum.Orders),
-		exitIf(asked && len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.

@@ -162,7 +162,7 @@ orders:
 func TestCodeOf_FindsTheCodeInTheChain(t *testing.T) {
 	for want, err := range map[Code]error{
 		Done: nil, Failed: errors.New("broken"), TimedOut: fmt.Errorf("asking: %w", context.DeadlineExceeded),
-		Partly: fmt.Errorf("half: %w", Exit(Partly, errors.New("x"))), Findings: Exit(Findings, nil),
+		Partly: fmt.Errorf("half: %w", Exit(Partly, errors.New("x"))), Findings: Exit(Findings, errors.New("x")),
 		Fenced: errors.Join(fmt.Errorf("relay: %w", pipeline.ErrFenced)),
 	} {
 		if got := codeOf(err); got != int(want) {

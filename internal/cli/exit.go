@@ -34,13 +34,8 @@ type exitError struct {
 
 func (e *exitError) Unwrap() error { return e.error }
 
-// Exit returns err with an exit code. With a nil err nothing is printed.
-func Exit(code Code, err error) error {
-	if err == nil {
-		err = errors.New("")
-	}
-	return &exitError{err, code}
-}
+// Exit returns err with an exit code.
+func Exit(code Code, err error) error { return &exitError{err, code} }
 
 // exitIf returns an error with an exit code if wrong is set, and nil otherwise.
 func exitIf(wrong bool, code Code, format string, args ...any) error {

@@ -26,13 +26,13 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// answer prints v with print, unless err says that there is no v. It returns the first error: err, that of the
-// output, or one of those that v leads to.
-func (c *common) answer(v any, err error, table func(w io.Writer), leads ...error) error {
+// answer prints a result, or returns the err with which there is none. found are errors that follow from the result: answer returns
+// the first that is not nil after it has printed.
+func (c *common) answer(v any, err error, table func(w io.Writer), found ...error) error {
 	if err != nil {
 		return err
 	}
-	return cmp.Or(c.print(v, table), cmp.Or(leads...))
+	return cmp.Or(c.print(v, table), cmp.Or(found...))
 }
 
 // printAny prints a line with a number, if the number is above 0.

@@ -104,28 +104,23 @@ func (c *common) checkInput(r io.Reader, source string) error {
 	if err != nil {
 		return Exit(Usage, err)
 	}
-	in, check := newOrders(r), recordCheck{common: c}
-	for {
-		raw, line, err := in.raw()
-		if errors.Is(err, io.EOF) {
-			return check.end(source)
-		}
-		var m wire.Message
-		var problem error
-		if err == nil {
-			m, problem, err = givenRecord(raw)
-		}
-		if err != nil {
-			return Exit(Usage, fmt.Errorf("line %d: %w", line, err))
-		}
-		k := checkedRecord{Line: line}
-		if k.add(problem); problem == nil {
+	check := recordCheck{common: c}
+	for k, err := range each(r, func(raw json.RawMessage, line int) (k checkedRecord, err error) {
+		m, problem, err := givenRecord(raw)
+		k.Line = line
+		if k.add(problem); problem == nil && err == nil {
 			k.check(cfg, m, time.Now())
+		}
+		return k, err
+	}) {
+		if err != nil {
+			return Exit(Usage, err)
 		}
 		if err := check.print(k); err != nil {
 			return err
 		}
 	}
+	return check.end(source)
 }
 
 // checkTopic says of the last records of each partition whether relay and closer can read them.
@@ -190,10 +185,7 @@ func (k *checkedRecord) add(problems ...error) {
 // decodeAll decodes a record as the stages do. They give up at the first problem. decodeAll corrects it in its copy of
 // the record, if it can, so that one run names all problems.
 func decodeAll(m wire.Message) (r wire.Record, problems []error) {
-	var value struct {
-		OrderID string `json:"order_id"`
-	}
-	_ = json.Unmarshal(m.Value, &value) // Decode says what is wrong
+	id := orderID(m.Value)
 	for {
 		r, err := m.Decode()
 		if err == nil {
@@ -201,8 +193,8 @@ func decodeAll(m wire.Message) (r wire.Record, problems []error) {
 		}
 		problems = append(problems, err)
 		switch {
-		case errors.Is(err, wire.ErrNoKey) && value.OrderID != "", errors.Is(err, wire.ErrKeyMismatch) && value.OrderID != "":
-			m.Key = []byte(value.OrderID)
+		case errors.Is(err, wire.ErrNoKey) && id != "", errors.Is(err, wire.ErrKeyMismatch) && id != "":
+			m.Key = []byte(id)
 		case errors.Is(err, wire.ErrBadVersion):
 			m.Headers = append(slices.Clip(m.Headers), wire.Header{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)})
 		case errors.Is(err, wire.ErrBadDue):
@@ -211,6 +203,15 @@ func decodeAll(m wire.Message) (r wire.Record, problems []error) {
 			return r, problems
 		}
 	}
+}
+
+// orderID returns the order id of a value; empty: it has none, or cannot be read, and decoding it says what is wrong.
+func orderID(value []byte) string {
+	var v struct {
+		OrderID string `json:"order_id"`
+	}
+	_ = json.Unmarshal(value, &v)
+	return v.OrderID
 }
 
 // dueProblem compares header and value. The stages accept any header: if it is too early, the record
@@ -229,11 +230,7 @@ func dueProblem(r wire.Record) error {
 func givenRecord(raw json.RawMessage) (m wire.Message, problem, err error) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields["key"] == nil && fields["headers"] == nil {
-		var id struct {
-			OrderID string `json:"order_id"`
-		}
-		_ = json.Unmarshal(raw, &id) // Schedule says what is wrong
-		m, _, problem = wire.OutboxRow{OrderID: id.OrderID, Payload: raw}.Schedule()
+		m, _, problem = wire.OutboxRow{OrderID: orderID(raw), Payload: raw}.Schedule()
 		return m, problem, nil
 	}
 	var isText bool

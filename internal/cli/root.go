@@ -88,7 +88,7 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Exit(Usage, err) })
 	err := root.ExecuteContext(ctx)
-	if err != nil && err.Error() != "" {
+	if err != nil {
 		given := ""
 		if f := root.PersistentFlags().Lookup("config"); f != nil {
 			given = f.Value.String()

@@ -215,11 +215,6 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 		all.Wait()
 		ended <- errors.Join(ran, served)
 	}()
-	return stopped(ended)
-}
-
-// stopped returns the result of work that was told to stop. The work may take stopTimeout.
-func stopped(ended <-chan error) error {
 	select {
 	case err := <-ended:
 		return err

@@ -46,7 +46,7 @@ RFC 3339.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && args[0] == "-" && id == "":
-				return c.send(cmd.Context(), newOrders(c.env.Stdin).all)
+				return c.send(cmd.Context(), each(c.env.Stdin, parseLine))
 			case len(args) == 0 && id != "":
 				l := line{ID: id, Category: category}
 				var err error
@@ -146,60 +146,42 @@ type line struct {
 
 var lineFields = []string{"order_id", "category", "created_at", "due_at", "attributes"}
 
-// orders reads the input of send: JSON objects, one for each order. An error names the line in
-// which the order begins.
-type orders struct {
-	dec  *json.Decoder
-	read bytes.Buffer // what dec has read from offset at on
-	at   int64
-	line int // in which offset at is
-}
-
-func newOrders(r io.Reader) *orders {
-	o := &orders{line: 1}
-	o.dec = json.NewDecoder(io.TeeReader(r, &o.read))
-	return o
-}
-
-// all yields the orders. An error is the last.
-func (o *orders) all(yield func(line, error) bool) {
-	for {
-		raw, at, err := o.raw()
-		var l line
-		switch {
-		case errors.Is(err, io.EOF):
-			return
-		case err == nil:
-			l, err = parseLine(raw)
-		}
-		if err != nil {
-			err = fmt.Errorf("line %d: %w", at, err)
-		}
-		if !yield(l, err) || err != nil {
-			return
+// each yields the JSON objects of r, as parse reads them. An error names the line in which the object begins, and is the last.
+func each[T any](r io.Reader, parse func(raw json.RawMessage, line int) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var read bytes.Buffer // what dec has read from the offset at on, which is in line
+		at, line := int64(0), 1
+		dec := json.NewDecoder(io.TeeReader(r, &read))
+		for {
+			dec.More() // skips white space
+			start := dec.InputOffset()
+			var raw json.RawMessage
+			err := dec.Decode(&raw)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			line += bytes.Count(read.Next(int(start-at)), []byte("\n"))
+			at = start
+			var v T
+			if broken := (*json.SyntaxError)(nil); errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = fmt.Errorf("not a JSON object of an order: %w", err)
+			} else if err != nil {
+				err = fmt.Errorf("read the input: %w", err)
+			} else {
+				v, err = parse(raw, line)
+			}
+			if err != nil {
+				err = fmt.Errorf("line %d: %w", line, err)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
 		}
 	}
-}
-
-// raw returns the next JSON and the line in which it begins, or io.EOF.
-func (o *orders) raw() (raw json.RawMessage, line int, err error) {
-	o.dec.More() // skips white space
-	start := o.dec.InputOffset()
-	if err = o.dec.Decode(&raw); errors.Is(err, io.EOF) {
-		return nil, 0, io.EOF
-	}
-	o.line += bytes.Count(o.read.Next(int(start-o.at)), []byte("\n"))
-	o.at = start
-	if broken := (*json.SyntaxError)(nil); errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = fmt.Errorf("not a JSON object of an order: %w", err)
-	} else if err != nil {
-		err = fmt.Errorf("read the input: %w", err)
-	}
-	return raw, o.line, err
 }
 
 // parseLine decodes each field separately, so that an error names the field.
-func parseLine(raw json.RawMessage) (line, error) {
+func parseLine(raw json.RawMessage, _ int) (line, error) {
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &given); err != nil || given == nil {
 		return line{}, fmt.Errorf("%s is not a JSON object of an order: want keys with values, of %s", compactJSON(raw), strings.Join(lineFields, ", "))

@@ -17,7 +17,7 @@ func TestOrders_AreReadWithAnyLineBreaks(t *testing.T) {
 } {"order_id":"c"}
 `
 	var all []line
-	for l, err := range newOrders(iotest.OneByteReader(strings.NewReader(two))).all {
+	for l, err := range each(iotest.OneByteReader(strings.NewReader(two)), parseLine) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -164,7 +164,12 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 				continue
 			}
 			printStatusPartition(w, p)
-			notes = append(notes, notesOf(t, p)...)
+			if p.Late != nil {
+				notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset, timeOrDash(p.Late.Leaves)))
+			}
+			if p.Problem != "" {
+				notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))
+			}
 		}
 	}
 	if len(notes) > 0 {
@@ -215,16 +220,6 @@ func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
 		owner = ops.MemberName(p.Owner)
 	}
 	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaves(p.Head), overdue(p.Overdue), committed, owner)
-}
-
-func notesOf(t ops.TopicStatus, p ops.PartitionStatus) (notes []string) {
-	if p.Late != nil {
-		notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset, timeOrDash(p.Late.Leaves)))
-	}
-	if p.Problem != "" {
-		notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))
-	}
-	return notes
 }
 
 // leaves returns when a record should leave its topic; "-" for none.

@@ -74,7 +74,7 @@ func (c *Console) handler(e endpoint) http.Handler {
 	return serve
 }
 
-// known is the endpoint of the answer to a question. It has the status 503 if there never was one.
+// known returns the endpoint for the answer to a question. Its status is 503 as long as there is no answer.
 func known[T any](pattern, summary string, q *ops.Question[T]) endpoint {
 	return endpoint{pattern: pattern, summary: summary, answer: answer[T]{}, statuses: []int{200, 503}, serve: func(r *http.Request) (int, any, error) {
 		k := q.Get(r.Context())
@@ -85,7 +85,7 @@ func known[T any](pattern, summary string, q *ops.Question[T]) endpoint {
 	}}
 }
 
-// asking reads the body of a request for answer.
+// asking returns a serveJSON that decodes the body of a request and passes it to answer.
 func asking[Q any](answer func(r *http.Request, asked Q) (int, any, error)) serveJSON {
 	return func(r *http.Request) (int, any, error) {
 		var asked Q

@@ -73,7 +73,7 @@ func forecastChart(f ops.Forecast, h horizon) chart {
 	return c.placed()
 }
 
-// add adds a bar, of which count returns each series.
+// add adds a bar. count returns the number of each series in it.
 func (c *chart) add(from, to time.Time, count func(series int) int64) *bar {
 	c.Bars = append(c.Bars, bar{From: from, To: to})
 	b := &c.Bars[len(c.Bars)-1]

@@ -187,10 +187,10 @@ func (c *Console) Handler() http.Handler {
 		"GET /static/{name}":                     c.serveStatic,
 		"/":                                      c.serveNotFound,
 	} {
-		mux.HandleFunc(pattern, serve)
+		mux.HandleFunc(pattern, c.formed(serve))
 	}
-	mux.Handle("POST /plans", c.gate.Action(http.HandlerFunc(c.serveAddPlan)))
-	mux.Handle("POST /plans/{id}/confirm", c.gate.Action(http.HandlerFunc(c.serveConfirmPlan)))
+	mux.Handle("POST /plans", c.gate.Action(c.formed(c.serveAddPlan)))
+	mux.Handle("POST /plans/{id}/confirm", c.gate.Action(c.formed(c.serveConfirmPlan)))
 	for _, e := range c.endpoints() {
 		mux.Handle(e.pattern, c.handler(e))
 	}

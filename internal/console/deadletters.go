@@ -75,9 +75,6 @@ func letterQuery(fields url.Values) (q deadletters.Query, err error) {
 func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 	fields := r.URL.Query()
 	if r.Method == http.MethodPost {
-		if !c.parseForm(w, r) {
-			return
-		}
 		fields = r.PostForm
 	}
 	fields = inUTC(fields, zoneOf(r))

@@ -58,9 +58,6 @@ func route(cfg *config.Config, category string, now time.Time) delayRoute {
 }
 
 func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodPost && !c.parseForm(w, r) {
-		return
-	}
 	d := delaysData{Form: url.Values{"for": {"30m"}}}
 	if r.Method == http.MethodPost {
 		d.Asked = r.PostFormValue("category")

@@ -26,14 +26,6 @@ var horizons = []horizon{
 	{"24h", "now.due_day", 24 * time.Hour, 2 * time.Hour},
 }
 
-// horizonNamed returns the horizon of a name, or the first.
-func horizonNamed(name string) horizon {
-	if i := slices.IndexFunc(horizons, func(h horizon) bool { return h.Name == name }); i >= 0 {
-		return horizons[i]
-	}
-	return horizons[0]
-}
-
 // forecastEdges returns the limits of the steps of all horizons, each once. A step of a longer
 // horizon consists of whole steps of the shorter ones.
 func forecastEdges() []time.Duration {
@@ -156,7 +148,8 @@ func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
 
 func (c *Console) nowPage(r *http.Request) page {
 	d := c.now(r.Context())
-	d.Horizon = horizonNamed(r.URL.Query().Get("due"))
+	chosen := slices.IndexFunc(horizons, func(h horizon) bool { return h.Name == r.URL.Query().Get("due") })
+	d.Horizon = horizons[max(0, chosen)]
 	p := c.newPage(r, "now", d)
 	p.Live = nowInterval
 	return p

@@ -23,9 +23,6 @@ type orderData struct {
 // serveOrder shows the order whose id is in the form. The id stands in no URL, because proxies log
 // URLs.
 func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {
-	if !c.parseForm(w, r) {
-		return
-	}
 	d, status := orderData{ID: strings.TrimSpace(r.PostFormValue("id"))}, http.StatusOK
 	if err := orderclose.ValidateID(d.ID); err != nil {
 		d.Invalid, status = err.Error(), http.StatusBadRequest

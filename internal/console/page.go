@@ -250,7 +250,7 @@ func (c *Console) renderProblem(w http.ResponseWriter, r *http.Request, status i
 	c.render(w, r, status, c.newPage(r, "error", problem{key, detail, status}))
 }
 
-// show returns the handler of a page, which data returns the data of.
+// show returns the handler of a page. data returns the data of the page.
 func (c *Console) show(name string, data func(*http.Request) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c.render(w, r, http.StatusOK, c.newPage(r, name, data(r)))
@@ -265,23 +265,21 @@ func (c *Console) serveNotFound(w http.ResponseWriter, r *http.Request) {
 	c.renderProblem(w, r, http.StatusNotFound, "error.not_found", "")
 }
 
-// parseForm parses the form of a request. It answers the request itself and returns false if it
-// cannot.
-func (c *Console) parseForm(w http.ResponseWriter, r *http.Request) bool {
-	if err := r.ParseForm(); err != nil {
-		c.renderProblem(w, r, http.StatusBadRequest, "error.form", "")
-		return false
+// formed returns a handler that parses the form of a POST before serve. If it cannot, it answers the request itself.
+func (c *Console) formed(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.ParseForm() != nil {
+			c.renderProblem(w, r, http.StatusBadRequest, "error.form", "")
+			return
+		}
+		serve(w, r)
 	}
-	return true
 }
 
 // keepChoice returns a handler that keeps the choice of a person in a cookie, and returns to the page.
 // valid returns the choice that holds for the value of the field.
 func (c *Console) keepChoice(cookie, field string, valid func(value string) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !c.parseForm(w, r) {
-			return
-		}
 		http.SetCookie(w, &http.Cookie{
 			Name: cookie, Value: valid(r.PostFormValue(field)), Path: cmp.Or(c.o.Settings.BasePath, "/"),
 			MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,

@@ -36,9 +36,6 @@ func (c *Console) planPage(r *http.Request, id string) (page, bool) {
 }
 
 func (c *Console) serveAddPlan(w http.ResponseWriter, r *http.Request) {
-	if !c.parseForm(w, r) {
-		return
-	}
 	kind, fields := r.PostFormValue("kind"), inUTC(r.PostForm, zoneOf(r))
 	p, err := c.addPlan(r, kind, fields)
 	switch {
@@ -98,7 +95,7 @@ func (c *Console) audit(p plan) {
 	})
 }
 
-// planJSON returns the answer with a plan, or why there is none.
+// planJSON returns what an endpoint answers: the plan with the status, or the error with its own status.
 func planJSON(p plan, err error, status int) (int, any, error) {
 	if err != nil {
 		return planStatus(err), nil, err

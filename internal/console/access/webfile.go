@@ -102,8 +102,9 @@ func (f *webFile) update() error {
 		return err
 	}
 	if f.now != nil {
-		if err := f.now.replaceable(next); err != nil {
-			return fmt.Errorf("%s: %w", config.EnvConsoleWebConfig, err)
+		// How users are known, and whether the listener has TLS, was decided at the start.
+		if was := f.now; (was.tls == nil) != (next.tls == nil) || (len(was.users) == 0) != (len(next.users) == 0) || was.certificates != next.certificates {
+			return fmt.Errorf("%s: TLS, users and the CA of client certificates can be changed, but not begun or ended, while the console runs; restart it", config.EnvConsoleWebConfig)
 		}
 		if bytes.Equal(data, f.now.data) {
 			next.accepted = f.now.accepted
@@ -112,15 +113,6 @@ func (f *webFile) update() error {
 		}
 	}
 	f.now = next
-	return nil
-}
-
-// replaceable returns an error if a running console cannot go on with next: how users are known, and whether
-// the listener has TLS, was decided at its start.
-func (c *webConfig) replaceable(next *webConfig) error {
-	if (c.tls == nil) != (next.tls == nil) || (len(c.users) == 0) != (len(next.users) == 0) || c.certificates != next.certificates {
-		return errors.New("TLS, users and the CA of client certificates can be changed, but not begun or ended, while the console runs; restart it")
-	}
 	return nil
 }
 
