@@ -91,13 +91,9 @@ without differences if something could not be checked.`,
 
 // auditIn runs the audit with the clients of the session.
 func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
-	o.Store, o.Receipts = s.Store, s.cfg.Closer.Kind != config.KindHTTP
-	if !o.Receipts && !c.quiet {
+	o.Store, o.Config = s.Store, s.cfg
+	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
-	}
-	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
-	if o.Pays = s.cfg.Closer.Payment.URL != ""; o.Pays {
-		o.Rechecks = s.cfg.Closer.Payment.Recheck
 	}
 	o.Bound = cmp.Or(o.Bound, s.cfg.Compensator.Period+s.cfg.Compensator.Grace+missSlack)
 	if s.Kafka != nil {

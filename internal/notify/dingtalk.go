@@ -32,10 +32,6 @@ type dingTalk struct {
 	now   func() time.Time
 }
 
-func newDingTalk(at []string, now func() time.Time) *dingTalk {
-	return &dingTalk{at: at, limit: rate.NewLimiter(rate.Every(robotEvery), robotBurst), now: now}
-}
-
 func (d *dingTalk) deliver(ctx context.Context, m *Message, target *url.URL) error {
 	if !d.limit.AllowN(d.now(), 1) {
 		return temporary(errors.New("too many messages: a robot of DingTalk accepts 20 a minute"))

@@ -33,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
@@ -128,7 +129,7 @@ func newReceiver(c config.NotifyReceiver, now func() time.Time) (*receiver, erro
 	standard := plainAlert
 	var err1, err2 error
 	if c.DingTalk != nil {
-		standard, r.deliver = markdownAlert, newDingTalk(c.DingTalk.At, now).deliver
+		standard, r.deliver = markdownAlert, (&dingTalk{c.DingTalk.At, rate.NewLimiter(rate.Every(robotEvery), robotBurst), now}).deliver
 	} else {
 		var p *provider
 		p, err2 = newProvider(c.HTTP)

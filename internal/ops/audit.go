@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -21,8 +22,7 @@ type AuditStore interface {
 	Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error)
 }
 
-// AuditOptions for Audit. Store, From, To, Bound and OnFinding must be set; the topics too, if Log
-// is set.
+// AuditOptions for Audit. Store, Config, From, To, Bound and OnFinding must be set.
 type AuditOptions struct {
 	Store AuditStore
 	Log   Log // nil: Kafka is not read
@@ -31,16 +31,9 @@ type AuditOptions struct {
 	// Bound is how long a due order may stay open: the period and the grace of the sweep
 	// (topics.yaml), the time until a killed sweep is taken over, and the duration of a sweep.
 	Bound time.Duration
-	// Rechecks are the steps after a close at which the payment provider is asked again (topics.yaml);
-	// empty: it is not.
-	Rechecks []time.Duration
-	// Pays says that the payment provider is asked before a close.
-	Pays bool
-	// Receipts says that orders are closed in this database, so it holds receipts, ledger
+	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger
 	// rows and events.
-	Receipts bool
-
-	EventsTopic, CloseTopic, ReplayTopic, DeadLetterTopic string
+	Config *config.Config
 
 	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
 	OnFinding func(Finding) error
@@ -75,7 +68,7 @@ type AuditSummary struct {
 	LatePayments   int `json:"late_payments"`
 	LateUnresolved int `json:"late_payments_unresolved"`
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
-	// was not at each step of AuditOptions.Rechecks.
+	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`
 	// NoRecord counts closed orders without a record in the close topic or the replay
 	// topic: never published, or closed before the record left its bucket.
@@ -134,7 +127,8 @@ func (a *audit) run(ctx context.Context) (err error) {
 	if a.sum.At, err = a.begin(ctx, a.o.Store); err != nil {
 		return err
 	}
-	a.common = facts{rules: a.o.Store.AuditRules(), receipts: a.o.Receipts, pays: a.o.Pays, now: a.sum.At, bound: a.o.Bound}
+	closer := a.o.Config.Closer
+	a.common = facts{rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.Payment.URL != "", now: a.sum.At, bound: a.o.Bound}
 	if err := a.readKafka(ctx); err != nil {
 		return err
 	}
@@ -156,8 +150,11 @@ func (a *audit) run(ctx context.Context) (err error) {
 // readRechecks returns, by step, when the orders were closed that should have been asked about again, and
 // were not.
 func (a *audit) readRechecks(ctx context.Context) (spans []span, err error) {
-	for _, step := range a.o.Rechecks {
-		until, now, err := a.o.Store.Rechecked(ctx, a.o.CloseTopic, step)
+	if !a.common.pays {
+		return nil, nil
+	}
+	for _, step := range a.o.Config.Closer.Payment.Recheck {
+		until, now, err := a.o.Store.Rechecked(ctx, a.o.Config.Topics.Close, step)
 		if err != nil {
 			return nil, err
 		}

@@ -48,17 +48,18 @@ func (a *audit) readKafka(ctx context.Context) error {
 	if a.o.Log == nil {
 		return nil
 	}
+	topics := a.o.Config.Topics
 	notRead := func(what string, err error) {
 		if err != nil {
 			a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("%s: %v", what, err))
 		}
 	}
-	if a.o.Receipts {
+	if a.common.receipts {
 		events := newHashes()
 		if err := a.o.Store.PendingEvents(ctx, func(id string) { events.add(a.eventID(id)) }); err != nil {
 			return err
 		}
-		from, n, err := a.read(ctx, a.o.EventsTopic, func(r wire.RawRecord) {
+		from, n, err := a.read(ctx, topics.Events, func(r wire.RawRecord) {
 			m, err := r.Message()
 			if err != nil {
 				return
@@ -68,7 +69,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 				events.add(id)
 			}
 		})
-		notRead(a.o.EventsTopic, err)
+		notRead(topics.Events, err)
 		if a.sum.EventsRead = n; err == nil {
 			events.seal()
 			a.kafka.events, a.common.eventsFrom, a.common.eventsTo = events, from, a.sum.At.Add(-settling)
@@ -76,7 +77,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 	}
 	records := newHashes()
 	whole := true
-	for _, topic := range []string{a.o.CloseTopic, a.o.ReplayTopic} {
+	for _, topic := range []string{topics.Close, topics.Replay} {
 		from, n, err := a.read(ctx, topic, func(r wire.RawRecord) { records.add(string(r.Key())) })
 		notRead(topic, err)
 		whole = whole && err == nil
@@ -86,7 +87,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 	if records.seal(); whole {
 		a.kafka.records = records
 	}
-	notRead(a.o.DeadLetterTopic, a.readLetters(ctx))
+	notRead(topics.DeadLetter, a.readLetters(ctx))
 	return ctx.Err()
 }
 
@@ -133,7 +134,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 
 // readLetters reads the pending dead letters.
 func (a *audit) readLetters(ctx context.Context) error {
-	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.DeadLetterTopic}
+	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.Config.Topics.DeadLetter}
 	spans, index, err := topic.Index(ctx, deadletters.Filter{})
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (a *audit) readLetters(ctx context.Context) error {
 	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
 		for _, l := range letters {
 			switch known := len(a.kafka.letters)+len(a.kafka.eventLetters) < maxLetters; {
-			case l.Resolution != "" || l.Source.Topic == a.o.EventsTopic || !known:
+			case l.Resolution != "" || l.Source.Topic == a.o.Config.Topics.Events || !known:
 			case l.Source.Topic == deadletters.OutboxOfEvents:
 				a.kafka.eventLetters[l.Key] = l.At.String()
 			default:

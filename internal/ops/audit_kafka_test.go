@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -83,9 +84,9 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 		}
 	}
 	fixes := map[string]string{}
+	cfg := &config.Config{Topics: config.Topics{Events: "events", Close: "close", Replay: "replay", DeadLetter: "dead"}}
 	_, err := Audit(t.Context(), AuditOptions{
-		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Receipts: true, From: due, To: due.Add(time.Minute), Bound: time.Hour,
-		EventsTopic: "events", CloseTopic: "close", ReplayTopic: "replay", DeadLetterTopic: "dead",
+		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Config: cfg, From: due, To: due.Add(time.Minute), Bound: time.Hour,
 		OnFinding: func(f Finding) error {
 			if f.Kind == NoEvent {
 				fixes[f.Order] = f.Fix

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -67,7 +68,7 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 		}
 	}}
 	found := 0
-	sum, err := Audit(t.Context(), AuditOptions{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), Bound: time.Hour, OnFinding: func(f Finding) error {
+	sum, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour, OnFinding: func(f Finding) error {
 		found++
 		return nil
 	}})
@@ -82,7 +83,7 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 func TestRun_EndsWithTheErrorOfFound(t *testing.T) {
 	full := errors.New("the disk is full")
 	db := manyOrders{n: 5000, each: func(int) {}}
-	_, err := Audit(t.Context(), AuditOptions{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), OnFinding: func(Finding) error { return full }})
+	_, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), OnFinding: func(Finding) error { return full }})
 	if !errors.Is(err, full) {
 		t.Error(err)
 	}

@@ -1,5 +1,5 @@
 // Package send appends records to the partitions of Kafka's topics, and remembers which
-// partitions accept none. The loops of internal/partition, the outbox and the compensator use it.
+// partitions accept none. The loops of internal/partition, the outbox, the compensator, redrives and replays use it.
 //
 // Make a Sender with New. Append appends to one partition. AppendAll finds the partitions of
 // records and appends to several at once.

@@ -18,14 +18,12 @@ const MaxCommitBytes = 4096
 // the number of partitions up to 14.
 const maxRunBytes = 4000
 
-// runsPrefix marks the field of commit metadata that holds a list of runs.
-const runsPrefix = "r1:"
-
-// logPrefix marks the field of commit metadata that identifies the log.
-const logPrefix = "t1:"
-
-// partitionsPrefix marks the field of commit metadata that holds a number of partitions.
-const partitionsPrefix = "n1:"
+// Prefixes of the fields of commit metadata.
+const (
+	runsPrefix       = "r1:" // a list of runs
+	logPrefix        = "t1:" // what identifies the log
+	partitionsPrefix = "n1:" // a number of partitions
+)
 
 // EncodeDone encodes the metadata of a commit of the watermark low: the log that the
 // offset belongs to, if it is known, and the runs. left is the number of runs that did

@@ -1,6 +1,9 @@
 package wire
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // Names of the headers that a dead letter has in addition to the headers of its
 // record. The source headers hold the coordinates of that record.
@@ -11,6 +14,16 @@ const (
 	HeaderSourcePartition = "source-partition"
 	HeaderSourceOffset    = "source-offset"
 )
+
+// deadHeaders are the headers that DeadLetter adds to those of the record.
+var deadHeaders = []string{HeaderCause, HeaderDetail, HeaderStage, HeaderSourceTopic, HeaderSourcePartition, HeaderSourceOffset}
+
+// WithoutDead returns the headers of a dead letter without those that DeadLetter added. It changes the argument.
+func WithoutDead(headers []Header) []Header { return without(headers, deadHeaders) }
+
+func without(headers []Header, names []string) []Header {
+	return slices.DeleteFunc(headers, func(h Header) bool { return slices.Contains(names, h.Key) })
+}
 
 // Limits of a dead letter, in bytes. The dead-letter topic must accept every
 // unreadable record, so DeadLetter cuts the parts that can be huge.

@@ -5,17 +5,15 @@ import "slices"
 // removedHeaders lists the headers that Resend removes: those that describe earlier
 // attempts, and those that the dead-letter topic added. A record that is sent again
 // by hand starts with all its attempts.
-var removedHeaders = []string{
-	HeaderAttempt, HeaderCause, HeaderNotDue, HeaderLane,
-	HeaderPendingSince, HeaderOriginTopic, HeaderOriginPartition, HeaderOriginOffset,
-	HeaderStage, HeaderDetail, HeaderSourceTopic, HeaderSourcePartition, HeaderSourceOffset,
-}
+var removedHeaders = slices.Concat(deadHeaders, []string{
+	HeaderAttempt, HeaderNotDue, HeaderLane, HeaderPendingSince, HeaderOriginTopic, HeaderOriginPartition, HeaderOriginOffset,
+})
 
 // Resend returns a copy of m for a manual replay or redrive: on the replay lane
 // and with all attempts left. The copy keeps the other headers, the key and the
 // value. Resend does not change m.
 func (m Message) Resend() Message {
-	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), func(h Header) bool { return slices.Contains(removedHeaders, h.Key) })
+	m.Headers = without(slices.Clone(m.Headers), removedHeaders)
 	m.add(HeaderLane, LaneReplay)
 	return m
 }

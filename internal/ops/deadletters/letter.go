@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -61,12 +60,6 @@ type Letter struct {
 	Record wire.Message `json:"-"`
 }
 
-// addedHeaders are the headers that a dead letter adds to those of its record.
-var addedHeaders = []string{
-	wire.HeaderCause, wire.HeaderDetail, wire.HeaderStage,
-	wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset,
-}
-
 // Read decodes a record of the dead-letter topic that is not a resolution.
 func Read(partition int, m wire.Message) Letter {
 	header := func(name string) string {
@@ -81,9 +74,7 @@ func Read(partition int, m wire.Message) Letter {
 	// An invalid number becomes 0: only people read it.
 	l.Source.Partition, _ = strconv.Atoi(header(wire.HeaderSourcePartition))
 	l.Source.Offset, _ = strconv.ParseInt(header(wire.HeaderSourceOffset), 10, 64)
-	l.Record = wire.Message{Key: m.Key, Value: m.Value, Headers: slices.DeleteFunc(m.Headers, func(h wire.Header) bool {
-		return slices.Contains(addedHeaders, h.Key)
-	})}
+	l.Record = wire.Message{Key: m.Key, Value: m.Value, Headers: wire.WithoutDead(m.Headers)}
 	return l
 }
 

@@ -55,7 +55,7 @@ func (c *Catalog) Letters(ctx context.Context, positions []Position) (Listing, e
 	l := Listing{Letters: []Letter{}}
 	for i := range r.end {
 		if found, ok := r.letters[i]; ok {
-			l.Letters = append(l.Letters, found.Letter)
+			l.Letters = append(l.Letters, found)
 		} else {
 			l.Gone++
 		}
@@ -70,16 +70,11 @@ func (c *Catalog) Letters(ctx context.Context, positions []Position) (Listing, e
 // reading is the state of one Letters.
 type reading struct {
 	c       *Catalog
-	log     wire.LogID    // of the topic, once it was read
-	letters map[int]sized // by index in the positions
-	bytes   int           // of all their records
-	end     int           // index of the first position that is left out
-}
-
-// sized is a dead letter, and the size of its record in bytes.
-type sized struct {
-	Letter
-	bytes int
+	log     wire.LogID     // of the topic, once it was read
+	letters map[int]Letter // by index in the positions
+	sizes   map[int]int    // of their records, in bytes
+	bytes   int            // of all of them
+	end     int            // index of the first position that is left out
 }
 
 // located is an entry whose record is read, and the index of its position.
@@ -91,7 +86,7 @@ type located struct {
 
 // find returns the entries of the positions, in the order of the log.
 func (r *reading) find(positions []Position) (all []located) {
-	r.letters = map[int]sized{}
+	r.letters, r.sizes = map[int]Letter{}, map[int]int{}
 	r.c.mu.RLock()
 	defer r.c.mu.RUnlock()
 	for i, at := range positions {
@@ -146,10 +141,10 @@ func (r *reading) take(w located, record wire.RawRecord) {
 		return
 	}
 	l.Resolution = resolutions[w.how]
-	r.letters[w.i] = sized{l, record.Size()}
+	r.letters[w.i], r.sizes[w.i] = l, record.Size()
 	for r.bytes += record.Size(); r.bytes > maxListing && len(r.letters) > 1; {
 		r.end--
-		r.bytes -= r.letters[r.end].bytes
+		r.bytes -= r.sizes[r.end]
 		delete(r.letters, r.end)
 	}
 }

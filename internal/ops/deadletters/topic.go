@@ -62,25 +62,20 @@ func (t *Topic) snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	all, err := kafka.Window(ctx, t.Log, t.Name, begin, kafka.LogEnd)
 	var spans []kafka.Span
 	for _, s := range all {
-		if smallest, some := f.firstPlace(s.Partition); some {
+		if len(f.Positions) > 0 {
+			smallest := s.End
+			for _, p := range f.Positions {
+				if p.Partition == s.Partition {
+					smallest = min(smallest, p.Offset)
+				}
+			}
 			s.First = max(s.First, smallest)
-		} else if len(f.Positions) > 0 {
-			continue
 		}
 		if s.First < s.End {
 			spans = append(spans, s)
 		}
 	}
 	return spans, err
-}
-
-func (f Filter) firstPlace(partition int) (smallest int64, some bool) {
-	for _, p := range f.Positions {
-		if p.Partition == partition && (!some || p.Offset < smallest) {
-			smallest, some = p.Offset, true
-		}
-	}
-	return smallest, some
 }
 
 // Index takes a snapshot of the topic, and returns its offsets with an Index of the dead letters of the filter.
