@@ -170,9 +170,8 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 			return nil
 		}
 	}
-	if s.Check() != nil { // do not wrap the error: it quotes the value, which may be a misplaced password
-		e.fail(fmt.Errorf("%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", ")))
-	}
+	// Do not wrap the error: it quotes the value, which may be a misplaced password
+	e.refuse(s.Check() != nil, "%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", "))
 	return &s
 }
 
@@ -216,9 +215,8 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 			s.Extensions[name] = value
 		}
 	}
-	if login.CheckExtensions(s.Extensions) != nil {
-		e.fail(fmt.Errorf("%s is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1", EnvSASLExtensions))
-	}
+	e.refuse(login.CheckExtensions(s.Extensions) != nil,
+		"%s is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1", EnvSASLExtensions)
 	return &s
 }
 
