@@ -74,7 +74,7 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		Listen:        e.listen(EnvConsoleListen, DefaultConsoleListen),
 		BasePath:      strings.TrimRight(e.plain(EnvConsoleBasePath), "/"),
 		Hosts:         e.consoleHosts(),
-		Actions:       e.consoleActions(),
+		Actions:       e.oneOf(EnvConsoleActions, "1", "0") == "1",
 		WebConfigFile: e.plain(EnvConsoleWebConfig),
 		Proxies:       e.consoleProxies(),
 		UserHeader:    e.plain(EnvConsoleUserHeader),
@@ -209,12 +209,6 @@ func (e *environment) consoleHosts() []string {
 		}
 	}
 	return hosts
-}
-
-func (e *environment) consoleActions() bool {
-	value := e.plain(EnvConsoleActions)
-	e.refuse(value != "" && value != "0" && value != "1", "%s is neither 1 nor 0", EnvConsoleActions)
-	return value == "1"
 }
 
 func (e *environment) consoleProxies() (proxies []netip.Prefix) {

@@ -187,6 +187,16 @@ func (e *environment) plain(name string) string {
 	return value
 }
 
+// oneOf returns the value of a variable that has one of two values; "": it is not set, or it is wrong.
+func (e *environment) oneOf(name, first, second string) string {
+	value := e.plain(name)
+	wrong := value != "" && value != first && value != second
+	if e.refuse(wrong, "%s is neither %s nor %s", name, first, second); wrong {
+		return ""
+	}
+	return value
+}
+
 // value returns the value of a variable, or the content of the file that the variable name_FILE names;
 // "": neither is set, or it is wrong.
 func (e *environment) value(name string) string {

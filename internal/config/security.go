@@ -57,10 +57,8 @@ var (
 )
 
 func (e *environment) kafkaTLS() *tls.Config {
-	onOff, named := e.plain(EnvTLS), e.named(kafkaFiles)
+	onOff, named := e.oneOf(EnvTLS, "on", "off"), e.named(kafkaFiles)
 	switch {
-	case onOff != "" && onOff != "on" && onOff != "off":
-		e.fail(fmt.Errorf("%s is neither on nor off", EnvTLS))
 	case onOff == "off" && named:
 		e.fail(fmt.Errorf("%s is off, but a file for it is named; set it to on, or unset %s, %s and %s", EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey))
 	case onOff == "on" && !named:
