@@ -34,10 +34,9 @@
 //	metrics.go        metrics
 //	listener.go       decides when to act on losses, and in which order
 //	control_topic.go  reads the notices, and keeps the position in the control topic
-//	losses.go         sums up the losses (pure)
 //	reschedule.go     schedules orders again
 //	recheck.go        asks the payment provider again about closed orders
-//	control.go        Control, which package pipeline fills
+//	control.go        Control, which package pipeline fills, and the sum of the losses (pure)
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
 // error; the pages of a Store are checked. With a History, a Compensator appends a record of each sweep

@@ -87,7 +87,7 @@ func UnknownVariables(environ []string) (lines []string) {
 			continue
 		}
 		line := name + " is not a variable of this program and has no effect"
-		if meant := nearest(name, known); meant != "" {
+		if meant := closest(name, known); meant != "" {
 			line += "; did you mean " + meant + "?"
 		}
 		lines = append(lines, line)
