@@ -97,7 +97,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		fmt.Fprintln(c.env.Stderr, "orders are closed by a service: their receipts, stock and events are not checked")
 	}
 	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
-	if o.Pays = s.cfg.Closer.Payment.URL != ""; o.Pays {
+	if o.Pays = s.cfg.Closer.AsksPayment(); o.Pays {
 		o.Rechecks = s.cfg.Closer.Payment.Recheck
 	}
 	o.Bound = cmp.Or(o.Bound, s.cfg.Compensator.Period+s.cfg.Compensator.Grace+missSlack)
