@@ -26,8 +26,7 @@
 //	sweep.go          a sweep: its pages, and what is tried again
 //	resting.go        orders that sweeps alone leave out for a while
 //	lock.go           work under the lock, and without it
-//	redislock.go      the lock in Redis
-//	databaselock.go   the lock in the database
+//	locks.go          the lock in Redis, and the lock in the database
 //	report.go         the result of a sweep, and why orders were missed
 //	calls.go          calls of the user's code: time limits, panics, checks of the pages of a Store
 //	history.go        appends a record of each sweep to the control topic
