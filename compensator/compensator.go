@@ -26,18 +26,16 @@
 //	sweep.go          a sweep: its pages, and what is tried again
 //	resting.go        orders that sweeps alone leave out for a while
 //	lock.go           work under the lock, and without it
-//	redislock.go      the lock in Redis
-//	databaselock.go   the lock in the database
+//	locks.go          the lock in Redis, and the lock in the database
 //	report.go         the result of a sweep, and why orders were missed
 //	calls.go          calls of the user's code: time limits, panics, checks of the pages of a Store
 //	history.go        appends a record of each sweep to the control topic
 //	metrics.go        metrics
 //	listener.go       decides when to act on losses, and in which order
 //	control_topic.go  reads the notices, and keeps the position in the control topic
-//	losses.go         sums up the losses (pure)
 //	reschedule.go     schedules orders again
 //	recheck.go        asks the payment provider again about closed orders
-//	control.go        Control, which package pipeline fills
+//	control.go        Control, which package pipeline fills, and the sum of the losses (pure)
 //
 // Code of the user may hang, panic or break its contract. Each call has a time limit, and a panic is an
 // error; the pages of a Store are checked. With a History, a Compensator appends a record of each sweep

@@ -116,7 +116,8 @@ func New(o Options) (*App, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	a := &App{gatherer: o.gatherer(), clock: kafka.NewBrokerClock(o.Now)}
+	a := &App{clock: kafka.NewBrokerClock(o.Now)}
+	a.gatherer, _ = o.Registerer.(prometheus.Gatherer)
 	var err error
 	if a.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, fmt.Errorf("pipeline: %w", err)

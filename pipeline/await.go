@@ -98,7 +98,9 @@ func (a *App) await(ctx context.Context, n need, missing *reasons, warning strin
 	pauses := retry.NewBackOff()
 	var lastWarning time.Time
 	for {
-		err := a.ask(ctx, n)
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		err := n.check(limited)
+		cancel()
 		if err == nil {
 			missing.remove(n.name)
 			return nil
@@ -118,12 +120,6 @@ func (a *App) await(ctx context.Context, n need, missing *reasons, warning strin
 			return ctx.Err()
 		}
 	}
-}
-
-func (a *App) ask(ctx context.Context, n need) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	return n.check(ctx)
 }
 
 // topicPollInterval is the interval at which a topicWaiter checks for a missing topic.

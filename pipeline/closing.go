@@ -53,7 +53,7 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	default:
 		method = closeMethod{store: a.conns.Store, needs: []need{a.needDatabase(), a.needOrders()}}
 	}
-	if err == nil && (a.o.Payment != nil || c.Payment.URL != "") {
+	if err == nil && (a.o.Payment != nil || c.AsksPayment()) {
 		method, err = a.withPayment(method, c.Payment)
 	}
 	if err != nil {

@@ -24,7 +24,9 @@ func (a *App) guard(ctx context.Context) {
 		switch {
 		case err == nil:
 			if !asked {
-				a.logUnseen(unseen)
+				for _, u := range unseen { // settings that this user may not read; no part needs them to work
+					a.o.Logger.Warn("not everything about the topics can be checked", "err", u)
+				}
 			}
 			asked = true
 			known = a.reportFindings(known, findings)
@@ -38,13 +40,6 @@ func (a *App) guard(ctx context.Context) {
 		if !retry.Sleep(ctx, every) {
 			return
 		}
-	}
-}
-
-// logUnseen logs the settings that this user may not read. No part needs them to work.
-func (a *App) logUnseen(unseen []error) {
-	for _, u := range unseen {
-		a.o.Logger.Warn("not everything about the topics can be checked", "err", u)
 	}
 }
 

@@ -150,8 +150,10 @@ func (o *Options) complete() (err error) {
 	if len(o.Config.Buckets) == 0 {
 		return errors.New("pipeline: Options.Config is empty: make it with Load or Parse")
 	}
-	if o.Registerer == nil {
-		o.Registerer = newRegistry()
+	if o.Registerer == nil { // go_…: of the Go runtime; process_…: memory, CPU time, open files
+		r := prometheus.NewRegistry()
+		r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		o.Registerer = r
 	}
 	o.Logger = retry.LimitLogs(o.Logger)
 	if o.OnHang == nil {
@@ -162,20 +164,6 @@ func (o *Options) complete() (err error) {
 	}
 	o.RolloutDelay = cmp.Or(o.RolloutDelay, config.DefaultRolloutDelay)
 	return nil
-}
-
-// newRegistry returns a registry with the metrics of the Go runtime (go_…) and of the process
-// (process_…: memory, CPU time, open files).
-func newRegistry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return r
-}
-
-// gatherer returns the Registerer if it is also a Gatherer, and nil otherwise.
-func (o *Options) gatherer() prometheus.Gatherer {
-	g, _ := o.Registerer.(prometheus.Gatherer)
-	return g
 }
 
 // Servers name the servers of an App. A server that is not named is not used.

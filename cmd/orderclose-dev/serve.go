@@ -172,7 +172,7 @@ func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer,
 	switch {
 	case c.Kind == config.KindHTTP:
 		o.AskFirst = true
-	case c.Payment.URL != "":
+	case c.AsksPayment():
 		o.AskFirst = true
 		service, err := payment.NewHTTP(payment.HTTPOptions{URL: c.Payment.URL, Secrets: secrets.Payment})
 		if err != nil {

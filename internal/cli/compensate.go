@@ -116,7 +116,7 @@ func printReport(w io.Writer, r compensator.Report, cfg *config.Config) {
 	}
 	if r.DryRun {
 		fmt.Fprintf(w, "dry run\tnothing was changed; orders due less than %v ago are left to the pipeline\n", cfg.Compensator.Grace)
-		if cfg.Closer.Payment.URL != "" {
+		if cfg.Closer.AsksPayment() {
 			fmt.Fprintf(w, "\tthe payment provider was not asked: an order that it has no answer on stays open\n")
 		}
 		return

@@ -84,19 +84,20 @@ func (r *reader) checkDelays(s *settings) {
 		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.MaxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
 		return
 	}
-	longest := FormatDuration(s.MaxDelay)
-	if d := s.Delays.Default; d > s.MaxDelay {
-		if n := r.at["delays.default"]; n != nil {
-			r.refuse("delays.default", n, fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), longest), "shorten it or raise delays.max")
-		} else {
-			r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is shorter than delays.default, %s", longest, FormatDuration(d)), "raise it or set delays.default")
-		}
+	if d := s.Delays.Default; d > s.MaxDelay && r.at["delays.default"] == nil {
+		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is shorter than delays.default, %s", FormatDuration(s.MaxDelay), FormatDuration(d)), "raise it or set delays.default")
+	} else {
+		r.atMostMax(s, "delays.default", d)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Delays.ByCategory)) {
-		path := "delays.categories." + name
-		if d := s.Delays.ByCategory[name]; d > s.MaxDelay {
-			r.refuse(path, r.at[path], fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), longest), "shorten it or raise delays.max")
-		}
+		r.atMostMax(s, "delays.categories."+name, s.Delays.ByCategory[name])
+	}
+}
+
+// atMostMax refuses a delay that is longer than delays.max.
+func (r *reader) atMostMax(s *settings, path string, d time.Duration) {
+	if d > s.MaxDelay {
+		r.refuse(path, r.at[path], fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), FormatDuration(s.MaxDelay)), "shorten it or raise delays.max")
 	}
 }
 

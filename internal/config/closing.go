@@ -92,7 +92,7 @@ func (r *reader) checkClosing(s *settings) {
 	if c.Kind != KindHTTP && c.HTTP.URL != "" && !r.bad["closer.kind"] {
 		r.refuse(url, r.at[url], "it is set, but closer.kind is not http", "set closer.kind to http, or remove it")
 	}
-	if c.Payment.URL != "" && orders != nil && !r.anyBad("orders") {
+	if c.AsksPayment() && orders != nil && !r.anyBad("orders") {
 		if _, ok := orders.Status.Pay(); !ok {
 			r.refuse(payment, r.node("orders.status", payment),
 				"a payment provider is set, but orders.status.paid is empty",
@@ -100,11 +100,11 @@ func (r *reader) checkClosing(s *settings) {
 		}
 	}
 	// With KindHTTP the service holds the orders: only the service can ask in time.
-	if c.Kind == KindHTTP && c.Payment.URL != "" {
+	if c.Kind == KindHTTP && c.AsksPayment() {
 		r.refuse(payment, r.at[payment], "with closer.kind http this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
 	}
-	if c.Payment.Cancel && c.Payment.URL == "" && !r.anyBad("closer.payment") {
+	if c.Payment.Cancel && !c.AsksPayment() && !r.anyBad("closer.payment") {
 		r.refuse(payment, r.at["closer.payment.cancel"], "closer.payment.cancel is true, but there is no url", "set it to the URL of the service that cancels payments")
 	}
 	if !private(c.Payment.URL) {
@@ -148,12 +148,15 @@ func (e *environment) secrets(name string) []string {
 	return secrets
 }
 
+// AsksPayment reports whether a payment provider is asked before an order is closed.
+func (c Closer) AsksPayment() bool { return c.Payment.URL != "" }
+
 // Needs returns the environment variables that this kind of closing requires.
 func (c Closer) Needs() []string {
 	if c.Kind == KindHTTP {
 		return []string{EnvHTTPSecret}
 	}
-	if c.Payment.URL != "" {
+	if c.AsksPayment() {
 		return []string{EnvDSN, EnvPaymentSecret}
 	}
 	return []string{EnvDSN}

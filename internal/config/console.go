@@ -74,7 +74,7 @@ func ConsoleFromEnviron(lookup func(string) (string, bool)) (Console, error) {
 		Listen:        e.listen(EnvConsoleListen, DefaultConsoleListen),
 		BasePath:      strings.TrimRight(e.plain(EnvConsoleBasePath), "/"),
 		Hosts:         e.consoleHosts(),
-		Actions:       e.consoleActions(),
+		Actions:       e.oneOf(EnvConsoleActions, "1", "0") == "1",
 		WebConfigFile: e.plain(EnvConsoleWebConfig),
 		Proxies:       e.consoleProxies(),
 		UserHeader:    e.plain(EnvConsoleUserHeader),
@@ -105,32 +105,27 @@ type WebConfig struct {
 // Check returns an error for each rule that the settings and the file break: off the loopback the
 // console needs an identity and TLS, and actions need an identity everywhere.
 func (c Console) Check(file WebConfig) error {
-	var errs []error
-	refuse := func(broken bool, format string, args ...any) {
-		if broken {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+	var e environment
 	identity := file.Users || file.Certificates || c.UserHeader != ""
 	const choose = "write basic_auth_users or a client CA to the file of " + EnvConsoleWebConfig + ", or set " + EnvConsoleUserHeader
-	refuse(file.Users && c.UserHeader != "", "the file of %s has basic_auth_users, and %s is set, but the console has one kind of identity; remove one",
+	e.refuse(file.Users && c.UserHeader != "", "the file of %s has basic_auth_users, and %s is set, but the console has one kind of identity; remove one",
 		EnvConsoleWebConfig, EnvConsoleUserHeader)
-	refuse(!c.OnLoopback() && !identity, "%s is not on the loopback, and everybody could open the console; %s, or listen on %s",
+	e.refuse(!c.OnLoopback() && !identity, "%s is not on the loopback, and everybody could open the console; %s, or listen on %s",
 		EnvConsoleListen, choose, DefaultConsoleListen)
-	refuse(!c.OnLoopback() && !file.TLS && len(c.Proxies) == 0,
+	e.refuse(!c.OnLoopback() && !file.TLS && len(c.Proxies) == 0,
 		"%s is not on the loopback, and the network could read the console; write tls_server_config to the file of %s, or list the proxies that terminate TLS in %s",
 		EnvConsoleListen, EnvConsoleWebConfig, EnvConsoleProxies)
-	refuse(c.OnLoopback() && len(c.Proxies) > 0 && !identity, "%s is set, and everybody whom a proxy lets in could open the console; %s, or unset it",
+	e.refuse(c.OnLoopback() && len(c.Proxies) > 0 && !identity, "%s is set, and everybody whom a proxy lets in could open the console; %s, or unset it",
 		EnvConsoleProxies, choose)
-	refuse(c.Actions && !identity, "%s is 1, but nobody can be an operator without an identity; %s", EnvConsoleActions, choose)
-	refuse(c.UserHeader != "" && len(c.Proxies) == 0, "%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
+	e.refuse(c.Actions && !identity, "%s is 1, but nobody can be an operator without an identity; %s", EnvConsoleActions, choose)
+	e.refuse(c.UserHeader != "" && len(c.Proxies) == 0, "%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
 		EnvConsoleUserHeader, EnvConsoleProxies)
-	refuse(c.RoleHeader != "" && c.UserHeader == "", "%s is set without %s; set both, or unset it", EnvConsoleRoleHeader, EnvConsoleUserHeader)
-	refuse(c.RoleHeader != "" && len(c.Operators) > 0, "%s and %s are both set; unset one", EnvConsoleRoleHeader, EnvConsoleOperators)
-	refuse(len(c.Operators) > 0 && !identity, "%s is set, but nobody is known by name; %s", EnvConsoleOperators, choose)
-	refuse(c.Actions && identity && c.RoleHeader == "" && len(c.Operators) == 0, "%s is 1, but all users are viewers; list operators in %s",
+	e.refuse(c.RoleHeader != "" && c.UserHeader == "", "%s is set without %s; set both, or unset it", EnvConsoleRoleHeader, EnvConsoleUserHeader)
+	e.refuse(c.RoleHeader != "" && len(c.Operators) > 0, "%s and %s are both set; unset one", EnvConsoleRoleHeader, EnvConsoleOperators)
+	e.refuse(len(c.Operators) > 0 && !identity, "%s is set, but nobody is known by name; %s", EnvConsoleOperators, choose)
+	e.refuse(c.Actions && identity && c.RoleHeader == "" && len(c.Operators) == 0, "%s is 1, but all users are viewers; list operators in %s",
 		EnvConsoleActions, EnvConsoleOperators)
-	return errors.Join(errs...)
+	return errors.Join(e.errs...)
 }
 
 // OnLoopback reports whether only this machine can connect to Listen. A name other than
@@ -166,25 +161,20 @@ var clientHeaders = map[string]bool{
 }
 
 func (c Console) checkValues(e *environment) {
-	if !basePath.MatchString(c.BasePath) {
-		e.fail(fmt.Errorf("%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath))
-	}
-	if _, ok := webURL(c.Runbook); c.Runbook != "" && (!ok || strings.Contains(c.Runbook, "#")) {
-		e.fail(fmt.Errorf("%s is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section", EnvRunbook))
-	}
-	if u, ok := webURL(c.Prometheus); c.Prometheus != "" && (!ok || u.Fragment != "" || !areLabels(u.RawQuery)) {
-		e.fail(fmt.Errorf("%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus))
-	}
+	e.refuse(!basePath.MatchString(c.BasePath), "%s is not a path such as /orderclose; write letters, digits and - . _ ~ after each slash", EnvConsoleBasePath)
+	_, ok := webURL(c.Runbook)
+	e.refuse(c.Runbook != "" && (!ok || strings.Contains(c.Runbook, "#")),
+		"%s is not the address of a page; write it such as https://wiki.example/orderclose/runbook, without # and a section", EnvRunbook)
+	u, ok := webURL(c.Prometheus)
+	e.refuse(c.Prometheus != "" && (!ok || u.Fragment != "" || !areLabels(u.RawQuery)),
+		"%s is not the address of a Prometheus with labels; write it such as http://prometheus:9090?job=orderclose", EnvConsolePrometheus)
 	for _, v := range []struct{ name, value, example string }{
 		{EnvConsoleUserHeader, c.UserHeader, "X-Forwarded-User"}, {EnvConsoleRoleHeader, c.RoleHeader, "X-Forwarded-Role"},
 	} {
-		if v.value != "" && (!headerName.MatchString(v.value) || clientHeaders[http.CanonicalHeaderKey(v.value)]) {
-			e.fail(fmt.Errorf("%s is not a header that a proxy can set for this purpose; write the name of the header such as %s", v.name, v.example))
-		}
+		e.refuse(v.value != "" && (!headerName.MatchString(v.value) || clientHeaders[http.CanonicalHeaderKey(v.value)]),
+			"%s is not a header that a proxy can set for this purpose; write the name of the header such as %s", v.name, v.example)
 	}
-	if c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader) {
-		e.fail(fmt.Errorf("%s and %s are the same header; name two", EnvConsoleUserHeader, EnvConsoleRoleHeader))
-	}
+	e.refuse(c.UserHeader != "" && strings.EqualFold(c.UserHeader, c.RoleHeader), "%s and %s are the same header; name two", EnvConsoleUserHeader, EnvConsoleRoleHeader)
 }
 
 // labelName is a label of Prometheus.
@@ -219,14 +209,6 @@ func (e *environment) consoleHosts() []string {
 		}
 	}
 	return hosts
-}
-
-func (e *environment) consoleActions() bool {
-	value := e.plain(EnvConsoleActions)
-	if value != "" && value != "0" && value != "1" {
-		e.fail(fmt.Errorf("%s is neither 1 nor 0", EnvConsoleActions))
-	}
-	return value == "1"
 }
 
 func (e *environment) consoleProxies() (proxies []netip.Prefix) {

@@ -87,7 +87,7 @@ func UnknownVariables(environ []string) (lines []string) {
 			continue
 		}
 		line := name + " is not a variable of this program and has no effect"
-		if meant := nearest(name, known); meant != "" {
+		if meant := closest(name, known); meant != "" {
 			line += "; did you mean " + meant + "?"
 		}
 		lines = append(lines, line)
@@ -127,9 +127,8 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 	}
 	if wants(EnvReleaseURL) {
 		s.Release = Release{e.value(EnvReleaseURL), e.value(EnvReleaseToken)}
-		if _, ok := webURL(s.Release.URL); s.Release.URL != "" && !ok {
-			e.fail(fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL]))
-		}
+		_, ok := webURL(s.Release.URL)
+		e.refuse(s.Release.URL != "" && !ok, "%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL])
 	}
 	if wants(EnvHTTPSecret) {
 		s.Secrets.HTTP = e.secrets(EnvHTTPSecret)
@@ -141,17 +140,16 @@ func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, 
 		s.RedisURL, s.RedisTLS = e.value(EnvRedis), e.tls(redisFiles)
 		first, _, _ := SplitRedis(s.RedisURL)
 		u, err := url.Parse(first) // do not wrap err: it quotes the URL with its password
-		if s.RedisURL != "" && (err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != "") {
-			e.fail(fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis]))
-		}
+		e.refuse(s.RedisURL != "" && (err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Fragment != ""),
+			"%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
 	}
 	if wants(EnvListen) {
 		s.Listen = e.listen(EnvListen, DefaultListen)
 	}
 	if wants(EnvInstance) {
-		if s.Instance = e.plain(EnvInstance); !ValidInstance(s.Instance) {
-			e.fail(fmt.Errorf("%s has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as %s", EnvInstance, examples[EnvInstance]))
-		}
+		s.Instance = e.plain(EnvInstance)
+		e.refuse(!ValidInstance(s.Instance),
+			"%s has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as %s", EnvInstance, examples[EnvInstance])
 	}
 	if err := errors.Join(e.errs...); err != nil {
 		return Servers{}, err
@@ -176,9 +174,26 @@ func (e *environment) fail(err error) {
 	}
 }
 
+// refuse adds an error if a rule is broken.
+func (e *environment) refuse(broken bool, format string, args ...any) {
+	if broken {
+		e.fail(fmt.Errorf(format, args...))
+	}
+}
+
 // plain returns the value of a variable; "": it is not set.
 func (e *environment) plain(name string) string {
 	value, _ := e.lookup(name)
+	return value
+}
+
+// oneOf returns the value of a variable that has one of two values; "": it is not set, or it is wrong.
+func (e *environment) oneOf(name, first, second string) string {
+	value := e.plain(name)
+	wrong := value != "" && value != first && value != second
+	if e.refuse(wrong, "%s is neither %s nor %s", name, first, second); wrong {
+		return ""
+	}
 	return value
 }
 
@@ -200,9 +215,7 @@ func (e *environment) value(name string) string {
 	}
 	// Editors end a file with a newline, which is not part of the secret.
 	value := strings.TrimRight(string(data), "\r\n")
-	if value == "" {
-		e.fail(fmt.Errorf("%s_FILE: the file %s is empty; write the value into it", name, file))
-	}
+	e.refuse(value == "", "%s_FILE: the file %s is empty; write the value into it", name, file)
 	return value
 }
 
@@ -255,9 +268,7 @@ func (e *environment) brokers() []string {
 // listen returns the address of a listener.
 func (e *environment) listen(name, standard string) string {
 	address := cmp.Or(e.plain(name), standard)
-	if !hostPort(address, 0) {
-		e.fail(fmt.Errorf("%s is not host:port; write it such as %s", name, standard))
-	}
+	e.refuse(!hostPort(address, 0), "%s is not host:port; write it such as %s", name, standard)
 	return address
 }
 

@@ -166,8 +166,9 @@ func (r *reader) checkLead(s *settings, rule orderclose.Rule, path string) {
 	after, of := rule.After, path+".after"
 	if after == 0 {
 		after, of = shortestDelay(s.Delays, rule.Match.Categories)
-	} else if r.atLeast(s, of, after, time.Second, "an order would be closed before its customer has seen it"); after > s.MaxDelay {
-		r.refuse(of, r.at[of], fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(after), FormatDuration(s.MaxDelay)), "shorten it or raise delays.max")
+	} else {
+		r.atLeast(s, of, after, time.Second, "an order would be closed before its customer has seen it")
+		r.atMostMax(s, of, after)
 	}
 	if rule.Never || r.bad["delays.max"] || r.anyBad(of) {
 		return

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Salvaged is the usable part of a topics.yaml that may be broken.
 type Salvaged struct {
@@ -63,14 +66,12 @@ func (r *reader) useDefaults(s *settings) {
 			*name.at = *standard[i].at
 		}
 	}
-	var usable []bucket
-	for _, b := range s.buckets {
-		twin := slices.ContainsFunc(usable, func(o bucket) bool { return o.length == b.length })
-		if b.length >= minBucket && !twin {
-			usable = append(usable, b)
-		}
-	}
-	s.buckets = usable
+	seen := map[time.Duration]bool{}
+	s.buckets = slices.DeleteFunc(s.buckets, func(b bucket) bool {
+		twin := seen[b.length]
+		seen[b.length] = true
+		return twin || b.length < minBucket
+	})
 	if len(s.buckets) == 0 {
 		for _, b := range Default().Buckets {
 			s.buckets = append(s.buckets, bucket{length: b.Length})

@@ -57,10 +57,8 @@ var (
 )
 
 func (e *environment) kafkaTLS() *tls.Config {
-	onOff, named := e.plain(EnvTLS), e.named(kafkaFiles)
+	onOff, named := e.oneOf(EnvTLS, "on", "off"), e.named(kafkaFiles)
 	switch {
-	case onOff != "" && onOff != "on" && onOff != "off":
-		e.fail(fmt.Errorf("%s is neither on nor off", EnvTLS))
 	case onOff == "off" && named:
 		e.fail(fmt.Errorf("%s is off, but a file for it is named; set it to on, or unset %s, %s and %s", EnvTLS, EnvTLSCA, EnvTLSCert, EnvTLSKey))
 	case onOff == "on" && !named:
@@ -170,9 +168,8 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 			return nil
 		}
 	}
-	if s.Check() != nil { // do not wrap the error: it quotes the value, which may be a misplaced password
-		e.fail(fmt.Errorf("%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", ")))
-	}
+	// Do not wrap the error: it quotes the value, which may be a misplaced password
+	e.refuse(s.Check() != nil, "%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", "))
 	return &s
 }
 
@@ -216,9 +213,8 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 			s.Extensions[name] = value
 		}
 	}
-	if login.CheckExtensions(s.Extensions) != nil {
-		e.fail(fmt.Errorf("%s is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1", EnvSASLExtensions))
-	}
+	e.refuse(login.CheckExtensions(s.Extensions) != nil,
+		"%s is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1", EnvSASLExtensions)
 	return &s
 }
 

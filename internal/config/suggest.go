@@ -11,14 +11,11 @@ func suggest(name string, known []string) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// closest returns the known key that differs from name by at most two letters, or "".
-func closest(name string, known []string) string { return nearest(strings.ToLower(name), known) }
-
-// nearest is closest for names that are not in lower case.
-func nearest(name string, known []string) string {
-	best, least := "", 3 // a key that differs by 3 or more is a guess
+// closest returns the known name that differs from name by at most two letters, or "". Case does not matter.
+func closest(name string, known []string) string {
+	best, least := "", 3 // a name that differs by 3 or more is a guess
 	for _, k := range known {
-		if d := distance(name, k); d < least && d < len(k) {
+		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least && d < len(k) {
 			best, least = k, d
 		}
 	}

@@ -99,7 +99,7 @@ func only(check func(context.Context) error) func(context.Context) (struct{}, er
 // Facts asks all questions at once.
 func (q *Questions) Facts(ctx context.Context) Facts {
 	c := q.pipeline().Config
-	f := Facts{SweepPeriod: c.Compensator.Period, Pays: c.Closer.Payment.URL != ""}
+	f := Facts{SweepPeriod: c.Compensator.Period, Pays: c.Closer.AsksPayment()}
 	var all sync.WaitGroup
 	all.Go(func() { f.Status = q.Status.Get(ctx) })
 	all.Go(func() { f.Overdue = q.Overdue.Get(ctx) })

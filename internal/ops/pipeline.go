@@ -126,7 +126,7 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			topics = SearchTopics(ctx, p.Kafka, all, id, search)
 		}
 	}
-	h := NewHistory(id, time.Now(), database, topics, p.Config.Closer.Payment.URL != "")
+	h := NewHistory(id, time.Now(), database, topics, p.Config.Closer.AsksPayment())
 	h.NotRead = append(notRead, h.NotRead...)
 	return h
 }

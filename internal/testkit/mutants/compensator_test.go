@@ -35,17 +35,17 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a lock key without expiry stops every sweep",
-		edits: []edit{{"compensator/redislock.go", "	case ttl == never:\n", "	case ttl == never && false:\n"}},
+		edits: []edit{{"compensator/locks.go", "	case ttl == never:\n", "	case ttl == never && false:\n"}},
 		pkg:   "compensator", run: "AStuckLock", says: "0 sweeps in a day",
 	},
 	{
 		name:  "a Redis that refuses writes counts as available",
-		edits: []edit{{"compensator/redislock.go", "l.o.Client.Set(ctx, l.o.Key+\":probe\", 1, l.o.Expiry).Err()", "l.o.Client.Ping(ctx).Err()"}},
+		edits: []edit{{"compensator/locks.go", "l.o.Client.Set(ctx, l.o.Key+\":probe\", 1, l.o.Expiry).Err()", "l.o.Client.Ping(ctx).Err()"}},
 		pkg:   "compensator", run: "TestLock_ARedisThatOnlyAnswers", says: "<nil>, want",
 	},
 	{
 		name:  "a lost connection to the database does not lose the lock",
-		edits: []edit{{"compensator/databaselock.go", "		return fmt.Errorf(\"%w: %w\", ErrLockLost, err) //", "		return nil //"}},
+		edits: []edit{{"compensator/locks.go", "		return fmt.Errorf(\"%w: %w\", ErrLockLost, err) //", "		return nil //"}},
 		pkg:   "compensator", run: "TestDatabaseLock_TheWorkEnds", says: "the work goes on",
 	},
 	{

@@ -125,7 +125,7 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	// A close on a read is the pipeline's close, with the question to the payment provider.
 	var closer checkout.Closer = orders
-	askFirst := cfg.Closer.Payment.URL != ""
+	askFirst := cfg.Closer.AsksPayment()
 	if askFirst {
 		service, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: env.Secrets.Payment})
 		if err != nil {
