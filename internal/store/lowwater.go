@@ -85,7 +85,7 @@ func (s *Store) readOpen(ctx context.Context, in []*table, p page, each func(o o
 	if _, err := s.delays(tx); err != nil {
 		return err
 	}
-	if time.Now().After(u.next) {
+	if p.after.ID == "" && time.Now().After(u.next) { // the first page of a sweep
 		err = s.readUnpaid(tx)
 	}
 	for known := s.knownPage(p); err == nil && p.limit > 0 && len(known) > 0; known = s.knownPage(p) {
