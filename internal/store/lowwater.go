@@ -74,13 +74,14 @@ func (s *Store) findsByKey(tx *gorm.DB) (bool, error) {
 func (s *Store) readOpen(ctx context.Context, in []*table, p page, each func(o orderclose.Order, last any)) error {
 	tx, u := s.gorm.WithContext(ctx), &s.unpaid
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	byKey, err := s.findsByKey(tx)
-	switch {
-	case err != nil:
-		return err
-	case !byKey:
+	if err == nil && !byKey {
+		u.mu.Unlock()
 		return s.readPage(tx, in, p, each)
+	}
+	defer u.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	if _, err := s.delays(tx); err != nil {
 		return err
