@@ -128,7 +128,7 @@ func (a *audit) run(ctx context.Context) (err error) {
 		return err
 	}
 	closer := a.o.Config.Closer
-	a.common = facts{rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.Payment.URL != "", now: a.sum.At, bound: a.o.Bound}
+	a.common = facts{rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.AsksPayment(), now: a.sum.At, bound: a.o.Bound}
 	if err := a.readKafka(ctx); err != nil {
 		return err
 	}

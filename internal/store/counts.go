@@ -29,7 +29,8 @@ type OrderCounts struct {
 }
 
 // CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
-// the index on status and due time for each order.
+// the index on status and due time for each order, and without that index the whole table. The error wraps
+// orderclose.ErrUnavailable if the database failed.
 func (s *Store) CountOrders(ctx context.Context, grace time.Duration) (c OrderCounts, err error) {
 	if c.At, err = s.Now(ctx); err != nil {
 		return c, err

@@ -52,7 +52,7 @@ const overdueHalf = 500
 // OverdueNow returns unpaid orders that have been due for longer than the grace by the database's clock, which
 // it returns too. Orders that the mapping excludes are left out. It reads at most 1,000 rows of the index on
 // status and due time, whatever the mapping excludes: the 500 oldest, and the 500 newest of the others. So orders that
-// stay overdue on purpose never hide new ones. more says that it did not read all of them. The error wraps
+// stay overdue on purpose never hide new ones. By the primary key, it reads as many orders that are known to be unpaid. more says that it did not read all of them. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []orderclose.Order, now time.Time, more bool, err error) {
 	if now, err = s.Now(ctx); err != nil {

@@ -96,6 +96,24 @@ func TestSuite_OwnTablesByRule(t *testing.T) {
 	storetest.RunByRule(t, storetest.ByRule(shops[0]), openMapped)
 }
 
+func TestSuite_OwnTablesByKey(t *testing.T) {
+	shop := storetest.ByRule(shops[0], "id INTEGER PRIMARY KEY, state", "id INTEGER PRIMARY KEY AUTOINCREMENT, state", "CREATE INDEX state_deadline ON t_order (state, pay_deadline, id)", "SELECT 1")
+	shop.Title = "A_growing_key"
+	storetest.RunMapped(t, shop, openMapped)
+	storetest.RunByRule(t, shop, openMapped)
+	storetest.RunByKey(t, shop, func(t *testing.T, m *mapping.Mapping) func() *store.Store {
+		file := t.TempDir() + "/orders.db"
+		return func() *store.Store {
+			s, err := sqlite.OpenWith(file, sqlite.Options{Orders: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			return s
+		}
+	})
+}
+
 func openMapped(t *testing.T, m *mapping.Mapping) *store.Store {
 	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
 	if err != nil {

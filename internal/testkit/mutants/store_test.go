@@ -56,6 +56,16 @@ var storeMutants = []mutant{
 		pkg:   "internal/config", run: "TestParse_ReportsEveryProblemWithItsPosition", says: "the smallest bucket is 5m",
 	},
 	{
+		name:  "the low-water mark passes an unpaid order",
+		edits: []edit{{"internal/store/lowwater.go", "u.mark = min(u.mark, k.id-1)", "u.mark = max(u.mark, k.id-1)"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTablesByKey/.*/TheMarkStaysBelowUnpaidOrders", says: "mark (-want +got)",
+	},
+	{
+		name:  "orders below the low-water mark are never read again",
+		edits: []edit{{"internal/store/lowwater.go", "case at == done && now.Sub(began) < readAllEvery:", "case at == done:"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_OwnTablesByKey/.*/AnOrderThatIsUnpaidAgain", says: "closed by another process",
+	},
+	{
 		name:  "orders that have just fallen due count as overdue",
 		edits: []edit{{"internal/store/pages.go", "now.Add(-grace)", "now"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OverdueNow", says: "overdue by an hour",

@@ -29,6 +29,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -101,6 +102,7 @@ type privilegeCase struct {
 	without  *privilege // nil: has all rows
 	root     *sql.DB    // the case's database, as a user who may do everything
 	dsn      string     // the same as the user of the case
+	user     string     // that user
 	postgres bool
 }
 
@@ -118,7 +120,7 @@ const parallelPrivileges = 16
 // of them fails with an error that names it.
 func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 	play := map[string]func(context.Context, *testing.T, *privilegeCase) error{
-		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "migrate": migrateNeeds,
+		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "rule": ruleNeeds, "migrate": migrateNeeds,
 	}
 	parts, rows := privilegeTable(t)
 	oneDatabaseAfterAnother(t, databases, func(t *testing.T, s config.Servers) {
@@ -133,7 +135,7 @@ func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 				t.Fatalf("docs/security.md has a part %s that nothing here plays", part)
 			}
 			var shared []privilege
-			if part == "compensator" { // closes orders too
+			if part == "compensator" || part == "rule" { // closes orders too
 				shared = needed(rows["closer"])
 			}
 			cases = append(cases, &privilegeCase{part: part, rows: slices.Concat(shared, own)})
@@ -180,6 +182,7 @@ func (c *privilegeCase) in(ctx context.Context, t *testing.T, server string, pla
 	if c.postgres {
 		user, create = name, "CREATE ROLE "+name+" LOGIN PASSWORD '"+password(name)+"'"
 	}
+	c.user = user
 	statements := append([]string{create}, orders...)
 	for _, row := range c.rows {
 		statements = append(statements, c.grant(row, name, user))
@@ -408,6 +411,49 @@ func compensatorNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error
 			c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'late' AND source = 'recheck'"),
 			c.has(ctx, "SELECT CASE WHEN MIN(order_id) = 'soon' THEN 1 ELSE 0 END FROM order_reminders"))
 	})
+}
+
+// ruleNeeds finds, postpones and closes orders that are due by rule. Their table has only its primary key.
+func ruleNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
+	id := "BIGINT AUTO_INCREMENT PRIMARY KEY"
+	if c.postgres {
+		id = "bigserial PRIMARY KEY"
+	}
+	created := time.Now().Add(-time.Hour).Unix()
+	for _, statement := range []string{
+		"CREATE TABLE by_key (id " + id + ", status INT NOT NULL, created BIGINT NOT NULL)",
+		fmt.Sprintf("INSERT INTO by_key (id, status, created) VALUES (1, 0, %d), (2, 0, %[1]d)", created),
+		"INSERT INTO order_delays (pipeline, category, since_us, delay_us) VALUES ('', '', 0, 1800000000)",
+		"GRANT SELECT, UPDATE ON by_key TO " + c.user,
+	} {
+		if err := c.exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	due := mapping.TimeColumn{Column: "created", Type: mapping.UnixSeconds}
+	db, err := store.Open(store.Options{DSN: c.dsn, Delays: orderclose.Delays{Default: 30 * time.Minute}, Orders: &mapping.Mapping{
+		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
+		Due: due, Created: &due, ByRule: true,
+	}})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	found, err := db.Overdue(ctx, time.Now(), orderclose.Order{}, 10)
+	if err != nil || len(found) != 2 {
+		return fmt.Errorf("a page has %v: %w", found, err)
+	}
+	for range 2 { // the second time, the row of the first exists
+		if _, err := db.Postpone(ctx, found[:1], time.Hour); err != nil {
+			return err
+		}
+		found[0].Due = found[0].Due.Add(time.Hour)
+	}
+	out, err := db.CloseOrders(ctx, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}})
+	if err == nil && out[0].Verdict != orderclose.Closed {
+		err = fmt.Errorf("a close returns %+v", out)
+	}
+	return err
 }
 
 // outboxNeeds publishes an event and a schedule.

@@ -96,23 +96,14 @@ func markBelowUnpaid(t *testing.T, s *keyed) {
 	want(t, "closed by another process", s.sweep(s.open(), false), 1)
 }
 
-// age makes a row of sweeps older.
-func (s *keyed) age(row string, by time.Duration) {
-	s.Helper()
-	s.exec("UPDATE sweeps SET finished_at = ? WHERE name LIKE ?", s.now().Add(-by), "%/"+row)
-}
-
 func unpaidAgain(t *testing.T, s *keyed) {
 	s.closed(1, 9, 3*time.Hour)
 	want(t, "closed orders", s.sweep(s.Store, false), 0)
 	want(t, "mark", s.mark(), 9)
 	s.setStatus(4, s.Mapping.Status.From)
 	want(t, "closed orders within a day", s.sweep(s.Store, false), 0)
-	s.age("all", 24*time.Hour)
-	for range 2 { // the first begins anew, and the second reads
-		want(t, "closed orders", s.sweep(s.Store, false), 0)
-		s.age("mark", time.Minute)
-	}
+	s.exec("UPDATE sweeps SET finished_at = ? WHERE name LIKE '%/again'", s.time(s.now().Add(-24*time.Hour)))
+	want(t, "closed by the sweep that reads all orders", s.sweep(s.Store, false), 0)
 	want(t, "mark", s.mark(), 3)
 	want(t, "closed by another process", s.sweep(s.open(), false), 1)
 	want(t, "closed by the first process", s.sweep(s.Store, false), 0)
@@ -197,7 +188,7 @@ func indexAdded(t *testing.T, s *keyed) {
 	s.must(s.CheckMapping(t.Context()))
 	hints, err := s.MappingHints(t.Context())
 	s.must(err)
-	want(t, "hints on the index", slices.ContainsFunc(hints, mentionsIndex), true)
+	want(t, "hints on the index", slices.ContainsFunc(hints, mentionsIndex), !s.lacks(describedTables))
 	s.exec("CREATE INDEX of_sweeps ON " + mapping.Quote(m.Orders) + " (" + mapping.Quote(m.Status.Column) + ", " + mapping.Quote(m.Due.Column) + ", " + mapping.Quote(m.ID.Column) + ")")
 	with := s.open()
 	want(t, "closed orders", s.sweep(with, false), 1)
