@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -117,4 +118,18 @@ func judge(row [][]byte) error {
 		return fmt.Errorf("%w: standard_conforming_strings is %s and DateStyle is %s; check for a pooler that drops parameters of a connection (ignore_startup_parameters)", ErrServer, quoting, dates)
 	}
 	return nil
+}
+
+// Code returns the SQLSTATE of an error of a PostgreSQL server; empty: err is none.
+func Code(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
+}
+
+// IsConnection reports whether an error of the driver is about the connection, and none of the server.
+func IsConnection(err error) bool {
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	return connect || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, pgx.ErrTxClosed)
 }
