@@ -112,6 +112,11 @@ type candidates struct {
 	of  map[string][]*table // all, by order id the most likely first, if the request tells the month
 }
 
+// requestOf returns a request for an order, with the times that tell its month.
+func requestOf(o orderclose.Order) orderclose.CloseRequest {
+	return orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+}
+
 // candidates returns the tables that may have the orders of requests.
 func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) (p candidates, err error) {
 	if s.q.months == nil {

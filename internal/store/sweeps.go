@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"gorm.io/gorm"
@@ -48,14 +47,12 @@ func (s *Store) KeptPause(ctx context.Context, name string) (until time.Time, kn
 // the time of the close, sorted by that time and id. Of the orders closed at from it leaves out those up to the id
 // after.
 func (s *Store) ClosedBetween(ctx context.Context, from, to time.Time, after string, limit int) ([]orderclose.Outcome, error) {
-	var page []orderclose.Outcome
-	err := eachRow(s.gorm.WithContext(ctx), `SELECT order_id, closed_at FROM receipts
+	page, err := readAll(s.gorm.WithContext(ctx), `SELECT order_id, closed_at FROM receipts
  WHERE closed_at >= ? AND closed_at < ? AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?`,
-		[]any{s.dialect.time(from), s.dialect.time(to), s.dialect.time(from), after, limit}, func(rows *sql.Rows) error {
-			o := orderclose.Outcome{Verdict: orderclose.Closed}
-			err := rows.Scan(&o.OrderID, timeInto(&o.At))
-			page = append(page, o)
-			return err
+		[]any{s.dialect.time(from), s.dialect.time(to), s.dialect.time(from), after, limit},
+		func(o *orderclose.Outcome) []any {
+			o.Verdict = orderclose.Closed
+			return []any{&o.OrderID, timeInto(&o.At)}
 		})
 	return page, s.failed(ctx, err, "read the orders that were closed after %v", from)
 }
