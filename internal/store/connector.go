@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/orderclose/orderclose/internal/store/fault"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
@@ -113,7 +113,7 @@ func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // ErrZone says that a connection's session is not in UTC although the DSN sets UTC, for
 // example because of a proxy.
-var ErrZone = fault.ErrZone
+var ErrZone = postgres.ErrZone
 
 // checkSession checks the time zone of a session of MySQL, and the version of its server.
 func checkSession(ctx context.Context, conn driver.Conn) error {

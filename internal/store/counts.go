@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -92,4 +94,28 @@ func (q *statements) latest() time.Time {
 		return time.Date(2038, 1, 19, 3, 14, 7, 0, time.UTC) // the last value of the type
 	}
 	return time.Date(orderclose.NeverDue.Year()-1, 12, 31, 0, 0, 0, 0, time.UTC) // a day is more than a time zone
+}
+
+// ErrNoCategory says that the mapping names no column with the orders' categories.
+var ErrNoCategory = errors.New("topics.yaml maps no category (key orders.category)")
+
+// Categories returns the category of each order that exists, by id; an order without a category
+// has an empty one. It reads by key without a lock. The error is ErrNoCategory if the mapping
+// names no category, and wraps orderclose.ErrUnavailable if the database failed.
+func (s *Store) Categories(ctx context.Context, reqs []orderclose.CloseRequest) (map[string]string, error) {
+	if s.q.m.Category == "" {
+		return nil, ErrNoCategory
+	}
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	c, err := s.readForClose(ctx, "", reqs)
+	if err != nil {
+		return nil, fmt.Errorf("read the categories of %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.explain(ctx, err))
+	}
+	found := make(map[string]string, len(c.orders))
+	for id, row := range c.orders {
+		found[id] = row.category
+	}
+	return found, nil
 }

@@ -28,7 +28,7 @@
 //	close.go                                    CloseOrders: a close, and a second one without locked orders
 //	closing.go, decide.go                       one transaction of a close, and what it does with an order
 //	stock.go, event.go, eventcolumns.go         the lines, the ledger and the stock; the event of a close
-//	stocktables.go, optimistic.go               several tables and locations of stock; optimistic locks of the shop
+//	stocktables.go                              several tables and locations of stock; optimistic locks of the shop
 //	onclose.go                                  the user's statements in a close
 //	tx.go, fault.go                             transactions and their retries; the meaning of errors
 //	locked.go, indoubt.go                       orders whose lines or SKUs others lock; commits without an answer
@@ -37,19 +37,18 @@
 //	duerule.go                                  due times by rule: the delays in force, and postponed orders
 //	pagestatements.go                           the statement of a page
 //	lowwater.go                                 pages by the primary key, from a low-water mark on
-//	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
+//	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, rechecks, payments
 //	latepayments.go                             payments, and money that comes after a close
 //	lock.go                                     locks that belong to a connection
-//	rechecks.go                                 orders closed in a span of time, for questions after the close
 //	postpone.go                                 moving due times to later
 //	trigger.go                                  the trigger that schedules new orders
 //	outbox.go                                   the outboxes of events and of schedules
-//	categories.go, counts.go                    the categories of orders, and how many have which state
+//	counts.go                                   the categories of orders, and how many have which state
 //	history.go                                  all rows of one order
 //	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
 //	migrate.go                                  the schema's versions
 //	describe.go, notes.go, evidence.go          whether the shop's own tables match the mapping
-//	probe.go, writable.go, trial.go, effects.go trial writes, and a close that is rolled back
+//	writable.go, trial.go, effects.go           trial writes, and a close that is rolled back
 //
 // The database's clock decides, in UTC, whatever the time zone of the server, the session
 // or this machine. Times are whole milliseconds everywhere.

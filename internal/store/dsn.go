@@ -103,12 +103,8 @@ func force(cfg *mysql.Config) error {
 	cfg.Params["time_zone"] = "'+00:00'" // Loc alone does not set the session's time zone
 	cfg.Params["autocommit"] = "1"       // else a plain read would begin a transaction
 	cfg.Params["sql_mode"] = "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
-	if _, ok := cfg.Params["innodb_lock_wait_timeout"]; !ok {
-		cfg.Params["innodb_lock_wait_timeout"] = lockTimeout
-	}
-	if _, ok := cfg.Params["lock_wait_timeout"]; !ok {
-		cfg.Params["lock_wait_timeout"] = strconv.Itoa(int((cfg.ReadTimeout + tableLockMargin) / time.Second))
-	}
+	cfg.Params["innodb_lock_wait_timeout"] = cmp.Or(cfg.Params["innodb_lock_wait_timeout"], lockTimeout)
+	cfg.Params["lock_wait_timeout"] = cmp.Or(cfg.Params["lock_wait_timeout"], strconv.Itoa(int((cfg.ReadTimeout+tableLockMargin)/time.Second)))
 	// The isolation level is set per transaction; not every server has these variables.
 	delete(cfg.Params, "transaction_isolation")
 	delete(cfg.Params, "tx_isolation")

@@ -30,10 +30,7 @@ type keptEvent struct {
 // encodeKept encodes an event for the outbox. It drops the keys of the releases, which ExpandEvent
 // computes again.
 func encodeKept(e orderclose.OrderClosed) (string, error) {
-	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, nil, e.Columns}
-	if len(e.Release) > 0 {
-		k.Release = make(map[string]int64, len(e.Release))
-	}
+	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, make(map[string]int64, len(e.Release)), e.Columns}
 	for _, r := range e.Release {
 		k.Release[r.SKU] = r.Quantity
 	}

@@ -16,19 +16,25 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/fault"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
-// Fault is the cause of an error, which decides what may be done about it.
-type Fault = fault.Fault
+// Fault is the cause of an error, which decides what may be done about it. Each kind of database maps the errors of
+// its driver to them.
+type Fault int
 
-// The causes; see package fault.
 const (
-	FaultOrder       = fault.Order
-	FaultDuplicate   = fault.Duplicate
-	FaultRetry       = fault.Retry
-	FaultUnavailable = fault.Unavailable
+	// FaultOrder is a failure that the data of an order may have caused: the others may
+	// succeed without the order.
+	FaultOrder Fault = iota
+	// FaultDuplicate is a unique key that exists already.
+	FaultDuplicate
+	// FaultRetry is a transaction that lost a conflict with another transaction: a retry
+	// is likely to succeed.
+	FaultRetry
+	// FaultUnavailable is a failure of the database: not reachable, read-only, full,
+	// overloaded, or without the tables or privileges that are needed.
+	FaultUnavailable
 )
 
 // serverErrors has the codes of the errors of a server: numbers of MySQL and MariaDB, SQLSTATEs of PostgreSQL, and

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"gorm.io/gorm"
@@ -12,12 +11,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// outboxTables are the tables of the outboxes. All have the columns id, order_id, payload and
-// created_at.
-var outboxTables = map[wire.Outbox]string{
-	wire.EventOutbox:    "outbox_events",
-	wire.ScheduleOutbox: "outbox_schedules",
-}
+// tableOf returns the table of an outbox. All have the columns id, order_id, payload and created_at.
+func tableOf(box wire.Outbox) string { return "outbox_" + string(box) }
 
 // Dispatch passes up to limit rows of an outbox with ids above after, lowest first, to publish,
 // and deletes the rows whose ids publish returns. A caller begins with after = 0, and passes a
@@ -31,49 +26,51 @@ var outboxTables = map[wire.Outbox]string{
 //
 // The rows stay locked, and a connection stays in use, while publish runs; publish should take
 // seconds at most.
-func (s *Store) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (int, error) {
-	table, err := tableOf(box)
-	if err != nil {
-		return 0, err
+func (s *Store) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (n int, err error) {
+	d := &dispatch{s: s, box: box, table: tableOf(box), after: after}
+	publishing := func(rows []wire.OutboxRow) []int64 { return publish(ctx, rows) }
+	if s.dialect.Dispatch == nil {
+		n, err = d.withLocks(ctx, limit, publishing)
+	} else { // the dialect knows which rows other dispatchers have
+		n, err = s.dialect.Dispatch(ctx, Dispatching{
+			Limit:   limit,
+			Read:    func(limit int) ([]wire.OutboxRow, error) { return d.read(s.gorm.WithContext(ctx), limit, "") },
+			Publish: publishing,
+			Delete: func(ids []int64) error {
+				return s.transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, ids) })
+			},
+		})
 	}
-	d := &dispatch{s: s, box: box, table: table, after: after, limit: limit, publish: publish}
-	run := d.withLocks
-	if s.dialect.Dispatch != nil {
-		run = d.withoutLocks
-	}
-	err = run(ctx)
-	return d.rows, s.failed(ctx, err, "dispatch %s", table)
+	return n, s.failed(ctx, err, "dispatch %s", d.table)
 }
 
 // dispatch is one call of Dispatch.
 type dispatch struct {
-	s       *Store
-	box     wire.Outbox
-	table   string
-	after   int64
-	limit   int
-	publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)
-	rows    int // number of rows read
+	s     *Store
+	box   wire.Outbox
+	table string
+	after int64
 }
 
 // withLocks reads, publishes and deletes in one transaction. Other dispatchers skip the rows
 // that it locks. after only skips rows that cannot be published and is no cursor: ids are not
 // committed in order, so a row with a smaller id may appear later. withLocks is not retried after
 // an error, since publish may have published.
-func (d *dispatch) withLocks(ctx context.Context) error {
+func (d *dispatch) withLocks(ctx context.Context, limit int, publish func(rows []wire.OutboxRow) (done []int64)) (n int, err error) {
 	db := d.s.gorm.WithContext(ctx)
 	// Most reads of a quiet outbox find no row: they must cost one statement. Until PostgreSQL has cleaned up what
 	// was deleted, the index has less of it than the table.
 	if any, err := anyRow(db, "SELECT id FROM "+d.table+" ORDER BY id LIMIT 1"); err != nil || !any {
-		return err
+		return 0, err
 	}
-	return db.Transaction(func(tx *gorm.DB) error {
-		rows, err := d.read(tx, d.limit, " FOR UPDATE SKIP LOCKED")
-		if d.rows = len(rows); err != nil || len(rows) == 0 {
+	err = db.Transaction(func(tx *gorm.DB) error {
+		rows, err := d.read(tx, limit, " FOR UPDATE SKIP LOCKED")
+		if n = len(rows); err != nil || len(rows) == 0 {
 			return err
 		}
-		return d.delete(tx, d.publish(ctx, rows))
+		return d.delete(tx, publish(rows))
 	}, readCommitted)
+	return n, err
 }
 
 // Dispatching is one call of Dispatch, on a database without row locks.
@@ -82,19 +79,6 @@ type Dispatching struct {
 	Read    func(limit int) ([]wire.OutboxRow, error)
 	Publish func(rows []wire.OutboxRow) (done []int64)
 	Delete  func(ids []int64) error
-}
-
-// withoutLocks leaves to the dialect which rows other dispatchers have.
-func (d *dispatch) withoutLocks(ctx context.Context) (err error) {
-	d.rows, err = d.s.dialect.Dispatch(ctx, Dispatching{
-		Limit:   d.limit,
-		Read:    func(limit int) ([]wire.OutboxRow, error) { return d.read(d.s.gorm.WithContext(ctx), limit, "") },
-		Publish: func(rows []wire.OutboxRow) []int64 { return d.publish(ctx, rows) },
-		Delete: func(ids []int64) error {
-			return d.s.transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, ids) })
-		},
-	})
-	return err
 }
 
 func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, error) {
@@ -139,12 +123,9 @@ func deleteByID(table string) string {
 // smallest id, by the database's clock.
 func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error) {
 	var b wire.OutboxBacklog
-	table, err := tableOf(box)
-	if err != nil {
-		return b, err
-	}
+	table := tableOf(box)
 	query := "SELECT created_at, ?, (SELECT COUNT(*) FROM (SELECT 1 FROM " + table + " LIMIT ?) AS counted) FROM " + table + " ORDER BY id LIMIT 1"
-	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
+	err := eachRow(s.gorm.WithContext(ctx), query, []any{s.dialect.now(), wire.OutboxCount}, func(rows *sql.Rows) error {
 		var created, now time.Time
 		err := rows.Scan(timeInto(&created), timeInto(&now), &b.Rows)
 		b.Oldest = max(now.Sub(created), 0)
@@ -159,10 +140,7 @@ const dropPage = 1000
 // DropOutbox deletes the rows of an outbox that are older than keep, by the database's clock, and returns how many.
 // It is for a database whose outboxes nobody dispatches.
 func (s *Store) DropOutbox(ctx context.Context, box wire.Outbox, keep time.Duration) (all int64, err error) {
-	table, err := tableOf(box)
-	if err != nil {
-		return 0, err
-	}
+	table := tableOf(box)
 	for dropped := int64(dropPage); dropped == dropPage && err == nil; {
 		dropped = 0
 		err = s.transact(ctx, func(tx *gorm.DB) error {
@@ -196,12 +174,4 @@ func (s *Store) pending(ctx context.Context, table, condition string, afterID in
 	page, err := readAll(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ?"+condition+" ORDER BY id LIMIT ?", []any{afterID, limit},
 		func(r *wire.OutboxRow) []any { return []any{&r.ID, &r.OrderID} })
 	return page, s.failed(ctx, err, "read %s", table)
-}
-
-func tableOf(box wire.Outbox) (string, error) {
-	table, ok := outboxTables[box]
-	if !ok {
-		return "", fmt.Errorf("there is no outbox %q", box)
-	}
-	return table, nil
 }

@@ -56,7 +56,7 @@ func (s *Store) Pauses(ctx context.Context) ([]wire.Pause, error) {
 
 // readPauses reads the pauses of the path. If all orders are paused, it returns an error that says so.
 func (c *closing) readPauses() error {
-	c.paused = nil
+	c.paused = map[string]bool{}
 	pauses, err := c.s.pauses(c.tx, "path = ? AND until_at > ?", c.path, c.s.dialect.now())
 	if err != nil {
 		return err
@@ -64,9 +64,6 @@ func (c *closing) readPauses() error {
 	for _, p := range pauses {
 		if p.Category == "" {
 			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, p.Err())
-		}
-		if c.paused == nil {
-			c.paused = map[string]bool{}
 		}
 		c.paused[p.Category] = true
 	}

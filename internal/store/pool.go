@@ -11,11 +11,11 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/orderclose/orderclose/internal/store/fault"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // ErrPool says that connections of the program's own pool cannot be used as they are.
-var ErrPool = fault.ErrPool
+var ErrPool = postgres.ErrPool
 
 // poolConnector connects by taking connections out of a pool of the program's own. Each is
 // checked and set up once, used by the store alone, and closed in the end: its session has

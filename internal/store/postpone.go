@@ -96,7 +96,7 @@ func (s *Store) Postpone(ctx context.Context, orders []orderclose.Order, by time
 	}
 	reqs := make([]orderclose.CloseRequest, len(orders))
 	for i, o := range orders {
-		reqs[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+		reqs[i] = requestOf(o)
 	}
 	out := make([]PostponeResult, len(orders))
 	err := s.withOrders(ctx, reqs, func(c *closing) (err error) {

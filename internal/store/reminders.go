@@ -58,7 +58,7 @@ func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.D
 	}
 	reqs := make([]orderclose.CloseRequest, len(reminders))
 	for i, r := range reminders {
-		reqs[i] = orderclose.CloseRequest{OrderID: r.ID, CreatedAt: r.CreatedAt, Due: r.Due}
+		reqs[i] = requestOf(r.Order)
 	}
 	where, err := s.candidates(ctx, reqs)
 	if err != nil {

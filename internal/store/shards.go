@@ -108,9 +108,13 @@ func (m *months) forget() { m.list.Store(&monthList{known: m.list.Load().known})
 
 // candidates holds the tables to search for each order, the most likely first.
 type candidates struct {
-	all   []*table                   // newest first
-	month map[string]mapping.Month   // the expected month by order id, if the request tells it
-	near  map[mapping.Month][]*table // all, the most likely first for an order of that month
+	all []*table            // newest first
+	of  map[string][]*table // all, by order id the most likely first, if the request tells the month
+}
+
+// requestOf returns a request for an order, with the times that tell its month.
+func requestOf(o orderclose.Order) orderclose.CloseRequest {
+	return orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 }
 
 // candidates returns the tables that may have the orders of requests.
@@ -118,19 +122,25 @@ func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) 
 	if s.q.months == nil {
 		return candidates{all: []*table{s.q.single}}, nil
 	}
-	p = candidates{month: make(map[string]mapping.Month, len(reqs)), near: map[mapping.Month][]*table{}}
+	near := map[mapping.Month][]*table{}
 	for _, r := range reqs {
 		if month, ok := s.q.months.of(r); ok {
-			p.month[r.OrderID], p.near[month] = month, nil
+			near[month] = nil
 		}
 	}
-	if p.all, err = s.monthTables(ctx, slices.Collect(maps.Keys(p.near))...); err != nil {
+	if p.all, err = s.monthTables(ctx, slices.Collect(maps.Keys(near))...); err != nil {
 		return p, err
 	}
-	for month := range p.near {
-		p.near[month] = slices.SortedStableFunc(slices.Values(p.all), func(a, b *table) int {
+	for month := range near {
+		near[month] = slices.SortedStableFunc(slices.Values(p.all), func(a, b *table) int {
 			return cmp.Compare(distance(a.month, month), distance(b.month, month))
 		})
+	}
+	p.of = make(map[string][]*table, len(reqs))
+	for _, r := range reqs {
+		if month, ok := s.q.months.of(r); ok {
+			p.of[r.OrderID] = near[month]
+		}
 	}
 	return p, nil
 }
@@ -139,9 +149,9 @@ func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) 
 // its month, the month before, the month after, and then the others. A record that was written
 // around midnight by another clock is in a neighboring month; a due time may move by months.
 func (p candidates) nth(id string, n int) *table {
-	list := p.all
-	if month, ok := p.month[id]; ok {
-		list = p.near[month]
+	list, ok := p.of[id]
+	if !ok {
+		list = p.all
 	}
 	if n >= len(list) {
 		return nil

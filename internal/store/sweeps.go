@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
 )
 
 // LastSweep returns when the sweep of that name last finished, zero if never, and the current
@@ -43,4 +45,35 @@ func (s *Store) KeepPause(ctx context.Context, name string, until time.Time) err
 func (s *Store) KeptPause(ctx context.Context, name string) (until time.Time, known bool, err error) {
 	until, _, err = s.LastSweep(ctx, keptPause(name))
 	return until, !until.IsZero(), err
+}
+
+// ClosedBetween returns up to limit orders that have a receipt and were closed at or after from and before to, with
+// the time of the close, sorted by that time and id. Of the orders closed at from it leaves out those up to the id
+// after.
+func (s *Store) ClosedBetween(ctx context.Context, from, to time.Time, after string, limit int) ([]orderclose.Outcome, error) {
+	page, err := readAll(s.gorm.WithContext(ctx), `SELECT order_id, closed_at FROM receipts
+ WHERE closed_at >= ? AND closed_at < ? AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?`,
+		[]any{s.dialect.time(from), s.dialect.time(to), s.dialect.time(from), after, limit},
+		func(o *orderclose.Outcome) []any {
+			o.Verdict = orderclose.Closed
+			return []any{&o.OrderID, timeInto(&o.At)}
+		})
+	return page, s.failed(ctx, err, "read the orders that were closed after %v", from)
+}
+
+// recheckRow is the row of sweeps for the rechecks of a pipeline, step after the close. No topic has such a
+// name.
+func recheckRow(name string, step time.Duration) string {
+	return name + "/recheck/" + orderclose.ShortDuration(step)
+}
+
+// Rechecked returns up to which time of the close the payment provider was asked about orders step after
+// their close, zero if it never was, and the current time, both by the database's clock.
+func (s *Store) Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error) {
+	return s.LastSweep(ctx, recheckRow(name, step))
+}
+
+// KeepRechecked stores the time that Rechecked returns.
+func (s *Store) KeepRechecked(ctx context.Context, name string, step time.Duration, until time.Time) error {
+	return wrap(s.writeSweep(ctx, recheckRow(name, step), s.dialect.time(until)), "keep how far the orders of %s were rechecked", name)
 }

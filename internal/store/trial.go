@@ -95,8 +95,7 @@ type trial struct {
 // try closes an order and rolls back.
 func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *trial, err error) {
 	t = &trial{Trial: Trial{OrderID: o.ID}}
-	request := orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
-	where, err := s.candidates(ctx, []orderclose.CloseRequest{request})
+	where, err := s.candidates(ctx, []orderclose.CloseRequest{requestOf(o)})
 	if err != nil {
 		return t, err
 	}

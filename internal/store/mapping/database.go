@@ -219,11 +219,15 @@ func (d *databaseChecker) selectTable(path, name string, schema Schema) bool {
 		return false
 	}
 	d.name, d.table = name, table
-	if !table.Postgres && !strings.EqualFold(table.Engine, "InnoDB") {
-		d.reportHarm(path, fmt.Sprintf("table %s has the engine %s, which has no transactions", name, table.Engine),
-			"a close that fails in the middle would leave half of its changes", "ALTER TABLE "+Quote(name)+" ENGINE = InnoDB")
-	}
+	d.transactional(path, "table "+name+" has the engine", "a close that fails in the middle would leave half of its changes")
 	return true
+}
+
+// transactional checks that the selected table has transactions. what is the text before its engine.
+func (d *databaseChecker) transactional(path, what, why string) {
+	if t := d.table; !t.View && !t.Postgres && !strings.EqualFold(t.Engine, "InnoDB") {
+		d.reportHarm(path, fmt.Sprintf("%s %s, which has no transactions", what, t.Engine), why, "ALTER TABLE "+Quote(d.name)+" ENGINE = InnoDB")
+	}
 }
 
 // where names a column of the selected table, for a problem.

@@ -101,11 +101,9 @@ func (m *Mapping) CheckOnClose(path, statement string, schema Schema) []Problem 
 	if !ok {
 		return nil // the database reports a table that does not exist
 	}
-	var d databaseChecker
-	if d.name, d.table = name, t; !t.View && !t.Postgres && !strings.EqualFold(t.Engine, "InnoDB") {
-		d.reportHarm(path, fmt.Sprintf("the statement writes to table %s of the engine %s, which has no transactions", name, t.Engine),
-			"its changes would stay when a close fails, and be made again by the next attempt", "ALTER TABLE "+Quote(name)+" ENGINE = InnoDB")
-	}
+	d := databaseChecker{name: name, table: t}
+	d.transactional(path, "the statement writes to table "+name+" of the engine",
+		"its changes would stay when a close fails, and be made again by the next attempt")
 	_, orders := Split(m.Orders)
 	what := ""
 	switch c, ok := t.column(column); {

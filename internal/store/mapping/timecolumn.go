@@ -1,7 +1,6 @@
 package mapping
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -65,17 +64,15 @@ func Precisions() []Precision { return []Precision{Seconds, Millis, Micros} }
 // digits returns how many digits of a fraction of a second a column has.
 func (p Precision) digits() int { return map[Precision]int{Millis: 3, Micros: 6}[p] }
 
-// Step returns the smallest difference of two values of the column; 0: a second.
-func (m TimeColumn) Step() time.Duration {
+// step returns the smallest difference of two values of the column.
+func (m TimeColumn) step() time.Duration {
 	switch {
-	case m.Type == UnixMicros:
+	case m.Type == UnixMicros || m.Precision == Micros:
 		return time.Microsecond
-	case m.Type == UnixMillis:
+	case m.Type == UnixMillis || m.Precision == Millis:
 		return time.Millisecond
-	case m.Type == UnixSeconds:
-		return time.Second
 	}
-	return map[Precision]time.Duration{Millis: time.Millisecond, Micros: time.Microsecond}[m.Precision]
+	return time.Second
 }
 
 var offset = regexp.MustCompile(`^([+-])(\d\d):(\d\d)$`)
@@ -133,7 +130,7 @@ func (m *TimeColumn) Codec() (c Codec, err error) {
 	if m == nil {
 		return c, nil
 	}
-	c.column, c.step = *m, cmp.Or(m.Step(), time.Second)
+	c.column, c.step = *m, m.step()
 	if m.Type == DateTime {
 		c.loc, err = ParseZone(m.Zone)
 	}

@@ -15,8 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
-
-	"github.com/orderclose/orderclose/internal/store/fault"
 )
 
 // After a deadline the driver waits, for some seconds, until the server has closed the connection.
@@ -180,7 +178,7 @@ func TestJudge_RefusesWhatDoesNotFit(t *testing.T) {
 		{"PostgreSQL 8.0.2 on x, Redshift 1.0|80002|f|UTC|on|ISO, MDY", ErrServer, "never tested"},
 		{"CockroachDB CCL v25.1|130000|f|UTC|on|ISO, MDY", ErrServer, "it is CockroachDB CCL v25.1, on which orderclose was never tested"},
 		{"PostgreSQL 17|170000|t|UTC|on|ISO, MDY", ErrStandby, "name the primary in the DSN, or all servers"},
-		{"PostgreSQL 17|170000|f|Asia/Shanghai|on|ISO, MDY", fault.ErrZone, "it is Asia/Shanghai; check for a pooler"},
+		{"PostgreSQL 17|170000|f|Asia/Shanghai|on|ISO, MDY", ErrZone, "it is Asia/Shanghai; check for a pooler"},
 		{"PostgreSQL 17|170000|f|UTC|off|ISO, MDY", ErrServer, "standard_conforming_strings is off"},
 		{"PostgreSQL 17|170000|f|UTC|on|SQL, DMY", ErrServer, "DateStyle is SQL, DMY"},
 	} {

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/orderclose/orderclose/internal/store/fault"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
@@ -80,6 +80,11 @@ var (
 	ErrServer = errors.New("the database server is not supported")
 	// ErrStandby says that the server takes no writes, because it replicates another server.
 	ErrStandby = errors.New("the database server is a standby")
+	// ErrZone says that a connection's session is not in UTC although the store sets UTC, for example because of a
+	// proxy.
+	ErrZone = errors.New("the session's time zone is not UTC")
+	// ErrPool says that connections of the program's own pool cannot be used as they are.
+	ErrPool = errors.New("the database pool (*sql.DB) is not set up for orderclose")
 )
 
 // check reports why a new connection cannot be used: its session has other settings than it was given, or
@@ -108,9 +113,23 @@ func judge(row [][]byte) error {
 	case standby == "t":
 		return fmt.Errorf("%w, which takes no writes: name the primary in the DSN, or all servers (host1,host2), of which the primary is taken", ErrStandby)
 	case zone != "UTC":
-		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", fault.ErrZone, zone)
+		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", ErrZone, zone)
 	case quoting != "on" || !strings.HasPrefix(dates, "ISO"):
 		return fmt.Errorf("%w: standard_conforming_strings is %s and DateStyle is %s; check for a pooler that drops parameters of a connection (ignore_startup_parameters)", ErrServer, quoting, dates)
 	}
 	return nil
+}
+
+// Code returns the SQLSTATE of an error of a PostgreSQL server; empty: err is none.
+func Code(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
+}
+
+// IsConnection reports whether an error of the driver is about the connection, and none of the server.
+func IsConnection(err error) bool {
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	return connect || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, pgx.ErrTxClosed)
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
-
-	"github.com/orderclose/orderclose/internal/store/fault"
 )
 
 // IsPool reports whether a program's own pool is one of pgx: sql.Open("pgx", …), stdlib.OpenDB or
@@ -51,7 +49,7 @@ func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	err = taken.Raw(func(of any) error {
 		std, ok := of.(*stdlib.Conn)
 		if !ok {
-			return fmt.Errorf("%w: its driver %T is not that of pgx", fault.ErrPool, of)
+			return fmt.Errorf("%w: its driver %T is not that of pgx", ErrPool, of)
 		}
 		p.conn = &conn{Conn: std, limit: c.limit, lockWait: lockTimeout, left: c.left}
 		const settings = "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET client_encoding = 'UTF8'; SET standard_conforming_strings = on"
