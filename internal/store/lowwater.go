@@ -58,11 +58,14 @@ func (s *Store) findsByKey(tx *gorm.DB) (bool, error) {
 		return u.byKey, nil
 	}
 	name, byKey := s.q.single.name, false
-	schema, err := mapping.Schema{}, error(nil)
+	var err error
 	if s.dialect.describe == nil {
 		err = tx.Raw(s.dialect.Growing, name).Scan(&byKey).Error
-	} else if schema, err = s.describe(tx.Statement.Context, name); err == nil {
-		byKey = s.q.m.FindsByKey(schema[name])
+	} else {
+		var schema mapping.Schema
+		if schema, err = s.describe(tx.Statement.Context, name); err == nil {
+			byKey = s.q.m.FindsByKey(schema[name])
+		}
 	}
 	if err == nil {
 		u.byKey, u.checked = byKey, time.Now()
