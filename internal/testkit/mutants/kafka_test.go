@@ -19,6 +19,11 @@ var kafkaMutants = []mutant{
 		pkg:   "internal/kafka", run: "TestCluster_RenewsItsToken", says: "a token that has ended",
 	},
 	{
+		name:  "a member that waited for another process with its instance joins by its old id",
+		edits: []edit{{"internal/kafka/static.go", "		m.id = \"\" // a join", "		// a join"}},
+		pkg:   "internal/kafka", run: "TestConsume_OfTwoThatFence", says: "the loser leaves false",
+	},
+	{
 		name:  "a new connection to Kafka has no deadline",
 		edits: []edit{{"internal/kafka/connect.go", "	limited, cancel := context.WithTimeout(ctx, connectTimeout)\n", "	limited, cancel := context.WithCancel(ctx)\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_LogsSilentBroker|TestConsume_RetriesSilentCluster", says: "the membership took",
