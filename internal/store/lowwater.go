@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// lateCommit is how long a transaction may take from its order's id to its commit. Younger rows are read again. A row
-	// that is committed later is found by the reading of all rows, which begins every readAllEvery.
+	// lateCommit is how long a transaction may take from its order's id to its commit. Rows that are younger than that and
+	// the longest delay are read again: a cart may become an order until then. A row that is committed later is found
+	// by the reading of all rows, which begins every readAllEvery.
 	lateCommit   = time.Hour
 	readAllEvery = 24 * time.Hour
 	// keyRate is how many rows a second are read by the primary key, on average; so many are free.
@@ -43,7 +44,8 @@ type unpaidOrders struct {
 	next      time.Time
 }
 
-// unpaid is an order that was unpaid when it was read. The zero due time means never.
+// unpaid is an order that was unpaid when it was read. The zero due time means never. A row without a time of creation,
+// which may be a cart, counts as such an order.
 type unpaid struct {
 	id  int64
 	due time.Time
@@ -143,10 +145,11 @@ func (s *Store) eachKnown(tx *gorm.DB, known []unpaid, p page, each func(o order
 // readUnpaid reads the rows that may have changed since the last reading.
 func (s *Store) readUnpaid(tx *gorm.DB) error {
 	u, began, end, read := &s.unpaid, time.Now(), s.unpaid.end, 0
-	var mark, last sql.NullInt64
+	var mark, last, longest sql.NullInt64
 	var now time.Time
-	err := tx.Raw("SELECT (SELECT order_id FROM sweeps WHERE name = ?), (SELECT MAX("+mapping.Quote(s.q.m.ID.Column)+") FROM "+mapping.Quote(s.q.single.name)+"), ?",
-		s.markRow(), s.dialect.now()).Row().Scan(&mark, &last, timeInto(&now))
+	err := tx.Raw("SELECT (SELECT order_id FROM sweeps WHERE name = ?), (SELECT MAX("+mapping.Quote(s.q.m.ID.Column)+") FROM "+mapping.Quote(s.q.single.name)+"),"+
+		" (SELECT MAX(delay_us) FROM order_delays WHERE pipeline = ? AND delay_us <> ?), ?",
+		s.markRow(), s.q.pipeline, neverMicros, s.dialect.now()).Row().Scan(&mark, &last, &longest, timeInto(&now))
 	switch {
 	case err != nil:
 		return err
@@ -163,7 +166,7 @@ func (s *Store) readUnpaid(tx *gorm.DB) error {
 	}
 	var known []unpaid
 	note := func(id int64, o orderclose.Order, open any) {
-		if read++; open != nil {
+		if read++; open != nil || o.CreatedAt.IsZero() {
 			known = append(known, unpaid{id, o.Due})
 		}
 	}
@@ -172,10 +175,10 @@ func (s *Store) readUnpaid(tx *gorm.DB) error {
 			return err
 		}
 	}
-	aged := true
+	aged, old := true, now.Add(-lateCommit-time.Duration(longest.Int64)*time.Microsecond)
 	all, err := s.readFrom(tx, end, func(id int64, o orderclose.Order, open any) {
 		note(id, o, open)
-		if aged = aged && !o.CreatedAt.After(now.Add(-lateCommit)); aged {
+		if aged = aged && !o.CreatedAt.After(old); aged {
 			end = id
 		}
 	})
@@ -265,7 +268,7 @@ func (s *Store) readAgain(tx *gorm.DB) (began time.Time, at int64, err error) {
 	}
 	known := s.unpaid.known
 	all, err := s.readFrom(tx, at, func(id int64, o orderclose.Order, open any) {
-		if at = id; open != nil {
+		if at = id; open != nil || o.CreatedAt.IsZero() {
 			known = append(known, unpaid{id, o.Due})
 		}
 	})

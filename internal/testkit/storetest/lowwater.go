@@ -19,6 +19,7 @@ func RunByKey(t *testing.T, own Shop, database func(t *testing.T, m *mapping.Map
 	for name, test := range map[string]func(t *testing.T, s *keyed){
 		"TheMarkStaysBelowUnpaidOrders":             markBelowUnpaid,
 		"AnOrderThatIsUnpaidAgainIsFoundInADay":     unpaidAgain,
+		"ACartThatBecomesAnOrderIsFound":            cartBecomesOrder,
 		"AnEmptiedTableIsReadFromItsBeginning":      emptied,
 		"ALateCommitIsFound":                        lateCommit,
 		"ManyRowsAreNotReadAgainAtOnce":             readSeldom,
@@ -35,6 +36,9 @@ func RunByKey(t *testing.T, own Shop, database func(t *testing.T, m *mapping.Map
 		})
 	}
 }
+
+// old is older than the longest delay and the longest checkout.
+const old = 26 * time.Hour
 
 // keyed is a shop whose orders are found by their primary key.
 type keyed struct {
@@ -82,22 +86,25 @@ func (s *keyed) mark() int {
 }
 
 func markBelowUnpaid(t *testing.T, s *keyed) {
-	s.closed(1, 3, 3*time.Hour)
+	s.closed(1, 3, old)
 	s.order(4, s.Mapping.Status.From, "presale", 150*time.Minute)
-	s.closed(5, 6, 2*time.Hour)
+	s.closed(5, 6, old)
 	s.closed(7, 7, 10*time.Minute)
 	s.order(8, s.Mapping.Status.From, "", 40*time.Minute)
 	want(t, "closed orders", s.sweep(s.Store, false), 1)
 	want(t, "mark", s.mark(), 3)
 	s.setStatus(4, s.Paid)
 	want(t, "closed orders", s.sweep(s.Store, false), 0)
-	want(t, "mark behind an order that is young", s.mark(), 6)
+	want(t, "mark behind an order that is young", s.mark(), 3)
+	s.exec("DELETE FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(s.Mapping.ID.Column)+" = ?", s.ID(4))
+	want(t, "closed orders", s.sweep(s.Store, false), 0)
+	want(t, "mark behind orders that are old", s.mark(), 6)
 	s.order(9, s.Mapping.Status.From, "presale", 25*time.Hour)
 	want(t, "closed by another process", s.sweep(s.open(), false), 1)
 }
 
 func unpaidAgain(t *testing.T, s *keyed) {
-	s.closed(1, 9, 3*time.Hour)
+	s.closed(1, 9, old)
 	want(t, "closed orders", s.sweep(s.Store, false), 0)
 	want(t, "mark", s.mark(), 9)
 	s.setStatus(4, s.Mapping.Status.From)
@@ -110,8 +117,24 @@ func unpaidAgain(t *testing.T, s *keyed) {
 	want(t, "mark", s.mark(), 9)
 }
 
+// cartBecomesOrder is for a shop that gives an id to a cart, and the time of creation only later.
+func cartBecomesOrder(t *testing.T, s *keyed) {
+	m := s.Mapping
+	for n := 1; n <= 2; n++ {
+		s.exec("INSERT INTO "+mapping.Quote(m.Orders)+" ("+mapping.Quote(m.ID.Column)+", "+mapping.Quote(m.Status.Column)+", "+mapping.Quote(m.Due.Column)+") VALUES (?, ?, NULL)", s.ID(n), s.Paid.Arg())
+	}
+	s.closed(3, 4, old)
+	want(t, "closed orders", s.sweep(s.Store, false), 0)
+	want(t, "mark below the carts", s.mark(), 0)
+	for n, with := range []*store.Store{s.Store, s.open()} {
+		s.exec("UPDATE "+mapping.Quote(m.Orders)+" SET "+mapping.Quote(m.Due.Column)+" = ?, "+mapping.Quote(m.Status.Column)+" = ? WHERE "+mapping.Quote(m.ID.Column)+" = ?",
+			s.due.Arg(s.now().Add(-40*time.Minute)), m.Status.From.Arg(), s.ID(n+1))
+		want(t, "closed orders", s.sweep(with, false), 1)
+	}
+}
+
 func emptied(t *testing.T, s *keyed) {
-	s.closed(101, 104, 3*time.Hour)
+	s.closed(101, 104, old)
 	other := s.open()
 	want(t, "closed orders", s.sweep(other, false)+s.sweep(s.Store, false), 0)
 	want(t, "mark", s.mark(), 104)
@@ -143,7 +166,7 @@ func lateCommit(t *testing.T, s *keyed) {
 }
 
 func readSeldom(t *testing.T, s *keyed) {
-	s.bulkClosed(3000, 3*time.Hour)
+	s.bulkClosed(3000, old)
 	want(t, "closed orders", s.sweep(s.Store, false), 0)
 	read := time.Now()
 	s.order(3001, s.Mapping.Status.From, "", 40*time.Minute)
