@@ -46,6 +46,8 @@ const closePartitions = 12
 const (
 	rolesRelay = "relay"
 	rolesAll   = "all"
+
+	rolesSweeper = "sweeper outbox --every 1s"
 )
 
 func newOrderclose(roles string) func(run) way {

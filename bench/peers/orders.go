@@ -104,8 +104,11 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	}
 	defer os.RemoveAll(dir)
 	roles := "relay closer outbox"
-	if way.interval > 0 {
+	switch {
+	case way.interval > 0:
 		roles = "outbox" // a poller leaves the events to the dispatcher
+	case way.name == bySweeps:
+		roles = rolesSweeper
 	}
 	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: at, Dir: dir, Program: s.program}).(*pipeline)
 	defer p.close()
@@ -129,7 +132,7 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	if err := p.fillOrders(ctx, load.messages, due); err != nil {
 		return r, err
 	}
-	if way.interval == 0 {
+	if way.interval == 0 && way.name != bySweeps {
 		if err := p.scheduleOrders(ctx, load.messages, due); err != nil {
 			return r, err
 		}
