@@ -103,6 +103,7 @@ type App struct {
 	ended error  // why it will not run any more; nil: it does, or it may
 
 	failed atomic.Bool // a role ended with an error
+	fenced atomic.Bool // the log names the other process with this one's instance
 
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
@@ -301,7 +302,7 @@ func (a *App) runPart(ctx context.Context, p part) error {
 	a.o.Logger.Info("started", started...)
 	defer a.o.Logger.Info("stopped", "role", p.role)
 	err := p.run(ctx)
-	if errors.Is(err, ErrFenced) {
+	if errors.Is(err, ErrFenced) && !a.fenced.Swap(true) {
 		a.logFenced(ctx, err)
 	}
 	return err
