@@ -46,8 +46,6 @@ const closePartitions = 12
 const (
 	rolesRelay = "relay"
 	rolesAll   = "all"
-
-	rolesSweeper = "sweeper outbox --every 1s"
 )
 
 func newOrderclose(roles string) func(run) way {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,6 +95,21 @@ func (s *session) measureOrders(ctx context.Context) error {
 	return nil
 }
 
+// polls reports whether a way searches the database for due orders.
+func polls(way spec) bool { return way.interval > 0 || way.name == bySweeps }
+
+// poller returns the program that searches the database.
+func (p *pipeline) poller(way spec) (*process.Process, error) {
+	if way.name != bySweeps {
+		return self("poller", p.dsn(p.database()), way.interval.String())
+	}
+	return &process.Process{Name: "orderclose run sweeper", Command: func() *exec.Cmd {
+		cmd := p.command("run", "sweeper", "--every", "1s", "--quiet")
+		cmd.Stderr = os.Stderr
+		return cmd
+	}}, nil
+}
+
 // closeOrders lets a way close orders once.
 func (s *session) closeOrders(ctx context.Context, way spec, load workload, at map[string]string) (r result, err error) {
 	r = result{System: way.name, Workload: "w5", Messages: load.messages,
@@ -104,11 +120,8 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	}
 	defer os.RemoveAll(dir)
 	roles := "relay closer outbox"
-	switch {
-	case way.interval > 0:
+	if polls(way) {
 		roles = "outbox" // a poller leaves the events to the dispatcher
-	case way.name == bySweeps:
-		roles = rolesSweeper
 	}
 	p := newOrderclose(roles)(run{Way: way.name, ID: strings.ToLower(rand.Text()[:runIDLength]), Workload: "w5", Servers: at, Dir: dir, Program: s.program}).(*pipeline)
 	defer p.close()
@@ -116,8 +129,8 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 		return r, err
 	}
 	programs := []*process.Process{p.relay}
-	if way.interval > 0 {
-		poller, err := self("poller", dsnOf(at["mariadb"], p.database()), way.interval.String())
+	if polls(way) {
+		poller, err := p.poller(way)
 		if err == nil {
 			err = poller.Start()
 		}
@@ -132,7 +145,7 @@ func (s *session) closeOrders(ctx context.Context, way spec, load workload, at m
 	if err := p.fillOrders(ctx, load.messages, due); err != nil {
 		return r, err
 	}
-	if way.interval == 0 && way.name != bySweeps {
+	if !polls(way) {
 		if err := p.scheduleOrders(ctx, load.messages, due); err != nil {
 			return r, err
 		}

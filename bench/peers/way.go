@@ -93,7 +93,7 @@ func specs() []spec {
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w5": "orderclose runs all its roles there"}},
 		{name: onPostgres, title: "orderclose on PostgreSQL", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "orderclose-all waits there"}},
-		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", servers: []server{{kind: "kafka"}, {kind: "mariadb"}}, make: newOrderclose(rolesSweeper),
+		{name: bySweeps, title: "orderclose run sweeper each second, and the outbox", servers: []server{{kind: "kafka"}, {kind: "mariadb"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w6": "docs/sweeper.md has its statements"}},
 		{name: "rabbitmq", title: "RabbitMQ, TTL and dead-letter exchange, one queue", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
 		{name: "rabbitmq-queues", title: "RabbitMQ, TTL and dead-letter exchange, a queue for each delay", lead: 15 * time.Second, servers: []server{{kind: "rabbitmq"}}, make: newRabbitMQ},
