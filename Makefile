@@ -5,7 +5,7 @@ export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
 MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed payments
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-ops test-upgrade test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
+.PHONY: help demo serve test test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-ops: ## a game day: cause almost every alert on real servers, and do what t
 
 test-upgrade: ## the program of an earlier commit (FROM=HEAD^) is replaced by this one and back, under load on real servers; two minutes
 	UPGRADE_FROM=$(or $(FROM),HEAD^) REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestUpgrade_' -v $(ARGS)
+
+test-connectors: ## the role intake with real connectors of Debezium, in a worker of Kafka Connect; three minutes
+	DEBEZIUM=1 REQUIRE_REAL=1 PACKAGES=./internal/intake deploy/native/test.sh -run '^TestReal_Debezium' -v $(ARGS)
 
 test-kafkas: ## rounds end to end and a killed broker on several versions of Kafka, which it installs; a table at the end; two minutes each (KAFKA_VERSIONS="3.9.2 4.4.0")
 	@deploy/native/test-kafkas.sh $(ARGS)
