@@ -79,7 +79,7 @@ type OrderPaidLate struct {
 	PaymentID string    `json:"payment_id,omitempty"`
 	Amount    int64     `json:"amount,omitempty"`   // in minor units of Currency, such as cents
 	Currency  string    `json:"currency,omitempty"` // ISO 4217; empty: the amount is unknown
-	Source    string    `json:"source"`             // callback or recheck
+	Source    string    `json:"source"`             // callback, or recheck if the provider was asked
 	FoundAt   time.Time `json:"found_at"`           // by the database's clock
 }
 

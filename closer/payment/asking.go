@@ -33,7 +33,8 @@ type Store interface {
 	// changes nothing. The error wraps orderclose.ErrPaused while the path is paused.
 	PreviewClose(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 	// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict
-	// is AlreadyPaid for each order that is paid now.
+	// is AlreadyPaid for each order that is paid now. The verdict is AlreadyClosed for an order that was
+	// closed since the preview: its payment succeeded nevertheless, and PayOrders must record that money.
 	PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 

@@ -121,7 +121,8 @@ func (s *Store) PreviewClose(ctx context.Context, path orderclose.Path, requests
 
 // PayOrders marks unpaid orders as paid, whether they are due or not, and writes the event
 // orderclose.OrderPaid of each order that it marks. The verdict is AlreadyPaid
-// for each order that is paid now.
+// for each order that is paid now. An order that was closed or cancelled before gets the verdict AlreadyClosed,
+// a row in late_payments and the event orderclose.OrderPaidLate.
 func (s *Store) PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return s.s.PayOrders(ctx, requests)
 }

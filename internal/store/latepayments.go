@@ -52,7 +52,7 @@ type LateSource string
 // The values of LateSource.
 const (
 	SourceCallback LateSource = "callback" // the provider called the shop
-	SourceRecheck  LateSource = "recheck"  // the provider was asked again after the close
+	SourceRecheck  LateSource = "recheck"  // the provider was asked, and the order was closed
 )
 
 // LateResolution is what became of the money of a late payment; "": nobody has decided yet.

@@ -57,7 +57,8 @@ var errNoPaidStatus = errors.New("the mapping names no paid status: list it firs
 // PayOrders marks unpaid orders paid, due or not, each in a transaction of its own, which also writes the
 // event orderclose.OrderPaid of each order that it marks. It returns
 // an outcome for each: AlreadyPaid if the order is paid now, AlreadyClosed if it was closed or
-// cancelled before, or NotFound. An error wraps orderclose.ErrUnavailable if the database failed
+// cancelled before, or NotFound. The payment of an order that was closed or cancelled is recorded as RecordLate
+// does, so the provider's answer must be one on a payment that succeeded. An error wraps orderclose.ErrUnavailable if the database failed
 // and orderclose.ErrContended if another transaction locked the order's row for too long. Any
 // other error is caused by the order or by the mapping, such as a mapping without a paid status.
 // After an error some orders may be paid; paying them again is safe.
@@ -91,7 +92,8 @@ func (s *Store) withOrders(ctx context.Context, reqs []orderclose.CloseRequest, 
 	})
 }
 
-// payOrder marks an order paid if it is open, with an event. It returns the outcome after that.
+// payOrder marks an order paid if it is open, with an event. If the order was closed since the provider was
+// asked, its money is a late payment. It returns the outcome after that.
 func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error) {
 	if err := c.readClock(); err != nil {
 		return orderclose.Outcome{}, err
@@ -99,6 +101,10 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	o := c.outcome(r.OrderID)
 	t := c.open[r.OrderID]
 	if t == nil {
+		if o.Verdict == orderclose.AlreadyClosed {
+			_, err := c.s.recordLate(c.tx, LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
+			return o, err
+		}
 		return o, nil
 	}
 	o.Verdict, o.Err = orderclose.AlreadyPaid, nil

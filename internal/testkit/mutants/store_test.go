@@ -91,6 +91,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/TheStatusDecides", says: "late payments",
 	},
 	{
+		name:  "the money of an order that was closed while the provider answered is not recorded",
+		edits: []edit{{"internal/store/payorders.go", "if o.Verdict == orderclose.AlreadyClosed {", "if o.Verdict == orderclose.Closed {"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/PayOrdersIsTheCompareAndSetOfPay", says: "money of closed orders",
+	},
+	{
 		name:  "an order is marked as paid without its event",
 		edits: []edit{{"internal/store/payorders.go", "	return o, c.paidEvent(r.OrderID)\n", "	return o, nil\n"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/PayOrdersWritesAnEvent", says: "want one of order a",

@@ -358,9 +358,9 @@ func checkoutNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	return box.Add(ctx, db, orderclose.Order{ID: "good", CreatedAt: now, Due: now.Add(time.Minute)})
 }
 
-// closerNeeds closes an order, and retries one that cannot be closed.
+// closerNeeds closes an order, and retries one that cannot be closed. Then it records the payment of a closed order.
 func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
-	return c.run(ctx, pipeline.Closer, func(k *kafka.Cluster, cfg *config.Config) error {
+	err := c.run(ctx, pipeline.Closer, func(k *kafka.Cluster, cfg *config.Config) error {
 		var records []wire.Message
 		for _, id := range []string{"good", "bad"} {
 			m, err := record(id, time.Now().Add(-time.Minute))
@@ -378,6 +378,18 @@ func closerNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		}
 		return errors.Join(err, c.has(ctx, "SELECT COUNT(*) FROM stock WHERE available = 5 AND reserved = 0"))
 	})
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(store.Options{DSN: c.dsn})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
+		return err
+	}
+	return c.has(ctx, "SELECT COUNT(*) FROM late_payments WHERE order_id = 'good' AND source = 'recheck'")
 }
 
 // paidLate is a provider that knows of one payment, that of order late.

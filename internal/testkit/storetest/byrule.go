@@ -41,6 +41,7 @@ func RunByRule(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mappin
 		"ACategoryThatIsNotListedAnyMoreIsDefault": categoryLeaves,
 	} {
 		t.Run(own.Title+"/"+name, func(t *testing.T) {
+			t.Parallel()
 			test(t, &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own})
 		})
 	}

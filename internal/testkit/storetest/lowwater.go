@@ -27,6 +27,7 @@ func RunByKey(t *testing.T, own Shop, database func(t *testing.T, m *mapping.Map
 		"AnIndexIsUsedAsSoonAsAnotherProcessStarts": indexAdded,
 	} {
 		t.Run(own.Title+"/"+name, func(t *testing.T) {
+			t.Parallel()
 			open := database(t, own.Mapping)
 			s := &keyed{mapped: &mapped{shop: &shop{T: t, Store: open()}, Shop: own}, open: open}
 			s.begin()

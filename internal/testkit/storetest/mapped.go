@@ -63,6 +63,7 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mappin
 		{"ATriggerSchedulesUnpaidOrders", mappedTrigger},
 	} {
 		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
+			t.Parallel()
 			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}
 			c.test(t, s)
 		})

@@ -62,6 +62,7 @@ func payOrders(t *testing.T, s *shop) {
 			"cancelled already_closed", "nobody's not_found", "a already_paid"})
 	}
 	want(t, "paid orders", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NOT NULL AND version = 2"), 2)
+	want(t, "money of closed orders", s.late(), []string{"cancelled  -  recheck ", "closed  -  recheck "})
 }
 
 // One order was unpaid: it has the event, and PayOrders writes no other.

@@ -16,7 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// Run runs the suite. open returns a store on a new, empty database without the schema, and
+// Run runs the suite, its promises in parallel. open returns a store on a new, empty database without the schema, and
 // cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, promises := range [][]promise{
@@ -24,7 +24,10 @@ func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises, postponePromises, reminderPromises,
 	} {
 		for _, p := range promises {
-			t.Run(p.name, func(t *testing.T) { p.test(t, newShop(t, open(t))) })
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				p.test(t, newShop(t, open(t)))
+			})
 		}
 	}
 }
