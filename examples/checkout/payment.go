@@ -56,7 +56,7 @@ var ErrNoPayment = errors.New("the payment does not exist")
 
 // HandleCallback handles the provider's callback that a payment was made. It accepts the payment
 // in every state of the order, past due too: the payment pays the order, or its money goes back.
-// The provider may call any number of times. The error wraps ErrNoPayment if no such payment was
+// The provider may call any number of times. A payment in time also plans the delivery. The error wraps ErrNoPayment if no such payment was
 // started, shopdb.ErrNoOrder if its order was deleted, or orderclose.ErrUnavailable or
 // orderclose.ErrContended: the provider must then call again.
 func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResult, error) {
@@ -73,6 +73,11 @@ func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResul
 		}
 		if answer, err = t.Pay(order, payment); err != nil {
 			return err
+		}
+		if answer == shopdb.AnswerPaid {
+			if err := s.deliver(ctx, t.SQL(), order); err != nil {
+				return err
+			}
 		}
 		v, err = t.ViewOrder(order)
 		return err
