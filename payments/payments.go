@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -83,8 +83,7 @@ func (u *Unavailable) RetryAfter() time.Duration { return u.After }
 
 // RetryLater returns the error of an API that has sent the headers h, and wants fewer calls or has failed.
 func RetryLater(h http.Header, why error) *Unavailable {
-	seconds, _ := strconv.Atoi(h.Get("Retry-After")) // 0 if it is missing or is a date
-	return &Unavailable{After: time.Duration(seconds) * time.Second, Err: why}
+	return &Unavailable{After: httpcall.RetryAfter(h.Get("Retry-After"), time.Now()), Err: why}
 }
 
 // Options configure a Provider. References and APIs are required.

@@ -218,6 +218,19 @@ func TestProvider_AnswersInTime(t *testing.T) {
 	})
 }
 
+func TestRetryLater_UnderstandsSecondsAndDates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for value, want := range map[string]time.Duration{
+			"": 0, "7": 7 * time.Second, "soon": 0, time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat): 9 * time.Second,
+			time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat): 0,
+		} {
+			if got := payments.RetryLater(http.Header{"Retry-After": {value}}, errors.New("busy")); got.After != want {
+				t.Errorf("%q is %v, want %v", value, got.After, want)
+			}
+		}
+	})
+}
+
 func TestProvider_OverHTTPTheCloserHearsHowLongToWait(t *testing.T) {
 	a := &fake{name: "a", errs: &payments.Unavailable{After: 4500 * time.Millisecond, Err: errors.New("too many calls")}}
 	secrets := []string{strings.Repeat("s", 32)}

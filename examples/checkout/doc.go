@@ -13,7 +13,7 @@
 //	coupons.go  coupons, which a close gives back in its transaction
 //	requests.go idempotent requests: a repeat has no effect and gets the same answer
 //	view.go     the status in Redis: a cached view
-//	events.go   the readers of events: SMS, points and logistics
+//	events.go   the readers of events: SMS, points, logistics and delivery
 //	tables.go   the shop's own tables
 //	http.go     the HTTP API
 //	page.go     the page that counts down

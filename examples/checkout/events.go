@@ -25,10 +25,11 @@ const (
 	ReaderSMS       = "sms"
 	ReaderPoints    = "points"
 	ReaderLogistics = "logistics"
+	ReaderDelivery  = "delivery"
 	readerCache     = "cache"
 )
 
-// newNotices returns the readers that tell about a closed order.
+// newNotices returns the readers that tell about a closed order, and the one that delivers a paid order.
 func (s *Shop) newNotices() (*notices.Notices, error) {
 	return notices.New(notices.Options{
 		DB: s.o.DB, Orders: s.orders, Dialect: s.o.Dialect, Counted: s.o.Metrics.Event, Logger: s.o.Logger,
@@ -36,13 +37,15 @@ func (s *Shop) newNotices() (*notices.Notices, error) {
 			{Name: ReaderSMS, Call: s.sendSMS, Apply: s.writeNotification},
 			{Name: ReaderPoints, Apply: s.pointsBack},
 			{Name: ReaderLogistics, Call: s.cancelDelivery},
+			{Name: ReaderDelivery, Type: orderclose.EventOrderPaid, Apply: s.planDelivery},
 		},
 	})
 }
 
 // ReadEvents reads the topic of events until ctx ends, as a member of one consumer group for each
 // reader: the customer gets an SMS, the points of the order come back, and logistics gives up the
-// delivery. Each happens once for an event, and none waits for another. One more group keeps the
+// delivery. The delivery of an order that was paid at the provider is planned: the provider's callback may be
+// lost. Each happens once for an event, and none waits for another. One more group keeps the
 // caches of the shop right. The topic keeps events for a week.
 func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic string) error {
 	all, ctx := errgroup.WithContext(ctx)
@@ -133,6 +136,21 @@ func (s *Shop) cancelDelivery(ctx context.Context, key string, e pipeline.Event)
 		return err
 	}
 	return s.o.Logistics.Send(ctx, key, "order "+e.OrderID+" will not be sent")
+}
+
+// planDelivery delivers an order that orderclose has marked as paid.
+func (s *Shop) planDelivery(ctx context.Context, tx *sql.Tx, e pipeline.Event) error {
+	_, ok, err := s.spentOn(ctx, tx, e.OrderID)
+	if err != nil || !ok {
+		return err
+	}
+	return s.deliver(ctx, tx, e.OrderID)
+}
+
+// deliver plans the delivery of a paid order. A repeat for the same order changes nothing.
+func (s *Shop) deliver(ctx context.Context, tx *sql.Tx, order string) error {
+	_, err := tx.ExecContext(ctx, s.insertIgnore+"checkout_deliveries (order_id, planned_at) VALUES (?, ?)", order, time.Now().UnixMilli())
+	return err
 }
 
 // Customer is a customer as the API shows it.

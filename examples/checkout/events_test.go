@@ -78,3 +78,22 @@ func TestEvents_AReaderContinuesAfterAStop(t *testing.T) {
 		}
 	})
 }
+
+func TestEvents_APaidOrderIsDeliveredOnceIfTheCallbackCameOrNot(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		for _, id := range []string{"called", "lost", "unpaid"} {
+			r.create(id)
+		}
+		r.pay("called")
+		r.same("after the callback", r.rows("SELECT order_id FROM checkout_deliveries"), []string{"called"})
+		r.read(r.shop)
+		for _, id := range []string{"called", "lost", "another shop's"} {
+			event, err := orderclose.OrderPaid{OrderID: id, Due: time.Now(), PaidAt: time.Now()}.Encode()
+			r.must(err)
+			r.publish(2, id, string(event), closedEvent(r, "unpaid"))
+		}
+		time.Sleep(5 * time.Second)
+		r.same("after the events", r.rows("SELECT order_id FROM checkout_deliveries ORDER BY order_id"), []string{"called", "lost"})
+		r.same("events of paid orders", r.metric("checkout_events_total", checkout.ReaderDelivery, "done"), 3.0)
+	})
+}

@@ -23,14 +23,23 @@ type StartedPayment struct {
 
 // StartPayment starts a payment of an order that can be paid. An order past due is closed
 // instead: no payment may start after the due time, or one could succeed after the close, although the
-// closer has cancelled all payments that it knew of. The errors are those of Do.
+// closer has cancelled all payments that it knew of. The first check is in the transaction that records
+// the payment. A closer that looks before the commit does not see the payment, so the second check begins
+// after the commit. It also holds for a repeat of the request. The errors are those of Do. The record of a
+// payment that the second check refuses stays: its page may be cancelled, and its callback is accepted.
 func (s *Shop) StartPayment(ctx context.Context, r Request, id string) (Reply, error) {
-	return s.apply(ctx, r, id, Pay, func(t *shopdb.Tx, v shopdb.View) (int, any, error) {
+	reply, err := s.apply(ctx, r, id, Pay, func(t *shopdb.Tx, v shopdb.View) (int, any, error) {
 		p := StartedPayment{PaymentID: "p-" + newID(), OrderID: id, PayBefore: show(v, v.At).DueAt}
 		_, err := t.SQL().ExecContext(ctx, "INSERT INTO checkout_payments (payment_id, order_id, started_at) VALUES (?, ?, ?)",
 			p.PaymentID, id, v.At.UnixMilli())
 		return http.StatusCreated, p, err
 	})
+	if err != nil {
+		return reply, err
+	}
+	// A shop with a provider creates the payment page here, before the second check.
+	_, err = s.apply(ctx, Request{}, id, Pay, func(*shopdb.Tx, shopdb.View) (int, any, error) { return http.StatusOK, nil, nil })
+	return reply, err
 }
 
 // PaymentResult is the result of a payment.
@@ -47,7 +56,7 @@ var ErrNoPayment = errors.New("the payment does not exist")
 
 // HandleCallback handles the provider's callback that a payment was made. It accepts the payment
 // in every state of the order, past due too: the payment pays the order, or its money goes back.
-// The provider may call any number of times. The error wraps ErrNoPayment if no such payment was
+// The provider may call any number of times. A payment in time also plans the delivery. The error wraps ErrNoPayment if no such payment was
 // started, shopdb.ErrNoOrder if its order was deleted, or orderclose.ErrUnavailable or
 // orderclose.ErrContended: the provider must then call again.
 func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResult, error) {
@@ -64,6 +73,11 @@ func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResul
 		}
 		if answer, err = t.Pay(order, payment); err != nil {
 			return err
+		}
+		if answer == shopdb.AnswerPaid {
+			if err := s.deliver(ctx, t.SQL(), order); err != nil {
+				return err
+			}
 		}
 		v, err = t.ViewOrder(order)
 		return err

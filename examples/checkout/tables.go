@@ -31,6 +31,11 @@ var tables = []string{
   order_id   {id} NOT NULL,
   started_at BIGINT NOT NULL
 )`,
+	// Paid orders that will be delivered.
+	`CREATE TABLE IF NOT EXISTS checkout_deliveries (
+  order_id   {id} NOT NULL PRIMARY KEY,
+  planned_at BIGINT NOT NULL
+)`,
 	// Answers of requests, for repeats.
 	`CREATE TABLE IF NOT EXISTS checkout_requests (
   request     CHAR(64) NOT NULL PRIMARY KEY,

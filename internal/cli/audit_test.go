@@ -54,6 +54,12 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		}
 	}
 	orders := scenario.OrdersOf(s)
+	if err := orders.CreateOrder(ctx, orderclose.Order{ID: "never", CreatedAt: now.Add(-time.Hour), Due: orderclose.NeverDue}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := r.runAudit(s, "table", 10, window); code != 0 {
+		t.Errorf("an order that is never due: exit %d\n%s", code, out)
+	}
 	long := now.Add(-3 * time.Hour)
 	for _, id := range []string{"forgotten", "receiptless", "unledgered", "quiet", "told"} {
 		if err := orders.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil {

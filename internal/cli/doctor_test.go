@@ -151,9 +151,16 @@ func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
 func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Clients: clients.Clients{Store: r.shop()}}
+	never := orderclose.Order{ID: "never", CreatedAt: time.Now().Add(-time.Minute), Due: orderclose.NeverDue}
+	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil); err != nil {
+		t.Fatal(err)
+	}
 	all := exam{session: s}.checkDatabase(t.Context())
 	if err := checkupsError(all); err != nil || len(all) != 6 {
 		t.Errorf("%+v; %v", all, err)
+	}
+	if times := s.checkTimes(t.Context(), "times of orders"); !times.OK {
+		t.Errorf("an order that is never due: %+v", times)
 	}
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
 		t.Fatal(err)

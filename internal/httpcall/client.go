@@ -193,7 +193,7 @@ func read(body io.Reader, out any, limit int64) error {
 const maxDetail = 300
 
 func (c *Client) statusError(resp *http.Response) error {
-	e := &StatusError{Status: resp.StatusCode, After: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	e := &StatusError{Status: resp.StatusCode, After: RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	if e.Detail = resp.Header.Get("Location"); e.Detail == "" {
 		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxDetail)) // without the body the status is enough
 		e.Detail = string(data)
@@ -202,8 +202,8 @@ func (c *Client) statusError(resp *http.Response) error {
 	return e
 }
 
-// retryAfter parses a Retry-After header: seconds, or a date.
-func retryAfter(value string, now time.Time) time.Duration {
+// RetryAfter parses a Retry-After header: seconds, or a date. A value that is neither is 0. A day is the most.
+func RetryAfter(value string, now time.Time) time.Duration {
 	const limit = 24 * time.Hour
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return min(time.Duration(seconds)*time.Second, limit)

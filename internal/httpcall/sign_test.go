@@ -153,7 +153,7 @@ func TestRetryAfter(t *testing.T) {
 		"": 0, "0": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "99999999999": 0, "999999": 24 * time.Hour,
 		"Sun, 01 Mar 2026 12:00:30 GMT": 30 * time.Second, "Sun, 01 Mar 2026 11:00:30 GMT": 0,
 	} {
-		if got := retryAfter(value, now); got != want {
+		if got := RetryAfter(value, now); got != want {
 			t.Errorf("%q is %v, want %v", value, got, want)
 		}
 	}

@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/plutov/paypal/v4"
@@ -50,7 +49,7 @@ type Options struct {
 // API is a payments.API. Create it with New.
 type API struct {
 	o      Options
-	mu     sync.Mutex
+	lock   chan struct{}  // holds one element while a goroutine uses the fields below: a lock for which a context can end the wait
 	client *paypal.Client // has a token; nil: there is none
 	until  time.Time      // when the token of the client is replaced
 }
@@ -60,7 +59,7 @@ func New(o Options) (*API, error) {
 	if o.ClientID == "" || o.Secret == "" {
 		return nil, errors.New("paypal: Options need ClientID and Secret")
 	}
-	return &API{o: o}, nil
+	return &API{o: o, lock: make(chan struct{}, 1)}, nil
 }
 
 // Name implements payments.API.
@@ -134,9 +133,9 @@ func (a *API) read(ctx context.Context, id string) (*paypal.Order, error) {
 	order, err := client.GetOrder(ctx, id)
 	var e *paypal.ErrorResponse
 	if errors.As(err, &e) && e.Response.StatusCode == http.StatusUnauthorized {
-		a.mu.Lock()
+		a.lock <- struct{}{}
 		a.client = nil // the next call gets another token
-		a.mu.Unlock()
+		<-a.lock
 	}
 	if err != nil {
 		return nil, failure(err)
@@ -147,8 +146,12 @@ func (a *API) read(ctx context.Context, id string) (*paypal.Order, error) {
 // withToken returns a client with a token that is valid for a while. Each token has a client of its own, because
 // the client would keep its lock for ever if a response had no token.
 func (a *API) withToken(ctx context.Context) (*paypal.Client, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	select {
+	case a.lock <- struct{}{}:
+		defer func() { <-a.lock }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if a.client != nil && time.Now().Before(a.until) {
 		return a.client, nil
 	}

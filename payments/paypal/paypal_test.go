@@ -1,17 +1,21 @@
 package paypal_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/paypal"
@@ -283,4 +287,41 @@ func TestAPI_OwnsPayPalOrders(t *testing.T) {
 	if _, err := paypal.New(paypal.Options{ClientID: "x"}); err == nil {
 		t.Error("New without a secret returned no error")
 	}
+}
+
+// hanging is PayPal, and answers nothing, not even with a token, until the caller has gone.
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// The closer waits for three seconds, so the provider says within the limit of a question that it does not know.
+func TestAPI_APayPalThatHangsIsUnknownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, err := paypal.New(paypal.Options{ClientID: "client", Secret: "secret", ShopCapturesBeforeDue: true, Transport: hanging{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		references := func(_ context.Context, ids []string) (map[string][]string, error) {
+			all := map[string][]string{}
+			for _, order := range ids {
+				all[order] = []string{id}
+			}
+			return all, nil
+		}
+		p, err := payments.New(payments.Options{References: references, APIs: []payments.API{api}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range map[string]func(context.Context, []string) ([]payment.Answer, error){"ask": p.Ask, "cancel": p.Cancel} {
+			time.Sleep(time.Minute) // the API is not called for a while after it was unavailable
+			began := time.Now()
+			answers, err := call(t.Context(), strings.Fields("a b c d e f g h i j k l m n o p q r s t"))
+			if took := time.Since(began); took < time.Second || took > payments.QuestionLimit || !errors.Is(err, orderclose.ErrUnavailable) || answers != nil {
+				t.Errorf("%s: %v after %v, %v", name, answers, took, err)
+			}
+		}
+	})
 }

@@ -1,15 +1,18 @@
 package stripe_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -401,4 +404,41 @@ func TestAPI_OwnsSessionsAndIntents(t *testing.T) {
 	if _, err := stripe.New(stripe.Options{}); err == nil {
 		t.Error("New without a key returned no error")
 	}
+}
+
+// hanging is Stripe, and answers nothing until the caller has gone.
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// The closer waits for three seconds, so the provider says within the limit of a question that it does not know.
+func TestAPI_AStripeThatHangsIsUnknownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, err := stripe.New(stripe.Options{Key: key, Transport: hanging{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		references := func(_ context.Context, ids []string) (map[string][]string, error) {
+			all := map[string][]string{}
+			for _, order := range ids {
+				all[order] = []string{"cs_1", "pi_1"}
+			}
+			return all, nil
+		}
+		p, err := payments.New(payments.Options{References: references, APIs: []payments.API{api}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range map[string]func(context.Context, []string) ([]payment.Answer, error){"ask": p.Ask, "cancel": p.Cancel} {
+			time.Sleep(time.Minute) // the API is not called for a while after it was unavailable
+			began := time.Now()
+			answers, err := call(t.Context(), strings.Fields("a b c d e f g h i j k l m n o p q r s t"))
+			if took := time.Since(began); took < time.Second || took > payments.QuestionLimit || !errors.Is(err, orderclose.ErrUnavailable) || answers != nil {
+				t.Errorf("%s: %v after %v, %v", name, answers, took, err)
+			}
+		}
+	})
 }

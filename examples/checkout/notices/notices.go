@@ -1,4 +1,4 @@
-// Package notices tells other services about closed orders: each service has a reader of the events
+// Package notices tells other services about closed and paid orders: each service has a reader of the events
 // topic, a consumer group of its own, and all readers work in parallel. A service that is slow or down
 // delays its own notices only.
 //
@@ -42,6 +42,7 @@ var ErrRejected = errors.New("the provider rejects the notice")
 // Reader tells one service. Call or Apply is required, or both.
 type Reader struct {
 	Name string // at most 32 bytes; it identifies the rows of the reader
+	Type string // type of its events; default: that of closed orders
 	// Call tells a provider. key is the same for each repeat of an event. After an error it is
 	// called again, unless the error wraps ErrRejected. It may be called from several goroutines.
 	Call func(ctx context.Context, key string, e pipeline.Event) error
@@ -110,7 +111,7 @@ func (n *Notices) Run(ctx context.Context, events Events, prefix, topic string) 
 	for _, r := range n.o.Readers {
 		all.Go(func() error {
 			return events.ReadEvents(ctx, pipeline.EventOptions{
-				Group: prefix + r.Name, Topic: topic, Logger: n.o.Logger.With("reader", r.Name),
+				Group: prefix + r.Name, Topic: topic, Type: r.Type, Logger: n.o.Logger.With("reader", r.Name),
 				Handle: func(ctx context.Context, events []pipeline.Event) error { return n.handle(ctx, r, events) },
 				Skipped: func(err error) {
 					if errors.Is(err, orderclose.ErrOtherEvent) {

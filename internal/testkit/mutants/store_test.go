@@ -187,6 +187,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/OnlyOrdersThatWait", says: "written and locked",
 	},
 	{
+		name:  "orders that come between two rounds of reminders have none",
+		edits: []edit{{"pipeline/reminders.go", "			from = since\n", "			from = to\n"}},
+		pkg:   "internal/testkit/simulation", run: "TestChaos_SomeWorlds", says: "has 0 reminders of",
+	},
+	{
 		name:  "a producer picks a bucket whose topic does not exist",
 		edits: []edit{{"producer/watch.go", "		if ok {\n			there", "		if ok || len(there) < len(buckets) {\n			there"}},
 		pkg:   "producer", run: "TestNew_DoesNotUseABucketWithoutATopic", says: "has no topic",

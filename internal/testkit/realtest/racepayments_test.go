@@ -8,14 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,13 +43,15 @@ func racePayments(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	r.disturbed = true // sweeps and reads close orders before the pipeline
 	p := &racedProvider{ledger: map[string]*racedOrder{}, faults: map[string]int{}, answers: map[payment.Answer]int{}}
+	openings := r.newOpenings(p)
 	service := r.paymentService(p)
 	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
 	// Another process asks again: in the file, a step has a minute at least.
 	r.configure(fmt.Sprintf("closer: {payment: {url: %q, batch: 50, cancel: true, recheck: []}}\n", service.URL))
 	r.start("relay", "closer-1", "closer-2")
-	stop := r.raceCompensator()
-	shop := &racingShop{rig: r, provider: p, random: rand.New(rand.NewPCG(29, 29))}
+	rounds := &remindRounds{}
+	stop := r.raceCompensator(rounds)
+	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(29, 29)), paid: map[string]time.Time{}}
 	r.shop.OnOrder = shop.created
 	reading, read := context.WithCancel(t.Context())
 	readers := shop.read(reading, service.URL)
@@ -79,21 +79,23 @@ func racePayments(t *testing.T, servers config.Servers) {
 	})
 	stop()
 	shop.judge(orders, time.Since(began))
+	shop.judgeReminders(rounds)
 	r.check()
 }
 
-// raceCompensator sweeps each five seconds, asks again about closed orders, and reminds of each order half a second before
+// raceCompensator sweeps each five seconds, asks again about closed orders, and reminds of each order a second before
 // the first payments, in this process.
-func (r *rig) raceCompensator() (stop func()) {
+func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
 	r.t.Helper()
 	cfg := *r.cfg
 	cfg.Compensator.Grace = time.Second
 	cfg.Closer.Payment.Recheck, cfg.Closer.Payment.RecheckRate = raceRecheck, 1000
-	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{time.Second}}}
+	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{raceRemind}}}
 	app, err := pipeline.New(pipeline.Options{
 		Config: &cfg, Secrets: pipeline.Secrets{Payment: []string{serviceSecret}},
-		Servers: pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
-		Logger:  slog.New(slog.NewTextHandler(r.logs, nil)),
+		Servers:    pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
+		Registerer: rounds.registry(),
+		Logger:     slog.New(slog.NewTextHandler(r.logs, nil)),
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -101,6 +103,7 @@ func (r *rig) raceCompensator() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- app.Run(ctx, pipeline.Compensator) }()
+	go rounds.watch(ctx)
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -110,144 +113,6 @@ func (r *rig) raceCompensator() (stop func()) {
 	})
 	r.t.Cleanup(stop)
 	return stop
-}
-
-// racedProvider is a payment provider that can cancel. Its ledger is what really happened to the money.
-type racedProvider struct {
-	calm  atomic.Bool // no more faults
-	calls atomic.Int64
-
-	mu      sync.Mutex
-	ledger  map[string]*racedOrder
-	faults  map[string]int // by order
-	played  map[string]int // faults, by kind
-	answers map[payment.Answer]int
-}
-
-// racedOrder is what the provider has of an order.
-type racedOrder struct {
-	open   map[string]bool // payments that can succeed, and whether the shop opened them before the due time
-	paid   []string        // payments that have succeeded
-	opened int
-}
-
-// order returns what the provider has of an order. The caller holds p.mu.
-func (p *racedProvider) order(id string) *racedOrder {
-	if p.ledger[id] == nil {
-		p.ledger[id] = &racedOrder{open: map[string]bool{}}
-	}
-	return p.ledger[id]
-}
-
-// begin opens a payment page.
-func (p *racedProvider) begin(order string, inTime bool) (id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	o := p.order(order)
-	o.opened++
-	id = fmt.Sprintf("%s-pay-%d", order, o.opened)
-	o.open[id] = inTime
-	return id
-}
-
-// pay reports whether a payment succeeds now.
-func (p *racedProvider) pay(order, id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	o := p.order(order)
-	if _, open := o.open[id]; !open {
-		return false
-	}
-	delete(o.open, id)
-	o.paid = append(o.paid, id)
-	return true
-}
-
-// Ask implements payment.Provider.
-func (p *racedProvider) Ask(ctx context.Context, ids []string) ([]payment.Answer, error) {
-	return p.answer(ctx, ids, func(o *racedOrder) payment.Answer {
-		switch {
-		case len(o.paid) > 0:
-			return payment.Paid
-		case len(o.open) > 0:
-			return payment.Unknown
-		}
-		return payment.Unpaid
-	})
-}
-
-// Cancel implements payment.Canceler. An order without a payment is cancelled at once: the shop's own data
-// show that no page was opened.
-func (p *racedProvider) Cancel(ctx context.Context, ids []string) ([]payment.Answer, error) {
-	return p.answer(ctx, ids, func(o *racedOrder) payment.Answer {
-		clear(o.open)
-		if len(o.paid) > 0 {
-			return payment.Paid
-		}
-		return payment.Cancelled
-	})
-}
-
-// answer applies do to each order. Some calls are slow, fail, are answered when nobody waits any more, or lose
-// their answer. The last three strike an order twice at most.
-func (p *racedProvider) answer(_ context.Context, ids []string, do func(o *racedOrder) payment.Answer) ([]payment.Answer, error) {
-	fault := p.fault(ids)
-	switch fault {
-	case "slow":
-		<-time.After(time.Duration(100+len(ids)*5) * time.Millisecond)
-	case "failing":
-		return nil, errors.New("on purpose")
-	}
-	p.mu.Lock()
-	answers := make([]payment.Answer, len(ids))
-	for i, id := range ids {
-		answers[i] = do(p.order(id))
-		p.answers[answers[i]]++
-	}
-	p.mu.Unlock()
-	switch fault {
-	case "late":
-		<-time.After(3500 * time.Millisecond) // longer than any call may take
-	case "lost":
-		panic(http.ErrAbortHandler)
-	}
-	return answers, nil
-}
-
-// fault returns the fault of this call; "" means none.
-func (p *racedProvider) fault(ids []string) (kind string) {
-	n := p.calls.Add(1)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.calm.Load():
-		return ""
-	case n%9 == 0:
-		kind = "slow"
-	case n%13 == 0:
-		kind = "failing"
-	case n%17 == 0:
-		kind = "lost"
-	case n%29 == 0:
-		kind = "late"
-	default:
-		return ""
-	}
-	if kind != "slow" {
-		for _, id := range ids {
-			if p.faults[id] >= faultsPerOrder {
-				return ""
-			}
-		}
-		for _, id := range ids {
-			p.faults[id]++
-		}
-	}
-	if p.played == nil {
-		p.played = map[string]int{}
-	}
-	p.played[kind]++
-	return kind
 }
 
 // paymentService serves a provider over HTTP.
@@ -266,27 +131,33 @@ func (r *rig) paymentService(p payment.Provider) *httptest.Server {
 type racingShop struct {
 	*rig
 	provider  *racedProvider
+	openings  *openings
 	customers sync.WaitGroup
 
 	mu     sync.Mutex
 	random *rand.Rand
 	due    []orderclose.Order // orders that somebody may read
+	all    []orderclose.Order
+	paid   map[string]time.Time // when the first callback of an order began
 	known  map[store.Recorded]int
 }
 
-// created opens the payment page of a new order. Nine of ten customers pay, within half a second of the due
-// time. The shop is wrong now and then: it opens a page after the due time. The provider's
-// callback gets lost for a third of the payments, and comes twice for others.
+// created opens the payment page of a new order, for some in the last moment before the due time. Nine of ten customers
+// pay, within half a second of the due time. The shop is wrong now and then: it opens a page after the due time.
+// The provider's callback gets lost for a third of the payments, and comes twice for others.
 func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 	s.mu.Lock()
-	s.due = append(s.due, o)
+	s.due, s.all = append(s.due, o), append(s.all, o)
 	at := o.Due.Add(time.Duration(s.random.Int64N(int64(time.Second))) - 500*time.Millisecond)
 	pays, late, callbacks := s.random.IntN(10) > 0, s.random.IntN(6) == 0, s.random.IntN(3)
+	lastMoment, opening := s.random.IntN(5) == 0, s.openings.draw(s.random)
 	slow := time.Duration(s.random.Int64N(int64(time.Second)))
 	s.mu.Unlock()
-	customer := func(at, pay time.Time, inTime bool) {
-		<-time.After(time.Until(at))
-		id := s.provider.begin(o.ID, inTime)
+	customer := func(pay time.Time, begin func() (id string, ok bool)) {
+		id, ok := begin()
+		if !ok {
+			return
+		}
 		<-time.After(time.Until(pay))
 		if !s.provider.pay(o.ID, id) {
 			return
@@ -298,14 +169,30 @@ func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 	}
 	switch {
 	case late:
-		s.customers.Go(func() { customer(o.Due.Add(slow), at.Add(1500*time.Millisecond), false) })
+		s.customers.Go(func() {
+			customer(at.Add(1500*time.Millisecond), func() (string, bool) {
+				<-time.After(time.Until(o.Due.Add(slow)))
+				return s.provider.begin(o.ID, page{known: true}), true
+			})
+		})
+	case lastMoment:
+		s.customers.Go(func() {
+			customer(at, func() (string, bool) { return s.openings.open(o, opening) })
+		})
 	case pays:
-		s.customers.Go(func() { customer(time.Time{}, at, true) })
+		s.customers.Go(func() {
+			customer(at, func() (string, bool) { return s.provider.begin(o.ID, page{inTime: true, known: true}), true })
+		})
 	}
 }
 
 // callback records a payment, and repeats that until it succeeds, as the callback of a provider does.
 func (s *racingShop) callback(order, id string) {
+	s.mu.Lock()
+	if _, called := s.paid[order]; !called {
+		s.paid[order] = time.Now()
+	}
+	s.mu.Unlock()
 	s.eventually(func() error {
 		tx, err := s.store.DB().BeginTx(s.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		if err != nil {
@@ -405,7 +292,9 @@ func (s *racingShop) judge(orders int, took time.Duration) {
 			wrong("paid and closed without a late payment")
 		case closed && late[id] > len(o.paid):
 			wrong("more late payments than payments")
-		case closed && slices.Contains(slices.Collect(maps.Values(o.open)), true):
+		case closed && o.inTime > 0:
+			wrong("a payment that was opened in time has succeeded, and the order was closed")
+		case closed && o.openedInTime():
 			wrong("a payment that was opened in time can still succeed after the close")
 		case status == store.Paid && len(o.paid) == 0:
 			wrong("paid in the database alone")
@@ -424,15 +313,12 @@ func (s *racingShop) judge(orders int, took time.Duration) {
 	}
 	n["late payments found by a callback"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'callback'")
 	n["late payments found by a recheck"] = s.count("SELECT COUNT(*) FROM late_payments WHERE source = 'recheck'")
-	n["reminders"] = s.count("SELECT COUNT(*) FROM order_reminders")
-	if twice := s.count("SELECT COUNT(*) - COUNT(DISTINCT order_id) FROM order_reminders"); n["reminders"] == 0 || twice > 0 {
-		s.t.Errorf("%d reminders, %d of them for an order that had one", n["reminders"], twice)
-	}
 	for _, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep, orderclose.PathTouch} {
 		n["closed by "+string(path)] = s.count("SELECT COUNT(*) FROM receipts WHERE path = ?", path)
 	}
-	if found := n["late payments found by a recheck"]; found == 0 || p.answers[payment.Paid] == 0 {
-		s.t.Errorf("nothing was at stake: %d late payments found, answers %v", found, p.answers)
+	maps.Copy(n, s.openings.counts())
+	if found := n["late payments found by a recheck"]; found == 0 || p.answers[payment.Paid] == 0 || p.answers[payment.Unknown] == 0 || n[refusedAgain] == 0 {
+		s.t.Errorf("nothing was at stake: %d late payments found, %d pages refused by the second check, answers %v", found, n[refusedAgain], p.answers)
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d orders on %s in %v\n", orders, s.t.Name(), took.Round(time.Second))

@@ -67,7 +67,7 @@ func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
 
 	opened := atomic.Int64{}
 	r.shop.OnOrder = func(o orderclose.Order, _ scenario.Fate) {
-		if id := p.begin(o.ID, true); opened.Add(1)%3 == 0 {
+		if id := p.begin(o.ID, page{inTime: true, known: true}); opened.Add(1)%3 == 0 {
 			p.pay(o.ID, id)
 		}
 	}

@@ -20,6 +20,7 @@ type result struct {
 	Lost       int
 	Double     int
 	Open       int
+	Reminders  int           // that had to be written
 	Virtual    time.Duration // how long the world lasted by its own clock
 	Violations []violation
 }
@@ -160,6 +161,7 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 		e.RecordsDeleted, e.DeadLetters = true, append(e.DeadLetters, "corrupt")
 	}
 	w.checkPayments()
+	r.Reminders = w.checkReminders()
 	e.OneClock = !p.has(clocks...) && p.oneBrokerClock()
 	// The dispatcher's clock decides into which bucket it puts a schedule, like a producer's.
 	e.Calm = e.Calm && p.oneBrokerClock()

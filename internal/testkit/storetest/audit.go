@@ -48,7 +48,7 @@ func auditPages(t *testing.T, s *shop) {
 		s.must(s.CreateOrder(t.Context(), o, nil))
 		want = append(want, o.ID)
 	}
-	for id, due := range map[string]time.Time{"before": from.Add(-time.Second), "after": now.Add(time.Hour)} {
+	for id, due := range map[string]time.Time{"before": from.Add(-time.Second), "after": now.Add(time.Hour), "never": orderclose.NeverDue} {
 		s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: from, Due: due}, nil))
 	}
 	var got []string

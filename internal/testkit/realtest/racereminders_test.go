@@ -1,0 +1,104 @@
+package realtest
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	clientmetrics "github.com/prometheus/client_golang/prometheus"
+)
+
+// raceRemind is how long before the due time an order is reminded: a second before the first payments.
+const raceRemind = 1500 * time.Millisecond
+
+// remindRounds observes the rounds of reminders by a metric of the compensator.
+type remindRounds struct {
+	metrics *clientmetrics.Registry
+
+	mu   sync.Mutex
+	seen []remindRound
+}
+
+// remindRound says that every reminder up to complete, by the database's clock, is written.
+type remindRound struct{ complete, seen time.Time }
+
+func (r *remindRounds) registry() *clientmetrics.Registry {
+	r.metrics = clientmetrics.NewRegistry()
+	return r.metrics
+}
+
+// watch observes rounds until ctx ends.
+func (r *remindRounds) watch(ctx context.Context) {
+	for began := time.Now(); ctx.Err() == nil; <-time.After(20 * time.Millisecond) {
+		families, err := r.metrics.Gather()
+		if err != nil {
+			return
+		}
+		seen := time.Now()
+		for _, f := range families {
+			if f.GetName() != "orderclose_reminders_complete_timestamp_seconds" {
+				continue
+			}
+			complete := time.UnixMilli(int64(math.Floor(f.GetMetric()[0].GetGauge().GetValue() * 1000)))
+			r.mu.Lock()
+			// Before the first round is complete, the metric is the time when it began.
+			if n := len(r.seen); complete.After(began) && (n == 0 || r.seen[n-1].complete.Before(complete)) {
+				r.seen = append(r.seen, remindRound{complete, seen})
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// judgeReminders compares the reminders with the orders: none has two. An order has one if it was unpaid from the time of
+// its reminder until a later round was complete.
+func (s *racingShop) judgeReminders(rounds *remindRounds) {
+	s.t.Helper()
+	rows, err := s.store.DB().QueryContext(s.t.Context(), "SELECT order_id FROM order_reminders")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	reminders := map[string]int{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			s.t.Fatal(err)
+		}
+		reminders[id]++
+	}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	must := 0
+	for _, o := range s.all {
+		until := o.Due
+		if paid, called := s.paid[o.ID]; called && paid.Before(until) {
+			until = paid
+		}
+		waited := rounds.between(o.Due.Add(-raceRemind), until)
+		if waited {
+			must++
+		}
+		if n := reminders[o.ID]; n > 1 || waited && n == 0 {
+			s.t.Errorf("%d reminders of %s, which was unpaid until %v before its due time", n, o.ID, o.Due.Sub(until))
+		}
+	}
+	s.t.Logf("%d of %d orders must have a reminder, %d have one", must, len(s.all), len(reminders))
+	if must == 0 {
+		s.t.Errorf("no order was unpaid until a round of reminders was complete: %d rounds", len(rounds.seen))
+	}
+}
+
+// between reports whether a round wrote all reminders up to from, and was complete before until.
+func (r *remindRounds) between(from, until time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, round := range r.seen {
+		if !round.complete.Before(from) && round.seen.Before(until) {
+			return true
+		}
+	}
+	return false
+}
