@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -73,10 +74,9 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 
 // setDelays sets the delays in effect, if the process runs a compensator, and reports whether they differ.
 func (a *App) setDelays(p *wire.Process, roles []Role) bool {
-	d := a.config().Delays
-	now := map[string]int64{"": d.Default.Milliseconds()}
-	for category, delay := range d.ByCategory {
-		now[category] = delay.Milliseconds()
+	now := map[string]int64{}
+	for name, delay := range config.NamedDelays(a.config().Delays) {
+		now[name] = delay.Milliseconds()
 	}
 	if !slices.Contains(roles, Compensator) || maps.Equal(p.Delays, now) {
 		return false

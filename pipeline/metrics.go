@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -124,12 +126,11 @@ func (m *appMetrics) ConfigReloaded(ok bool) {
 	m.reloadedAt.Set(metrics.Timestamp(time.Now()))
 }
 
-// Delays sets the delay of each category, and removes those of other categories.
+// Delays sets the delay of each category and rule, and removes those of others.
 func (m *appMetrics) Delays(d orderclose.Delays) {
 	m.delay.Reset()
-	m.delay.WithLabelValues(metrics.OtherCategories).Set(d.Default.Seconds())
-	for category, delay := range d.ByCategory {
-		m.delay.WithLabelValues(category).Set(delay.Seconds())
+	for name, delay := range config.NamedDelays(d) {
+		m.delay.WithLabelValues(cmp.Or(name, metrics.OtherCategories)).Set(delay.Seconds())
 	}
 }
 

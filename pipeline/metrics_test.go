@@ -41,8 +41,10 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
 	m.Delays(orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"gone": time.Minute}})
-	m.Delays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 1500 * time.Millisecond}})
-	if n := r.Series("delay_seconds"); n != 2 {
+	m.Delays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 1500 * time.Millisecond}, Rules: []orderclose.Rule{
+		{Match: orderclose.Match{Attributes: map[string][]string{"payment": {"cash", "card"}}}, After: time.Minute}, {Grace: time.Second},
+	}})
+	if n := r.Series("delay_seconds"); n != 3 {
 		t.Errorf("delay_seconds has %d series, want those of the last file", n)
 	}
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
@@ -63,6 +65,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"waiting_farthest_due_seconds", "topic", "delay_5m", 3600},
 		{"delay_seconds", "category", "default", 1800},
 		{"delay_seconds", "category", "virtual", 1.5},
+		{"delay_seconds", "category", "rule payment cash or card", 60},
 		{"dead_letters_pending", "cause", "bad_due", 2},
 		{"overdue_orders", "category", "ticket", 4},
 		{"overdue_orders", "category", "default", 0},

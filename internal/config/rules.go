@@ -253,16 +253,37 @@ func combinations(m orderclose.Match) (all []orderclose.Facts) {
 	return all
 }
 
-// DescribeRule returns a rule in one line.
-func DescribeRule(rule orderclose.Rule) string {
+// RuleDelay begins the name that NamedDelays gives to the delay of a rule.
+const RuleDelay = "rule "
+
+// NamedDelays returns all delays of d: of each listed category by its name, of all others by "", and of each rule
+// with a time of its own by the orders that it matches, such as "rule payment card".
+func NamedDelays(d orderclose.Delays) map[string]time.Duration {
+	all := map[string]time.Duration{"": d.Default}
+	maps.Copy(all, d.ByCategory)
+	for _, rule := range d.Rules {
+		if rule.After > 0 {
+			all[RuleDelay+describeMatch(rule.Match)] = rule.After
+		}
+	}
+	return all
+}
+
+// describeMatch says which orders a rule matches.
+func describeMatch(m orderclose.Match) string {
 	var parts []string
-	if c := rule.Match.Categories; len(c) > 0 {
+	if c := m.Categories; len(c) > 0 {
 		parts = append(parts, "category "+strings.Join(c, " or "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(rule.Match.Attributes)) {
-		parts = append(parts, name+" "+strings.Join(rule.Match.Attributes[name], " or "))
+	for _, name := range slices.Sorted(maps.Keys(m.Attributes)) {
+		parts = append(parts, name+" "+strings.Join(m.Attributes[name], " or "))
 	}
-	what := cmp.Or(strings.Join(parts, ", "), "every order") + ":"
+	return cmp.Or(strings.Join(parts, ", "), "every order")
+}
+
+// DescribeRule returns a rule in one line.
+func DescribeRule(rule orderclose.Rule) string {
+	what := describeMatch(rule.Match) + ":"
 	if rule.Never {
 		what += " never"
 	}

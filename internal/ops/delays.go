@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
@@ -12,7 +13,7 @@ import (
 
 // DelayChange is a change of the delay of a category. From and To are delays as in topics.yaml.
 type DelayChange struct {
-	Category string    `json:"category"` // "": all that topics.yaml does not list
+	Category string    `json:"category"` // "": all that topics.yaml does not list; "rule payment card": the orders that a rule matches
 	From     string    `json:"from"`
 	To       string    `json:"to"`
 	Note     string    `json:"note,omitempty"` // why From or To is the delay of all that are not listed; "": neither is
@@ -85,14 +86,23 @@ func (f delayFall) over() time.Time { return f.rose.At.Add(f.to) }
 // changed file 5 s before a compensator records it.
 func (f delayFall) describe() string {
 	what, category := "default", ""
-	if f.Category != "" {
+	isRule := strings.HasPrefix(f.Category, config.RuleDelay)
+	switch {
+	case isRule:
+		what = f.Category
+	case f.Category != "":
 		what, category = f.Category, " --category "+ShellQuote(f.Category)
 	}
 	what += fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, cmp.Or(f.File, "of the program itself"))
 	if f.Note != "" {
 		what += " (" + f.Note + ")"
 	}
-	if f.rose.At.IsZero() {
+	switch {
+	case f.rose.At.IsZero() && isRule:
+		return what + "; if that is a mistake: orderclose pause --for 30m --reason WHY, correct the file, and move the orders of the rule that were made meanwhile by an UPDATE of their due times"
+	case isRule:
+		return what + fmt.Sprintf(", until %s; move the orders of the rule that were made meanwhile by an UPDATE of their due times", stamp(f.rose.At))
+	case f.rose.At.IsZero():
 		return what + fmt.Sprintf("; if that is a mistake: orderclose pause%s --for 30m --reason WHY, correct the file, and this line shows the orderclose postpone that moves the orders made meanwhile", category)
 	}
 	return what + fmt.Sprintf(", until %s; the orders made meanwhile: orderclose postpone%s --created-from %s --created-before %s --due-before %s --by %s --plan plan.jsonl", stamp(f.rose.At), category,

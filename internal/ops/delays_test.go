@@ -12,6 +12,12 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+// withRule are delays that have a rule too.
+func withRule(p Process, delay time.Duration) Process {
+	p.Delays["rule payment card"] = delay.Milliseconds()
+	return p
+}
+
 // recorded are delays some minutes after noon: the default, and that of the category virtual; 0: it is
 // not listed.
 func recorded(minutes int, general, virtual time.Duration) Process {
@@ -68,6 +74,8 @@ func TestJudge_ADelayThatFellIsAProblemForADay(t *testing.T) {
 		"by half in two steps":         {[]Process{recorded(2, half, 14*time.Minute), recorded(1, half, 20*time.Minute), recorded(0, half, half)}, at(3), Urgent, "from 30m to 14m"},
 		"a part rose, and fell again":  {append([]Process{recorded(5, half, time.Minute)}, rose...), at(6), Urgent, "from 30m to 1m, by the file file-5; if"},
 		"the default":                  {[]Process{recorded(1, time.Minute, half), recorded(0, half, half)}, at(2), Urgent, "default: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for"},
+		"a rule":                       {[]Process{withRule(recorded(1, half, half), time.Minute), withRule(recorded(0, half, half), half)}, at(2), Urgent, "rule payment card: from 30m to 1m, by the file file-1; if that is a mistake: orderclose pause --for 30m --reason WHY, correct the file, and move"},
+		"a rule that rose":             {[]Process{withRule(recorded(4, half, half), half), withRule(recorded(1, half, half), time.Minute), withRule(recorded(0, half, half), half)}, at(6), Healed, "until 2026-11-20T12:04:00.000Z; move the orders of the rule"},
 		"a category is listed":         {[]Process{recorded(1, half, time.Minute), recorded(0, half, 0)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (listed since then, it had the default's); if that"},
 		"a category is deleted":        {[]Process{recorded(1, time.Minute, 0), recorded(0, time.Minute, half)}, at(2), Urgent, "virtual: from 30m to 1m, by the file file-1 (no longer listed, it has the default's); if that"},
 	} {

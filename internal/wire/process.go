@@ -20,7 +20,8 @@ type Process struct {
 	// EverySeconds is the time between two records, if the process is known by its records alone; 0: an
 	// hour, because it is a member of a group.
 	EverySeconds int `json:"every_s,omitempty"`
-	// Delays are those of a compensator, in milliseconds by category; "" stands for all that are not listed.
+	// Delays are those of a compensator, in milliseconds by category; "" stands for all that are not listed, and a
+	// name that begins with "rule " for the orders that a rule matches.
 	Delays map[string]int64 `json:"delays_ms,omitempty"`
 	File   string           `json:"file,omitempty"` // the first digits of the SHA-256 of the file that has Delays; "": none
 }
