@@ -57,8 +57,8 @@ run_tests() {
   # wait. -cpu 1 under the race detector: it crashes if two goroutines of a bubble
   # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
   # nevertheless, because it compares the order of events, not their times.
-  # The two that take longest start first: internal/testkit/realtest, and the store's suite on each database.
-  local packages=(./internal/testkit/realtest ./internal/store ./...)
+  # internal/testkit/realtest takes longest, so it starts first.
+  local packages=(./internal/testkit/realtest ./...)
   if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
   note "running the tests${race[*]:+ with the race detector}; the first lines come after some minutes of compiling"
   shown_test "${race[@]}" -count=1 -parallel 6 -timeout 40m "${packages[@]}" "$@" || code=$?

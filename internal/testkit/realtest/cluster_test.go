@@ -225,12 +225,12 @@ func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
 	r.checkAfterCrash(r.check().Repeated, orders, over)
 }
 
-// checkAfterCrash allows as many duplicates as records were forwarded and not committed: those of 2 s,
-// because a commit, due each 200 ms, waits for a broker that is busy with other tests. A relay that does not
-// commit repeats three times as many.
+// checkAfterCrash allows as many duplicates as records were forwarded and not committed: those of 3 s,
+// because a commit, due each 200 ms, waits for a broker that is busy with other tests: at a load of 40 those of 2.3 s
+// were seen. A relay that does not commit repeats twice as many.
 func (r *rig) checkAfterCrash(repeated, orders int, over time.Duration) {
 	r.t.Helper()
-	if most := int(time.Duration(orders) * 2 * time.Second / over); repeated > most {
+	if most := int(time.Duration(orders) * 3 * time.Second / over); repeated > most {
 		r.t.Errorf("%d are in the close topic twice, and at most %d were in flight", repeated, most)
 	}
 }
