@@ -24,6 +24,7 @@ func Judge(f Facts) Verdict {
 	}
 	j := judgement{Facts: f, problems: []Problem{}}
 	j.servers()
+	j.frozen()
 	j.waiting()
 	j.pauses()
 	j.processes()
@@ -276,6 +277,33 @@ func (j *judgement) processes() {
 				how = "it is silent since " + stamp(process.Announced) + ", and has not said that it stops"
 			}
 			j.add(ProcessGone, 0, how).Process = process.Name
+		}
+	}
+}
+
+// frozen judges the processes that hold partitions and move nothing in them: they are a cause of overdue records.
+// While the database or a pause stops the closes, the closers wait for that. A replay and a shadow run close no order
+// that is due.
+func (j *judgement) frozen() {
+	status, stopped := j.Status.Value, j.Overdue.Err != nil || j.Writes.Err != nil || len(j.Pauses.Value) > 0
+	for _, process := range status.Processes {
+		if process.State != Frozen {
+			continue
+		}
+		overdue, where := 0.0, ""
+		for _, t := range status.Topics {
+			if t.replay || t.shadow || t.close && stopped {
+				continue
+			}
+			for _, p := range t.Partitions {
+				if p.Owner != nil && p.Owner.ClientID == process.Name && p.Overdue > overdue {
+					overdue, where = p.Overdue, fmt.Sprintf("%s/%d", t.Topic, p.Partition)
+				}
+			}
+		}
+		if overdue >= frozenAfter.Seconds() {
+			p := j.add(ProcessFrozen, 0, fmt.Sprintf("its group still has it, and its positions stand; %s is overdue by %.0f s", where, overdue))
+			p.Process, p.Since = process.Name, status.At.Add(-time.Duration(overdue*float64(time.Second)))
 		}
 	}
 }

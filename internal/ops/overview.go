@@ -59,6 +59,7 @@ const (
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
 	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
+	ProcessFrozen  ProblemKind = "process_frozen"  // a process holds partitions with overdue records, and moves nothing
 	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer or takes no writes, or the database gives no lock
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
 	DelayFell      ProblemKind = "delay_fell"      // a delay has fallen to half or less within a day
@@ -85,7 +86,7 @@ var kinds = map[ProblemKind]struct {
 	runbook  string
 }{
 	KafkaAway: {Urgent, "kafka-is-down"}, DatabaseAway: {Urgent, "the-database-is-down-or-slow"}, NotAnswered: {Today, "a-partition-cannot-be-read"},
-	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-or-the-lock-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
+	WritesRefused: {Urgent, "the-database-takes-no-writes"}, LockRefused: {Today, "redis-or-the-lock-is-down"}, ProcessGone: {Today, "a-process-does-not-answer"}, ProcessFrozen: {Urgent, "a-process-does-not-answer"}, ClocksDiffer: {Today, "clocks-differ"},
 	RecordsOverdue: {Urgent, ""}, TopicUnread: {Urgent, "a-partition-cannot-be-read"},
 	OrdersOverdue: {Urgent, "orders-are-overdue-in-the-database"},
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},

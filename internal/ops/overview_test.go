@@ -31,6 +31,13 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
+	frozen := func(topic string) Status {
+		held := PartitionStatus{Partition: 3, Overdue: 12, Head: &Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
+		return Status{Processes: []Process{{Process: wire.Process{Name: "x@h:1"}, State: Frozen}, {State: Present}},
+			Topics: []TopicStatus{{Topic: topic, close: topic != "a", replay: topic == "replays", Partitions: []PartitionStatus{held, {Overdue: 14}}}}}
+	}
+	late := frozen("a")
+	late.Topics[0].Partitions[0].Overdue = 45
 	swept := func(s wire.Sweep) Answer[Sweeps] { return knownAs(Sweeps{Sweeps: []wire.Sweep{s}}) }
 	for _, row := range []struct {
 		facts   Facts
@@ -54,6 +61,12 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Offset: Answer[time.Duration]{Err: ErrNoDatabase}, Overdue: Answer[OverdueOrders]{Err: ErrNoDatabase}, Pauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
 		{Facts{Lock: Answer[struct{}]{Err: errors.New("OOM command not allowed")}}, LookToday, []ProblemKind{LockRefused}, "OOM", "redis-or-the-lock-is-down"},
 		{Facts{Status: knownAs(Status{Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: Gone}, {State: Present}}})}, LookToday, []ProblemKind{ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
+		{Facts{Status: knownAs(frozen("a"))}, ActNow, []ProblemKind{ProcessFrozen}, "its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{Facts{Status: knownAs(frozen("closes"))}, ActNow, []ProblemKind{ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{Facts{Status: knownAs(frozen("closes")), Pauses: knownAs([]wire.Pause{{}})}, LookToday, []ProblemKind{ClosingPaused}, "", "closing-is-paused"},
+		{Facts{Status: knownAs(frozen("closes")), Writes: Answer[struct{}]{Err: errors.New("Error 1290")}}, ActNow, []ProblemKind{WritesRefused}, "Error 1290", "the-database-takes-no-writes"},
+		{Facts{Status: knownAs(frozen("replays"))}, Well, nil, "", ""},
+		{Facts{Status: knownAs(late)}, ActNow, []ProblemKind{ProcessFrozen, RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
 		{Facts{Late: knownAs(store.LateSummary{})}, Well, nil, "", ""},
 		{Facts{Late: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, LookToday, []ProblemKind{PaymentsLate}, "the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
 		{Facts{Late: Answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, Unknown, []ProblemKind{NotAnswered}, "late payments: SELECT command denied", "a-partition-cannot-be-read"},

@@ -57,28 +57,14 @@ var pipelineIncidents = []incident{
 	{
 		name:   "a frozen process",
 		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
+		play:   func(g *game) { g.frozen("closer", g.cfg.Topics.Close) },
+	},
+	{
+		name:   "a frozen relay",
+		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
 		play: func(g *game) {
-			g.watch()
-			g.launch("frozen", "orderclose run closer")
-			g.begin("relay", "closer")
-			g.ready("frozen")
-			members := func(want string) {
-				line := regexp.MustCompile("(?m)^" + g.cfg.Topics.Close + " .* " + want + ", Stable$")
-				g.has(g.alerts[0], "Look", "sh", "orderclose status")
-				g.until("status shows "+want, func() bool {
-					out, _ := g.do("orderclose status")
-					return line.MatchString(out)
-				})
-			}
-			members("2 members")
-			g.send("frozen", syscall.SIGSTOP)
-			g.told(ops.ProcessGone)
-			g.fires(g.alerts...)
-			g.look(g.alerts...)
-			members("1 member")
-			g.send("frozen", syscall.SIGCONT)
-			g.resolves(g.alerts...)
-			members("2 members")
+			g.frozen("relay", g.cfg.Buckets[2].Topic)
+			g.allClosed()
 		},
 	},
 	{
@@ -229,6 +215,41 @@ var pipelineIncidents = []incident{
 			}
 		},
 	},
+}
+
+// frozen freezes one of two processes of a role, which wait for records of a topic, and lets it go on. The
+// console, status and doctor name the process until then.
+func (g *game) frozen(role, topic string) {
+	g.t.Helper()
+	g.watch()
+	g.launch("frozen", "orderclose run "+role)
+	g.begin("relay", "closer")
+	g.ready("frozen")
+	members := func(want string) {
+		line := regexp.MustCompile("(?m)^" + topic + " .* " + want + ", Stable$")
+		g.has(g.alerts[0], "Look", "sh", "orderclose status")
+		g.until("status shows "+want, func() bool {
+			out, _ := g.do("orderclose status")
+			return line.MatchString(out)
+		})
+	}
+	members("2 members")
+	g.place("waiting", 20, 5*time.Second) // some wait in partitions of the process
+	g.send("frozen", syscall.SIGSTOP)
+	g.named(ops.ProcessGone, func(all []ops.Problem) bool {
+		return len(all) > 0 && all[0].Kind == ops.ProcessGone && strings.HasPrefix(all[0].Process, role+"@")
+	})
+	g.fires(g.alerts...)
+	g.look(g.alerts...)
+	members("1 member")
+	g.send("frozen", syscall.SIGCONT)
+	g.resolves(g.alerts...)
+	members("2 members")
+	g.until("status and the console name no process", func() bool {
+		out, _ := g.do("orderclose status -o json")
+		_, body := request(g.t, "GET", "http://"+g.console+"/api/v1/status")
+		return strings.Contains(out, `"problems"`) && !strings.Contains(out+body, string(ops.ProcessGone))
+	})
 }
 
 // unknownOrders hands n orders to the closer for their last attempt that the database does not have.
