@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,8 @@ unpaid and paid orders hold, and each closed, cancelled or shipped order must ha
 its stock exactly once, with a receipt if it was closed. It reads every order of the
 reference schema once, page by page, in one snapshot, and locks nothing.
 
-doctor fixes nothing: each finding says what a person can do. TODAY marks what needs a look
+doctor fixes nothing: each finding says what a person can do. A finding with a section of the
+runbook has the first commands of that section. TODAY marks what needs a look
 and is no finding. Exits 3 with findings, 6 if a part of the state is unknown as orderclose
 status shows it, and 5 if --stock is used with tables of your own.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -136,6 +138,9 @@ func (s *session) checkSettings() (all []checkup) {
 	return all
 }
 
+// sectionName matches the section of the runbook that a fix names.
+var sectionName = regexp.MustCompile(`\borderclose runbook ([a-z0-9-]+)`)
+
 func printCheckups(w io.Writer, all []checkup) {
 	for _, k := range all {
 		state := "ok"
@@ -150,6 +155,9 @@ func printCheckups(w io.Writer, all []checkup) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 2000))
 		if k.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
+			if section := sectionName.FindStringSubmatch(k.Fix); section != nil {
+				printFirst(w, "\t\t", section[1])
+			}
 		}
 	}
 }

@@ -11,6 +11,14 @@ import (
 	"github.com/orderclose/orderclose/internal/runbook"
 )
 
+// printFirst prints the first commands of a section of the runbook, each on a line below an arrow.
+func printFirst(w io.Writer, indent, section string) {
+	s, _ := runbook.At(section)
+	for _, command := range s.First() {
+		fmt.Fprintf(w, "%s   %s\n", indent, command)
+	}
+}
+
 func newRunbook(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "runbook [SECTION]",

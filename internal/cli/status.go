@@ -32,7 +32,8 @@ while the group has members. With --partitions every partition has a line, with 
 commit and the owner. No part of the pipeline needs to be running.
 
 Above the table is what is wrong with the pipeline as a whole, the most urgent first, as
-the page Now of the web console shows it. For it the command also asks the database and
+the page Now of the web console shows it. Each problem has its section of the runbook and
+the first commands of that section. For the problems the command also asks the database and
 Redis, if their variables are set. It counts the unpaid orders that are overdue in the
 database by more than 5 s, and reads at most a thousand of them. It tries the writes of
 a close and rolls them back, and sets a key beside that of the sweep's lock, which
@@ -124,10 +125,14 @@ func (s *session) questions(ends context.Context) *ops.Questions {
 	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p })
 }
 
-// printVerdict prints a line for each problem, and a blank line. It prints nothing if all is well.
+// printVerdict prints each problem with the section of the runbook and the first commands of the section, and a
+// blank line. A healed problem has no commands. It prints nothing if all is well.
 func printVerdict(w io.Writer, v ops.Verdict) {
 	for _, p := range v.Problems {
 		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), oneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
+		if p.Severity != ops.Healed {
+			printFirst(w, "\t", p.Runbook)
+		}
 	}
 	if len(v.Problems) > 0 {
 		fmt.Fprintln(w)

@@ -40,6 +40,19 @@ func TestStatus_Table(t *testing.T) {
 	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })
 }
 
+func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
+	v := ops.Verdict{State: ops.ActNow, Problems: []ops.Problem{
+		{Kind: ops.KafkaAway, Severity: ops.Urgent, Detail: "no answer", Runbook: "kafka-is-down"},
+		{Kind: ops.RecordsLost, Severity: ops.Healed, Count: 2, Runbook: "the-log-has-lost-records"},
+	}}
+	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
+	var out strings.Builder
+	c := &common{output: "table", config: "our topics.yaml", env: Env{Stdout: &out}}
+	if err := c.print(nil, func(w io.Writer) { printVerdict(w, v) }); err != nil || !strings.Contains(out.String(), "\n           orderclose --config 'our topics.yaml' ") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
 // exit returns the error of a verdict about a status.
 func exit(r ops.Status) error {
 	return verdictError(ops.Judge(ops.Facts{Status: ops.Answer[ops.Status]{Value: r, At: at}}))

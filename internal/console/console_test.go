@@ -221,7 +221,11 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 		}
 	}
 	r.c.asks.Overdue.Forget()
-	contains(t, r.open("/"), `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
+	page := r.open("/")
+	if strings.Index(page, `id="overdue"`) > strings.Index(page, `id="problems"`) {
+		t.Error("the number of overdue orders stands below the problems")
+	}
+	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	if err := r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"); err != nil {
 		t.Fatal(err)
