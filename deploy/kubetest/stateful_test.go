@@ -11,7 +11,7 @@ import (
 // By a value the parts that join consumer groups are StatefulSets, and each pod has an instance of its own: its name.
 // The autoscaler scales them too.
 func TestStatefulSets_GiveEachPodItsInstance(t *testing.T) {
-	all := rendered(t, allOn+"statefulSets: true\n")
+	all := rendered(t, strings.Replace(allOn, "roles: {", "roles: {intake: {enabled: true}, ", 1)+"statefulSets: true\n")
 	var names []string
 	for _, s := range of[apps.StatefulSet](t, all) {
 		names = append(names, strings.TrimPrefix(s.Name, "orderclose-"))
@@ -19,7 +19,7 @@ func TestStatefulSets_GiveEachPodItsInstance(t *testing.T) {
 			t.Errorf("%s starts its pods one after the other", s.Name)
 		}
 	}
-	if want := []string{"closer", "relay", "release"}; !slices.Equal(names, want) {
+	if want := []string{"closer", "intake", "relay", "release"}; !slices.Equal(names, want) {
 		t.Errorf("the StatefulSets are %q, want %q", names, want)
 	}
 	for _, p := range all.pods(t) {

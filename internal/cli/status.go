@@ -156,7 +156,7 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
 	hidden := 0
-	defer printProcesses(w, r.Processes)
+	defer printProcesses(w, r)
 	var notes []string // printed below the table, to keep its columns aligned
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
@@ -188,12 +188,15 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	}
 }
 
-func printProcesses(w io.Writer, all []ops.Process) {
-	if len(all) > 0 {
-		fmt.Fprintln(w, "\nprocess\tversion\tstate")
+func printProcesses(w io.Writer, r ops.Status) {
+	if len(r.Processes) > 0 {
+		fmt.Fprintln(w, "\nprocess\tversion\tlast seen\tstate")
 	}
-	for _, p := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, cmp.Or(p.Version, "-"), p.State)
+	for _, p := range r.Processes {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, cmp.Or(p.Version, "-"), timeOrDash(p.Seen), p.State)
+	}
+	if r.Expected > 0 {
+		fmt.Fprintf(w, "%s expected, %d present\n", counted(r.Expected, "process", "processes"), r.Present())
 	}
 }
 

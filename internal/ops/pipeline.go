@@ -80,7 +80,10 @@ func (p Pipeline) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now)
-	r.Processes = p.processes(ctx, r)
+	var complete bool
+	if r.Processes, complete = p.processes(ctx, r); complete {
+		r.Expected = len(r.Processes)
+	}
 	return r, nil
 }
 

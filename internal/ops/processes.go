@@ -35,37 +35,52 @@ type Process struct {
 	State     ProcessState `json:"state"`
 	Started   time.Time    `json:"started_at,omitzero"`   // its first record of the last week; zero: it has none
 	Announced time.Time    `json:"announced_at,omitzero"` // when it last announced itself, by the brokers' clock; zero: it never did
+	Seen      time.Time    `json:"last_seen_at,omitzero"` // when it was last seen in a group or announced itself
 }
 
 // processes returns the processes that run or should run, sorted by name; status was just read. Processes
 // are known by their membership in groups, those that announce themselves each minute by that. If a group
-// could not be read, none is Gone.
-func (p Pipeline) processes(ctx context.Context, status Status) []Process {
+// could not be read, none is Gone. complete says that all groups and announcements were read.
+func (p Pipeline) processes(ctx context.Context, status Status) (all []Process, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, factTimeout)
 	defer cancel()
 	var state ControlState
+	known := false // what was announced
 	if p.Control != nil {
-		state, _ = p.Control.Read(ctx, time.Now()) // on an error it is empty
+		var err error
+		state, err = p.Control.Read(ctx, time.Now()) // on an error it is empty
+		known = err == nil
 	}
-	complete := true
+	complete = true
 	var members []string
 	for _, t := range status.Topics {
 		complete = complete && t.Problem == ""
 		members = append(members, t.members...)
 	}
-	all := compareProcesses(state.Processes, members, time.Now())
+	all = compareProcesses(state.Processes, members, time.Now())
 	if !complete {
 		all = slices.DeleteFunc(all, func(p Process) bool { return p.State == Gone })
 	}
-	return all
+	return all, complete && known
+}
+
+// Present counts the processes that are present. Frozen ones are not.
+func (r Status) Present() (n int) {
+	for _, p := range r.Processes {
+		if p.State == Present {
+			n++
+		}
+	}
+	return n
 }
 
 // compareProcesses compares what processes have announced with the members of groups. It is a pure function.
 func compareProcesses(announced []Process, members []string, now time.Time) (all []Process) {
 	for _, p := range announced {
+		p.Seen = p.Announced
 		switch {
 		case slices.Contains(members, p.Name):
-			p.State = Present
+			p.State, p.Seen = Present, now
 		case p.Ended || now.Sub(p.Announced) > expectedFor:
 			continue
 		case now.Sub(p.Announced) < max(joinsWithin, 2*time.Duration(p.EverySeconds)*time.Second):
@@ -79,7 +94,7 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 	}
 	for _, name := range members {
 		if strings.Contains(name, "@") && !slices.ContainsFunc(all, func(p Process) bool { return p.Name == name }) { // of an older version, or without the right to announce itself
-			all = append(all, Process{Process: wire.Process{Name: name}, State: Present})
+			all = append(all, Process{Process: wire.Process{Name: name}, State: Present, Seen: now})
 		}
 	}
 	slices.SortFunc(all, func(a, b Process) int { return strings.Compare(a.Name, b.Name) })

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,9 +42,29 @@ func TestCompareProcesses_SaysWhichShouldRunAndDoNot(t *testing.T) {
 		var got []string
 		for _, p := range compareProcesses(c.announced, c.members, noon) {
 			got = append(got, fmt.Sprintf("%s %s", p.Name, p.State))
+			if member := slices.Contains(c.members, p.Name); member != p.Seen.Equal(noon) || !member && !p.Seen.Equal(p.Announced) {
+				t.Errorf("%s: %s was seen at %v", what, p.Name, p.Seen)
+			}
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
+	}
+}
+
+// The console polls: it knows until when a process was a member.
+func TestFollow_KeepsWhenAProcessWasLastSeen(t *testing.T) {
+	seen := func(state ProcessState, at time.Time) Status {
+		return Status{At: at, Processes: []Process{{Process: wire.Process{Name: "relay@h:1"}, State: state, Announced: noon, Seen: at}}}
+	}
+	r := seen(Gone, noon)
+	r.Follow(seen(Present, noon.Add(time.Minute)))
+	if p := r.Processes[0]; !p.Seen.Equal(noon.Add(time.Minute)) || r.Present() != 0 {
+		t.Errorf("%+v", p)
+	}
+	r = seen(Present, noon.Add(time.Hour))
+	r.Follow(seen(Present, noon))
+	if p := r.Processes[0]; !p.Seen.Equal(noon.Add(time.Hour)) || r.Present() != 1 {
+		t.Errorf("%+v", p)
 	}
 }

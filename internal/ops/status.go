@@ -35,6 +35,8 @@ type Status struct {
 	Topics []TopicStatus `json:"topics"`
 	// Processes run, or should run. Pipeline.Status sets it.
 	Processes []Process `json:"processes,omitempty"`
+	// Expected is how many processes should run; 0: unknown, because a group or the announcements could not be read.
+	Expected int `json:"expected_processes,omitempty"`
 }
 
 // TopicStatus is the state of a topic and its group.

@@ -101,7 +101,7 @@ func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 }
 
 // Follow sets how fast the backlogs shrink, and which processes are frozen, by a status that was read at
-// most a minute before.
+// most a minute before. It also sets when processes were last seen in a group, by any earlier status.
 func (r Status) Follow(before Status) {
 	took := r.At.Sub(before.At)
 	moves, stands := map[string]bool{}, map[string]bool{} // whether positions of an owner do, by its client id
@@ -132,6 +132,11 @@ func (r Status) Follow(before Status) {
 		}
 	}
 	for i := range r.Processes {
+		for _, was := range before.Processes { // its membership is newer than its announcement
+			if p := &r.Processes[i]; was.Name == p.Name && was.Seen.After(p.Seen) {
+				p.Seen = was.Seen
+			}
+		}
 		if p := &r.Processes[i]; p.State == Present && stands[p.Name] && !moves[p.Name] {
 			p.State = Frozen
 		}

@@ -30,7 +30,7 @@ topics: [kafka]
 
 {{/* The kind of the object that has the pods of a part. Parts that join consumer groups may be StatefulSets. */}}
 {{- define "orderclose.kind" -}}
-{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part (list "relay" "closer" "release" "shadow"))) -}}
+{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part (list "relay" "closer" "release" "intake" "shadow"))) -}}
 {{- end }}
 
 {{/* The data of the ConfigMap with the environment. */}}
