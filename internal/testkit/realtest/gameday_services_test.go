@@ -73,7 +73,8 @@ var serviceIncidents = []incident{
 		},
 	},
 	{
-		name: "a closer acknowledges without closing",
+		name:   "a closer acknowledges without closing",
+		alerts: []string{"OrdercloseVerdictsDoNotFit"},
 		play: func(g *game) {
 			var lies atomic.Bool
 			lies.Store(true)
@@ -92,13 +93,16 @@ var serviceIncidents = []incident{
 			}
 			_, url := g.service(closes)
 			g.configure(fmt.Sprintf("closer: {kind: http, http: {url: %q}}\n", url))
+			g.rewrite("period: 5s", "period: 1d") // a sweep would close what the replays close
 			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
 			g.mayAct()
 			g.watch()
 			g.console = "ann:" + consolePassword + "@" + g.console
-			g.begin("relay", "closer")
+			g.begin("relay", "closer", "compensator") // which counts the overdue orders
 			g.place("acknowledged", 40, time.Second)
 			g.told(ops.OrdersOverdue)
+			g.fires(g.alerts...)
+			g.look(g.alerts...)
 			lies.Store(false) // somebody repairs the service
 			g.repaired()
 			out, code := g.do("orderclose replay --from 1h --yes")
@@ -107,6 +111,7 @@ var serviceIncidents = []incident{
 			}
 			g.allClosed()
 			g.until("status finds nothing", func() bool { _, code := g.do("orderclose status"); return code == 0 })
+			g.resolves(g.alerts...)
 			lies.Store(true)
 			from := time.Now()
 			g.place("again", 40, time.Second)
