@@ -129,11 +129,14 @@ func LockRunbook(err error) string {
 	return kinds[LockRefused].runbook
 }
 
+// databaseStops reports whether the database closes nothing.
+func (j *judgement) databaseStops() bool { return j.Overdue.Err != nil || j.Writes.Err != nil }
+
 // waiting judges what waits in Kafka and in the database. What waits because the database closes nothing
 // belongs to that problem.
 func (j *judgement) waiting() {
-	status, stopped := j.Status.Value, j.Overdue.Err != nil || j.Writes.Err != nil
-	if stopped {
+	status := j.Status.Value
+	if j.databaseStops() {
 		_, status.Topics = status.splitClosing()
 	}
 	if worst, found := status.Worst(OverdueLimit); found {
@@ -145,7 +148,7 @@ func (j *judgement) waiting() {
 		}
 	}
 	overdue, letters := j.Overdue.Value, j.Letters.Value.Total()
-	if severity := overdue.Severity(letters); severity != "" && !stopped {
+	if severity := overdue.Severity(letters); severity != "" && !j.databaseStops() {
 		detail := overdue.String()
 		if j.shadow() {
 			severity = Today
@@ -285,7 +288,7 @@ func (j *judgement) processes() {
 // While the database or a pause stops the closes, the closers wait for that. A replay and a shadow run close no order
 // that is due.
 func (j *judgement) frozen() {
-	status, stopped := j.Status.Value, j.Overdue.Err != nil || j.Writes.Err != nil || len(j.Pauses.Value) > 0
+	status, stopped := j.Status.Value, j.databaseStops() || len(j.Pauses.Value) > 0
 	for _, process := range status.Processes {
 		if process.State != Frozen {
 			continue

@@ -29,7 +29,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "the records that wait for the database are blamed on the closer",
-		edits: []edit{{"internal/ops/judge.go", "stopped := j.Status.Value, j.Overdue.Err != nil || j.Writes.Err != nil", "stopped := j.Status.Value, j.Overdue.Err != nil"}},
+		edits: []edit{{"internal/ops/judge.go", "return j.Overdue.Err != nil || j.Writes.Err != nil", "return j.Overdue.Err != nil"}},
 		pkg:   "internal/ops", run: "TestJudge_", says: "writes_refused records_overdue",
 	},
 	{
