@@ -51,7 +51,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 	r.start("relay", "closer-1", "closer-2")
 	rounds := &remindRounds{}
 	stop := r.raceCompensator(rounds)
-	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(29, 29)), paid: map[string]time.Time{}}
+	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(29, 29)), exists: map[string]time.Time{}, paid: map[string]time.Time{}}
 	r.shop.OnOrder = shop.created
 	reading, read := context.WithCancel(t.Context())
 	readers := shop.read(reading, service.URL)
@@ -138,6 +138,7 @@ type racingShop struct {
 	random *rand.Rand
 	due    []orderclose.Order // orders that somebody may read
 	all    []orderclose.Order
+	exists map[string]time.Time // when the transaction that created an order had ended
 	paid   map[string]time.Time // when the first callback of an order began
 	known  map[store.Recorded]int
 }
@@ -147,7 +148,7 @@ type racingShop struct {
 // The provider's callback gets lost for a third of the payments, and comes twice for others.
 func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 	s.mu.Lock()
-	s.due, s.all = append(s.due, o), append(s.all, o)
+	s.due, s.all, s.exists[o.ID] = append(s.due, o), append(s.all, o), time.Now()
 	at := o.Due.Add(time.Duration(s.random.Int64N(int64(time.Second))) - 500*time.Millisecond)
 	pays, late, callbacks := s.random.IntN(10) > 0, s.random.IntN(6) == 0, s.random.IntN(3)
 	lastMoment, opening := s.random.IntN(5) == 0, s.openings.draw(s.random)
