@@ -85,25 +85,23 @@ func (f delayFall) over() time.Time { return f.rose.At.Add(f.to) }
 // describe says what fell, and how to move the orders that have the short delay. A checkout may read a
 // changed file 5 s before a compensator records it.
 func (f delayFall) describe() string {
-	what, category := "default", ""
-	isRule := strings.HasPrefix(f.Category, config.RuleDelay)
-	switch {
-	case isRule:
-		what = f.Category
-	case f.Category != "":
-		what, category = f.Category, " --category "+ShellQuote(f.Category)
-	}
-	what += fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, cmp.Or(f.File, "of the program itself"))
+	what := cmp.Or(f.Category, "default") + fmt.Sprintf(": from %s to %s, by the file %s", f.From, f.To, cmp.Or(f.File, "of the program itself"))
 	if f.Note != "" {
 		what += " (" + f.Note + ")"
 	}
+	category, move := "", "this line shows the orderclose postpone that moves the orders made meanwhile"
+	isRule := strings.HasPrefix(f.Category, config.RuleDelay)
 	switch {
-	case f.rose.At.IsZero() && isRule:
-		return what + "; if that is a mistake: orderclose pause --for 30m --reason WHY, correct the file, and move the orders of the rule that were made meanwhile by an UPDATE of their due times"
-	case isRule:
-		return what + fmt.Sprintf(", until %s; move the orders of the rule that were made meanwhile by an UPDATE of their due times", stamp(f.rose.At))
-	case f.rose.At.IsZero():
-		return what + fmt.Sprintf("; if that is a mistake: orderclose pause%s --for 30m --reason WHY, correct the file, and this line shows the orderclose postpone that moves the orders made meanwhile", category)
+	case isRule: // no command selects orders by attributes
+		move = "move the orders of the rule that were made meanwhile by an UPDATE of their due times"
+	case f.Category != "":
+		category = " --category " + ShellQuote(f.Category)
+	}
+	if f.rose.At.IsZero() {
+		return what + fmt.Sprintf("; if that is a mistake: orderclose pause%s --for 30m --reason WHY, correct the file, and %s", category, move)
+	}
+	if isRule {
+		return what + fmt.Sprintf(", until %s; %s", stamp(f.rose.At), move)
 	}
 	return what + fmt.Sprintf(", until %s; the orders made meanwhile: orderclose postpone%s --created-from %s --created-before %s --due-before %s --by %s --plan plan.jsonl", stamp(f.rose.At), category,
 		stamp(f.At.Add(-5*time.Second)), stamp(f.rose.At), stamp(f.over()), config.FormatDuration((f.rose.to-f.to).Truncate(time.Second)))

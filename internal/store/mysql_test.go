@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // dsnVariables name the real servers of each kind.
 var dsnVariables = map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
 
-// eachServer runs test on each kind of real server at the same time, as a subtest named after it. Tests do not run
-// in parallel on one server otherwise: some look at all transactions of a server, or change a setting.
+// eachServer runs test on each kind of real server at the same time, as a subtest named after it. On one server only
+// the promises of a suite run in parallel. Other tests look at all transactions of a server, or change a setting.
 func eachServer(t *testing.T, test func(t *testing.T)) {
 	for _, server := range []string{"mariadb", "mysql"} {
 		t.Run(server, func(t *testing.T) {
