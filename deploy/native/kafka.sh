@@ -51,7 +51,7 @@ start_native() {
   local java=(java "-Djava.io.tmpdir=$dir/tmp" -XX:-UsePerfData
     -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS -cp "$libs/*")
   if [[ ! -e $dir/data/meta.properties ]]; then
-    "${java[@]}" kafka.tools.StorageTool format --cluster-id orderclose-test-broker \
+    "${java[@]}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 kafka.tools.StorageTool format --cluster-id orderclose-test-broker \
       --config "$dir/server.properties" >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && die "cannot format $dir/data"; }
   fi
   # shellcheck disable=SC2086 # may be several options

@@ -2,14 +2,24 @@
 
 package simulation
 
+import "os"
+
 // The numbers of random scenarios of an ordinary run.
-const (
-	seeds         = 50
-	faultSeeds    = 30
-	databaseSeeds = 200
-	clockSeeds    = 10
-	chaosSeeds    = 20
+var (
+	seeds         = scenarios(50)
+	faultSeeds    = scenarios(30)
+	databaseSeeds = scenarios(200)
+	clockSeeds    = scenarios(10)
+	chaosSeeds    = scenarios(20)
 )
+
+// scenarios returns all, or with FEW_WORLDS, as make test sets it, a third of them.
+func scenarios(all int) int {
+	if os.Getenv("FEW_WORLDS") != "" {
+		return all / 3
+	}
+	return all
+}
 
 // ordinary selects the tests of an ordinary run: all of them.
 const ordinary = ""
