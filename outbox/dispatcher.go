@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ const (
 	DefaultInFlight = 2
 )
 
-// backlogInterval is the time between two measurements of the backlog, each of which
+// backlogInterval is the time between two measurements of the backlog of an outbox that has rows, each of which
 // costs a statement by primary key.
 const backlogInterval = 10 * time.Second
 
@@ -72,6 +73,8 @@ type Store interface {
 	// skips rows that another dispatcher has locked. It returns the number of rows
 	// that it read.
 	Dispatch(ctx context.Context, box Table, after int64, limit int, publish func(ctx context.Context, rows []Row) (done []int64)) (int, error)
+	// Waiting reports for each outbox whether it has a row.
+	Waiting(ctx context.Context, boxes ...Table) ([]bool, error)
 	// Backlog returns how many rows wait, and for how long.
 	Backlog(ctx context.Context, box Table) (Backlog, error)
 }
@@ -118,32 +121,70 @@ func New(o Options) (*Dispatcher, error) {
 // within 4 s. It retries all failures and returns nil.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
+	var all []*waiting
 	for _, k := range d.o.Kinds {
 		more := make(chan struct{}, d.o.InFlight)
 		workers := newWorkers(d.o, d.metrics, k)
-		running.Go(func() { workers[0].lead(ctx, more) })
+		w := &waiting{box: k.outbox, rows: make(chan struct{}, 1)}
+		all = append(all, w)
+		running.Go(func() { workers[0].lead(ctx, w.rows, more) })
 		for _, w := range workers[1:] {
 			running.Go(func() { w.help(ctx, more) })
 		}
-		running.Go(func() { d.reportBacklog(ctx, k.outbox) })
 	}
+	running.Go(func() { d.poll(ctx, all) })
 	running.Wait()
 	return nil
 }
 
-// reportBacklog reports the backlog to the metrics. It does not log database errors,
-// because the workers log them.
-func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
-	for {
+// waiting is what poll knows of an outbox.
+type waiting struct {
+	box      wire.Outbox
+	rows     chan struct{} // wakes the leader: there may be rows
+	measured time.Time     // when the backlog was read
+}
+
+// poll asks until ctx ends whether the outboxes have rows, and wakes the leaders of those that have. One statement for all of them, at
+// least once a second, is what quiet outboxes cost. After an error all leaders are woken, and log it.
+func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
+	boxes := make([]wire.Outbox, len(all))
+	for i, w := range all {
+		boxes[i] = w.box
+	}
+	var pause time.Duration
+	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, backlogInterval)
-		b, err := d.o.Store.Backlog(asking, box)
+		has, err := d.o.Store.Waiting(asking, boxes...)
 		cancel()
-		if err == nil {
-			d.metrics.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
-			d.metrics.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
+		found := 0
+		for i, w := range all {
+			if err == nil && !has[i] {
+				d.metrics.backlog(w.box, wire.OutboxBacklog{})
+				w.measured = time.Time{}
+				continue
+			}
+			select {
+			case w.rows <- struct{}{}:
+				found++
+			default: // it has not looked since
+			}
+			d.measure(ctx, w)
 		}
-		if !retry.Sleep(ctx, backlogInterval) {
-			return
-		}
+		pause = nextPause(pause, found, math.MaxInt)
+		retry.Sleep(ctx, jitter(pause))
+	}
+}
+
+// measure reports the backlog of an outbox to the metrics, if it was not read just before. It does not log database errors,
+// because the workers log them.
+func (d *Dispatcher) measure(ctx context.Context, w *waiting) {
+	if time.Since(w.measured) < backlogInterval {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, backlogInterval)
+	defer cancel()
+	if b, err := d.o.Store.Backlog(asking, w.box); err == nil {
+		w.measured = time.Now()
+		d.metrics.backlog(w.box, b)
 	}
 }

@@ -29,6 +29,7 @@ type fakeStore struct {
 	ids   []int64 // assigned ids, lowest first
 	held  map[int64]bool
 	looks int  // calls of Dispatch
+	polls int  // calls of Waiting
 	away  bool // the database is unreachable
 	full  bool // the database accepts no writes
 }
@@ -89,6 +90,16 @@ func (s *fakeStore) Dispatch(ctx context.Context, _ wire.Outbox, after int64, li
 	return len(rows), nil
 }
 
+func (s *fakeStore) Waiting(_ context.Context, boxes ...wire.Outbox) ([]bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.polls++
+	if s.away {
+		return nil, orderclose.ErrUnavailable
+	}
+	return slices.Repeat([]bool{len(s.rows) > 0}, len(boxes)), nil
+}
+
 func (s *fakeStore) Backlog(context.Context, wire.Outbox) (wire.OutboxBacklog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,6 +112,13 @@ func (s *fakeStore) looked() (n int) {
 	defer s.mu.Unlock()
 	n, s.looks = s.looks, 0
 	return n
+}
+
+// polled returns the number of calls of Waiting.
+func (s *fakeStore) polled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.polls
 }
 
 func (s *fakeStore) setAway(away bool) {
@@ -460,6 +478,26 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 
 // A second kind makes other records and picks the topic by the row. A row that it
 // cannot read becomes a dead letter.
+func TestDispatcher_AQuietOutboxCostsOneStatementASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore("o")
+		defer run(t, s, &fakeLog{}, nil, 10)()
+		time.Sleep(time.Minute)
+		s.looked()
+		polled := s.polled()
+		time.Sleep(time.Minute)
+		if n, polls := s.looked(), s.polled()-polled; n != 0 || polls < 50 || polls > 75 {
+			t.Errorf("a quiet minute has %d transactions and %d polls, want none and 60", n, polls)
+		}
+		s.add("late")
+		time.Sleep(2 * time.Second)
+		if left := s.left(); len(left) != 0 {
+			t.Errorf("%v wait after two seconds", left)
+		}
+
+	})
+}
+
 func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()

@@ -28,3 +28,9 @@ func newMetrics(r prometheus.Registerer) (*dispatcherMetrics, error) {
 	}
 	return m, f.Err()
 }
+
+// backlog sets the metrics of an outbox.
+func (m *dispatcherMetrics) backlog(box wire.Outbox, b wire.OutboxBacklog) {
+	m.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
+	m.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
+}

@@ -41,14 +41,22 @@ func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	return workers
 }
 
-// lead polls for rows, at once after a full batch, otherwise after a pause. Only one
-// worker of a kind polls, so that a quiet outbox costs little. While batches are full
-// it wakes the other workers.
-func (w *worker) lead(ctx context.Context, more chan<- struct{}) {
+// lead dispatches batches: at once after a full one, after a pause while rows come, and otherwise when there are rows, as
+// rows says. While batches are full it wakes the other workers.
+func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- struct{}) {
 	failures := retry.NewBackOff()
 	var pause time.Duration
+	found := 0
 	for ctx.Err() == nil {
-		found, err := w.dispatchNew(ctx)
+		if found == 0 {
+			select {
+			case <-rows:
+			case <-ctx.Done():
+				return
+			}
+		}
+		var err error
+		found, err = w.dispatchNew(ctx)
 		if err == nil && ctx.Err() == nil {
 			var retried int
 			retried, err = w.dispatchSkipped(ctx)
@@ -61,7 +69,7 @@ func (w *worker) lead(ctx context.Context, more chan<- struct{}) {
 			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
-			pause = failures.NextBackOff()
+			found, pause = 0, failures.NextBackOff()
 		default:
 			failures.Reset()
 			if pause = nextPause(pause, found, w.o.Batch); pause == 0 {
@@ -160,9 +168,9 @@ func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, 
 	return b, n, nil
 }
 
-// Limits of the pause after a poll that found less than a full batch. A row waits
-// half a pause on average. A poll that finds nothing is one statement by primary key.
-// So a quiet outbox costs each process one such statement a second.
+// Limits of the pause after a poll, or after a batch that was not full. A row waits
+// half a pause on average. A poll that finds nothing is one statement by primary key for all outboxes.
+// So quiet outboxes cost each process one such statement a second.
 const (
 	shortestPause = 100 * time.Millisecond
 	longestPause  = time.Second

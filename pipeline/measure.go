@@ -59,6 +59,7 @@ func (a *App) checkRecords(ctx context.Context) {
 const (
 	countAtRest   = 15 * time.Second // between two counts while no order is overdue
 	countInterval = 5 * time.Second  // between two counts while some are
+	lateInterval  = time.Minute      // between two counts of payments that came late
 	countTimeout  = 10 * time.Second // of one count
 	// countLockExpiry is how long a process that was killed keeps others from counting, and the interval
 	// between two attempts of the others: together a minute.
@@ -77,12 +78,15 @@ func (a *App) countOrders(ctx context.Context) {
 		asked.Control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
 	}
 	var late *store.LateSummary // nil: not known
+	var lateAt time.Time
 	count := func(ctx context.Context) (ops.OverdueOrders, error) {
-		asked.Config, late = a.config(), nil
-		if sum, err := asked.CountLate(ctx); err == nil {
-			late = &sum
-		} else {
-			a.o.Logger.Warn("late payments cannot be counted, will retry", "err", err)
+		asked.Config = a.config()
+		if late == nil || time.Since(lateAt) >= lateInterval {
+			sum, err := asked.CountLate(ctx)
+			if late, lateAt = &sum, time.Now(); err != nil {
+				late = nil
+				a.o.Logger.Warn("late payments cannot be counted, will retry", "err", err)
+			}
 		}
 		return asked.OverdueOrders(ctx)
 	}
@@ -150,27 +154,32 @@ func (c orderCounter) once(ctx context.Context) (next time.Duration, err error) 
 	return countAtRest, nil
 }
 
-// writeProbeInterval is the pause between two write probes of a closer or compensator.
+// writeProbeInterval is the pause between two questions of a closer or compensator whether the database takes writes.
 const writeProbeInterval = 15 * time.Second
 
-// writeProbeLatest is the longest time without a probe. Closes of other orders do not show that a table of
-// a month is locked.
+// writeProbeLatest is the longest time without the writes of a close, which are some fifteen statements. Closes of other orders do not show that
+// a table of a month is locked.
 const writeProbeLatest = time.Minute
 
-// watchWrites probes, until ctx ends, whether the writes of a close in the database succeed. A database may answer
-// every read while every close fails, because it is read-only or its tables are locked. A close of
-// this process within the last 15 s is as good as a probe, for a minute.
+// watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
+// every read while every close fails, because it is read-only or its tables are locked. It tries the writes each minute, and
+// each 15 s after they have failed. In between it only asks whether the server is read-only, unless this process has just closed an order.
 func (a *App) watchWrites(ctx context.Context) {
 	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
-	var probed time.Time
-	try := func(ctx context.Context) error {
-		if a.conns.Store.ClosedWithin(writeProbeInterval) && time.Since(probed) < writeProbeLatest {
-			return nil
+	var written time.Time // when the writes were tried and succeeded; zero: the last question failed
+	try := func(ctx context.Context) (err error) {
+		switch began := time.Now(); {
+		case began.Sub(written) >= writeProbeLatest:
+			err, written = a.conns.Store.Writable(ctx), began
+		case !a.conns.Store.ClosedWithin(writeProbeInterval):
+			err = a.conns.Store.NotReadOnly(ctx)
 		}
-		probed = time.Now()
-		return a.conns.Store.Writable(ctx)
+		if err != nil {
+			written = time.Time{}
+		}
+		return err
 	}
 	probeWrites(ctx, a.o.Logger, try, func(failing time.Duration, err error) {
 		a.metrics.writesFailing.Set(failing.Seconds())

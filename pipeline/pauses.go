@@ -20,8 +20,10 @@ const (
 	pauseTimeout  = time.Second
 	// pauseRetry is the time after a failed read in which the known pauses count.
 	pauseRetry = 10 * time.Second
-	// pauseMetricInterval is the interval between two updates of the metric and of the kept pause.
+	// pauseMetricInterval is the interval between two updates of the metric and of the kept pause, and pauseTableInterval that
+	// of the metric alone, each of which is a statement.
 	pauseMetricInterval = 5 * time.Second
+	pauseTableInterval  = 15 * time.Second
 )
 
 // pausedStore is a closer.Store that obeys the pauses in the control topic. The store of the database
@@ -121,6 +123,7 @@ func (a *App) watchPauses(ctx context.Context, sweeps bool) {
 	if err != nil {
 		return // the role reports it
 	}
+	interval := pauseMetricInterval
 	read, keep := func(context.Context) ([]wire.Pause, error) { return nil, nil }, func(context.Context, []wire.Pause) {}
 	if s, ok := method.store.(*pausedStore); ok {
 		read = func(ctx context.Context) ([]wire.Pause, error) { return s.read(ctx, false) }
@@ -128,9 +131,9 @@ func (a *App) watchPauses(ctx context.Context, sweeps bool) {
 			keep = s.keep
 		}
 	} else if a.closesInDatabase() {
-		read = a.conns.Store.Pauses
+		read, interval = a.conns.Store.Pauses, pauseTableInterval
 	}
-	for retry.Sleep(ctx, pauseMetricInterval) {
+	for retry.Sleep(ctx, interval) {
 		if on, err := read(ctx); err == nil { // else another metric reports the failure
 			a.metrics.Paused(on)
 			keep(ctx, on)

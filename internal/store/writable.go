@@ -43,10 +43,15 @@ func (s *Store) Writable(ctx context.Context) error {
 // TakesWrites is Writable for a process whose user may only read, such as a console. If the user lacks a
 // privilege, it only checks that the server is not read-only.
 func (s *Store) TakesWrites(ctx context.Context) error {
-	err := s.Writable(ctx)
-	if !denied(err) {
+	if err := s.Writable(ctx); !denied(err) {
 		return err
 	}
+	return s.NotReadOnly(ctx)
+}
+
+// NotReadOnly returns an error if the server does not answer or is read-only. It is one statement, and takes at most 5 s. The error wraps
+// orderclose.ErrUnavailable.
+func (s *Store) NotReadOnly(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
 	var readOnly bool

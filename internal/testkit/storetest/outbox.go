@@ -214,8 +214,15 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 		s.must(err)
 		return b
 	}
+	waiting := func() []bool {
+		both, err := s.Waiting(t.Context(), wire.ScheduleOutbox, wire.EventOutbox)
+		s.must(err)
+		return both
+	}
 	want(t, "backlog of an empty outbox", look(), wire.OutboxBacklog{})
+	want(t, "empty outboxes have rows", waiting(), []bool{false, false})
 	s.event(7, time.Second)
+	want(t, "outboxes with rows", waiting(), []bool{false, true})
 	s.event(3, time.Hour)
 	b := look()
 	if b.Rows != 2 || b.Oldest < time.Hour || b.Oldest > time.Hour+time.Minute {
@@ -249,6 +256,9 @@ func unknownOutbox(t *testing.T, s *shop) {
 		}
 		if _, err := s.Backlog(t.Context(), box); err == nil {
 			t.Errorf("outbox %q has a backlog", box)
+		}
+		if _, err := s.Waiting(t.Context(), box); err == nil {
+			t.Errorf("outbox %q is looked at", box)
 		}
 	}
 }
