@@ -222,7 +222,7 @@ func pauses(t testing.TB, w world) {
 	b.confirm()
 	listed(true)
 	b.accessible("a pause")
-	phone := open(t, w, look{phone: true})
+	phone := open(t, w, look{width: phone})
 	phone.goTo("/delays")
 	phone.fits("a pause on a phone")
 	b.goTo("/")

@@ -107,9 +107,12 @@ type look struct {
 	lang      string // of the browser: en or zh-CN
 	dark      bool   // the system's theme
 	still     bool   // the reader prefers reduced motion
-	phone     bool   // 375 pixels wide
+	width     int64  // of the screen in pixels; phone is one that is held in a hand
 	noScripts bool
 }
+
+// phone is the width of a phone in pixels.
+const phone = 375
 
 // name describes the reader, as a part of an order's id.
 func (l look) name() string {
@@ -120,8 +123,8 @@ func (l look) name() string {
 	if l.still {
 		name += "-still"
 	}
-	if l.phone {
-		name += "-phone"
+	if l.width != 0 {
+		name += fmt.Sprint("-", l.width)
 	}
 	if l.noScripts {
 		name += "-no-scripts"
@@ -180,9 +183,8 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 	b.ctx = ctx
 	t.Cleanup(cancel)
 	height := int64(900)
-	b.width = 1200
-	if l.phone {
-		b.width, height = 375, 812
+	if b.width = cmp.Or(l.width, 1200); b.width == phone {
+		height = 812
 	}
 	scheme, motion := "light", "no-preference"
 	if l.dark {
@@ -197,7 +199,7 @@ func openSignedOut(t testing.TB, w world, l look) *tab {
 	b.do("emulate a reader",
 		command(security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: at.Scheme == "https"}),
 		command(emulation.SetUserAgentOverride, emulation.SetUserAgentOverrideParams{UserAgent: userAgent, AcceptLanguage: cmp.Or(l.lang, "en")}),
-		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: b.width, Height: height, DeviceScaleFactor: 1, Mobile: l.phone}),
+		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: b.width, Height: height, DeviceScaleFactor: 1, Mobile: b.width == phone}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion},
 		}}),

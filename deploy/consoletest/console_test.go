@@ -9,23 +9,31 @@ import (
 
 // checks are all checks of a console, by name.
 var checks = map[string]func(testing.TB, world){
-	"pages in English, light": pages(look{}),
-	"pages in English, dark":  pages(look{dark: true}),
-	"pages in Chinese, light": pages(look{lang: "zh-CN"}),
-	"pages in Chinese, still": pages(look{lang: "zh-CN", dark: true, still: true}),
-	"pages in Chinese, phone": pages(look{lang: "zh-CN", phone: true}),
-	"on a phone":              onAPhone,
-	"without scripts":         withoutScripts,
-	"language":                switchesLanguage,
-	"keyboard":                keyboard,
-	"live":                    updatesLive,
-	"many visits":             comesBack,
-	"order":                   findsAnOrder,
-	"dead letters":            listsDeadLetters,
-	"redrive":                 redrives,
-	"replay":                  replays,
-	"sweep":                   sweeps,
-	"another site":            refusesAnotherSite,
+	"pages, still":    pages(look{lang: "zh-CN", dark: true, still: true}),
+	"on a phone":      onAPhone,
+	"without scripts": withoutScripts,
+	"language":        switchesLanguage,
+	"keyboard":        keyboard,
+	"live":            updatesLive,
+	"many visits":     comesBack,
+	"order":           findsAnOrder,
+	"dead letters":    listsDeadLetters,
+	"redrive":         redrives,
+	"replay":          replays,
+	"sweep":           sweeps,
+	"another site":    refusesAnotherSite,
+}
+
+// Every page is checked in both languages and themes, on a phone, a tablet and a desktop.
+func init() {
+	for _, lang := range []string{"en", "zh-CN"} {
+		for _, dark := range []bool{false, true} {
+			for _, width := range []int64{phone, 768, 1440} {
+				l := look{lang: lang, dark: dark, width: width}
+				checks["pages, "+l.name()] = pages(l)
+			}
+		}
+	}
 }
 
 // serveChecks need what the stand-in does not have.
@@ -41,12 +49,12 @@ var serveChecks = map[string]func(testing.TB, world){
 
 // proxiedChecks are those of a console with TLS, below a path.
 var proxiedChecks = map[string]func(testing.TB, world){
-	"pages in English, light": pages(look{}),
-	"language":                switchesLanguage,
-	"live":                    updatesLive,
-	"order":                   findsAnOrder,
-	"redrive":                 redrives,
-	"login":                   signsIn,
+	"pages":    pages(look{}),
+	"language": switchesLanguage,
+	"live":     updatesLive,
+	"order":    findsAnOrder,
+	"redrive":  redrives,
+	"login":    signsIn,
 }
 
 // hostileChecks are checks that fill the console with hostile texts.

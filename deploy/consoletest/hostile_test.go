@@ -137,7 +137,7 @@ func showsHostileOrders(t testing.TB, w world) {
 
 // showsHostileLetters opens dead letters with hostile keys, values and headers, on a phone.
 func showsHostileLetters(t testing.TB, w world) {
-	b := open(t, w, look{phone: true})
+	b := open(t, w, look{width: phone})
 	for _, l := range hostileLetters() {
 		at := w.giveUp(t, l)
 		where := fmt.Sprintf("dead letter %.40q", l.Order)

@@ -121,7 +121,7 @@ func (b *tab) fits(where string) {
 func onAPhone(t testing.TB, w world) {
 	long := "phone-" + strings.Repeat("x", 58)
 	w.create(t, long, "later")
-	b := open(t, w, look{phone: true})
+	b := open(t, w, look{width: phone})
 	for _, path := range pagesOf {
 		b.goTo(path)
 		b.fits(path)
@@ -205,15 +205,15 @@ func switchesZone(t testing.TB, w world) {
 // cutsNothing checks that each text of a chart, and on a phone each cell of a table that does not say that it
 // scrolls, is inside of the window.
 func cutsNothing(t testing.TB, w world) {
-	for _, phone := range []bool{false, true} {
-		b := open(t, w, look{phone: phone})
+	for _, width := range []int64{phone, 1200} {
+		b := open(t, w, look{width: width})
 		for _, path := range pagesOf {
 			b.goTo(path)
 			for _, cut := range eval[[]string](b, `[...document.querySelectorAll(".chart text, .stack td, .stack tbody th, form label, form input")].filter(e => {
 				const box = e.getBoundingClientRect();
 				return box.width > 1 && e.checkVisibility() && (box.left < 0 || box.right > document.documentElement.clientWidth);
 			}).map(e => e.outerHTML.slice(0, 200))`) {
-				t.Errorf("%s, %v: outside of the window: %s", path, phone, cut)
+				t.Errorf("%s, %d pixels: outside of the window: %s", path, width, cut)
 			}
 		}
 	}
