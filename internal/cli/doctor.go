@@ -96,11 +96,8 @@ func (c *common) doctor(ctx context.Context, try bool) error {
 	e := exam{session: s, Facts: asks.Facts(ctx), try: try}
 	e.verdict = ops.Judge(e.Facts)
 	all := s.checkSettings()
-	more, kafkaOffset, measured := e.checkKafka(ctx)
-	all = append(append(all, more...), e.checkDatabase(ctx)...)
-	if measured && e.Offset.Known() {
-		all = append(all, clockCheckup("clocks of Kafka and database", e.Offset.Value-kafkaOffset))
-	}
+	all = append(slices.Concat(all, e.checkKafka(ctx), e.checkDatabase(ctx)),
+		e.answer("clocks", ops.ClocksDiffer, e.Offset.Err, "that of the database differs by "+e.Offset.Value.Round(time.Millisecond).String()))
 	switch {
 	case s.cfg.Compensator.Lock.Kind == config.LockDatabase && s.Store != nil:
 		all = append(all, e.answer("lock", ops.LockRefused, e.Overdue.Err, "the database gives it to a connection; Redis is not used", "compensator.lock.kind"))
@@ -205,16 +202,15 @@ func (e exam) answer(check string, kind ops.ProblemKind, err error, well string,
 	return passed(check, "%s", well)
 }
 
-// checkKafka makes the checks that need Kafka. It also returns the offset of the brokers'
-// clock; measured is false if the offset is unknown.
-func (e exam) checkKafka(ctx context.Context) (all []checkup, offset time.Duration, measured bool) {
+// checkKafka makes the checks that need Kafka.
+func (e exam) checkKafka(ctx context.Context) (all []checkup) {
 	s := e.session
 	if s.Kafka == nil {
-		return []checkup{skipped("kafka", config.EnvBrokers+" is not set")}, 0, false
+		return []checkup{skipped("kafka", config.EnvBrokers+" is not set")}
 	}
 	all = []checkup{e.answer("kafka", ops.KafkaAway, nil, strings.Join(s.servers.Brokers, ",")+" answers")}
 	if e.Status.Away() {
-		return all, 0, false
+		return all
 	}
 	all = append(all,
 		e.answer("topics", ops.TopicsDiffer, e.Topics.Err, fmt.Sprintf("all %d match topics.yaml", e.Topics.Value.Topics), "topics", "buckets", "partitions", "replication"),
@@ -222,8 +218,7 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup, offset time.Durati
 		e.answer("dead letters", ops.LettersPending, e.Letters.Err, "none pending", "topics.prefix", "topics.dead_letter"),
 		s.check(ctx, "commits", s.checkCommits))
 	return append(all, s.check(ctx, "clock of Kafka", func(ctx context.Context, check string) checkup {
-		var err error
-		offset, measured, err = kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
+		offset, measured, err := kafka.NewBrokerClock(nil).Measure(ctx, s.Kafka, s.cfg.Topics.Control)
 		switch {
 		case errors.Is(err, kafka.ErrNoAppendTime):
 			return skipped(check, err.Error()+". Release times then follow the clocks of those who append: synchronise all of them")
@@ -233,7 +228,7 @@ func (e exam) checkKafka(ctx context.Context) (all []checkup, offset time.Durati
 			return skipped(check, "no answer was fast enough")
 		}
 		return clockCheckup(check, offset)
-	}, "topics.prefix", "topics.control")), offset, measured
+	}, "topics.prefix", "topics.control"))
 }
 
 func clockCheckup(check string, offset time.Duration) checkup {
@@ -273,7 +268,7 @@ func (s *session) checkCommits(ctx context.Context, check string) checkup {
 func othersOf(v ops.Verdict) (all []checkup) {
 	for _, p := range v.Problems {
 		switch k := finding(p.Title(), p.Text(), "orderclose runbook "+p.Runbook); {
-		case slices.Contains([]ops.ProblemKind{ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken}, p.Kind):
+		case slices.Contains([]ops.ProblemKind{ops.KafkaAway, ops.DatabaseAway, ops.WritesRefused, ops.LockRefused, ops.ClocksDiffer, ops.SchemaDiffers, ops.LettersPending, ops.TopicsDiffer, ops.ConfigBroken}, p.Kind):
 		case p.Severity == ops.Healed:
 			all = append(all, skipped(p.Title(), p.Text()))
 		default:

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestBroker_DoctorFindsProblems(t *testing.T) {
@@ -41,7 +43,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 		return strings.Join(all, ", ")
 	}
 	r.json(&result, 3, "doctor")
-	if got := state(); !strings.Contains(got, "kafka ok, topics found, brokers skipped, dead letters skipped") || !strings.HasSuffix(got, "database skipped, redis skipped, topic unread found, not answered today") {
+	if got := state(); !strings.Contains(got, "kafka ok, topics found, brokers skipped, dead letters skipped") || !strings.HasSuffix(got, "database skipped, clocks skipped, redis skipped, topic unread found, not answered today") {
 		t.Errorf("without topics: %s", got)
 	}
 	r.cli("topics", "apply")
@@ -66,6 +68,23 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 failed") {
 		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
+	}
+}
+
+// A process whose database's clock is a minute ahead has probed the brokers' clock.
+func TestBroker_DoctorAndStatusReadTheClocksFromProbes(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	now := time.Now()
+	probe := fmt.Sprintf(`{"probe": %d, "database": %d}`, now.UnixMilli(), now.Add(time.Minute).UnixMilli())
+	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{{Value: []byte(probe)}}); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{"doctor": "FOUND  clocks", "status": "TODAY  clocks differ"} {
+		out, _, _ := r.cli(command)
+		if !strings.Contains(out, want) || !strings.Contains(out, "the database's clock differs from the brokers' clock by ") || !strings.Contains(out, "orderclose runbook clocks-differ") {
+			t.Errorf("%s:\n%s", command, out)
+		}
 	}
 }
 
@@ -166,8 +185,13 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil); err != nil {
 		t.Fatal(err)
 	}
-	all := exam{session: s}.checkDatabase(t.Context())
-	if err := checkupsError(all); err != nil || len(all) != 6 {
+	examine := func() []checkup {
+		var facts ops.Facts
+		facts.Schema.Value, facts.Schema.Err = s.pipeline().Schema(t.Context())
+		return exam{session: s, Facts: facts, verdict: ops.Judge(facts)}.checkDatabase(t.Context())
+	}
+	all := examine()
+	if err := checkupsError(all); err != nil || len(all) != 5 {
 		t.Errorf("%+v; %v", all, err)
 	}
 	if times := s.checkTimes(t.Context(), "times of orders"); !times.OK {
@@ -176,7 +200,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
 		t.Fatal(err)
 	}
-	if all = (exam{session: s}).checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Fix, "migrate") {
+	if all = examine(); all[1].OK || !strings.Contains(all[1].What, "run orderclose migrate") || all[1].Fix != "orderclose runbook the-schema-differs" {
 		t.Errorf("%+v", all)
 	}
 }

@@ -42,16 +42,11 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	if !ping.OK {
 		return []checkup{ping}
 	}
-	all = append(all, ping, s.check(ctx, "schema", func(ctx context.Context, check string) checkup {
-		v, err := s.Store.Schema(ctx)
-		err = cmp.Or(err, s.Store.Migrated(ctx))
-		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
-			return finding(check, err.Error(), "orderclose migrate, with the newest version of this program; docs/upgrade.md")
-		} else if err != nil {
-			return finding(check, err.Error(), "grant the user SELECT on the table orderclose_schema; docs/security.md lists what each part needs")
-		}
-		return passed(check, "%s", schemaIs(v))
-	}))
+	schema := e.answer("schema", ops.SchemaDiffers, e.Schema.Err, schemaIs(e.Schema.Value))
+	if schema.OK && e.Schema.Value.Has == 0 {
+		schema = finding("schema", "this user may not read its version", "grant SELECT on the table orderclose_schema, or run orderclose migrate if the table does not exist; docs/security.md lists what each part needs")
+	}
+	all = append(all, ping, schema)
 	all = append(all, s.checkTables(ctx)...)
 	if s.cfg != nil && s.cfg.Orders != nil && s.cfg.Orders.ByRule {
 		all = append(all, s.check(ctx, "delays of orders", func(ctx context.Context, check string) checkup {
@@ -80,7 +75,7 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	if fit && e.try {
 		all = append(all, s.checkTrial(ctx))
 	}
-	return append(all, e.answer("clock of the database", ops.ClocksDiffer, e.Offset.Err, "differs by "+e.Offset.Value.Round(time.Millisecond).String()))
+	return all
 }
 
 // checkTables compares the orders' tables with the mapping. Each problem is a finding.

@@ -108,6 +108,13 @@ func (c *BrokerClock) learnDatabase(ctx context.Context, log probeLog, topic str
 	return err
 }
 
+// DatabaseAhead returns what a BrokerClock learns from the probes in a topic. It appends nothing.
+func (c *Cluster) DatabaseAhead(ctx context.Context, topic string) (time.Duration, error) {
+	clock := NewBrokerClock(nil)
+	err := clock.learnDatabase(ctx, c, topic, nil)
+	return clock.DatabaseAhead(), err
+}
+
 // setDatabaseAhead takes the largest of the newest measurements. Each measurement is too small by the
 // time that its append took, which may be seconds while a broker restarts. So a measurement that no
 // other one confirms does not count. Older measurements do not count either, because a broker's clock

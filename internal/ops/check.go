@@ -31,6 +31,8 @@ type Questions struct {
 	Writes   *Question[struct{}]      // its error is why a close cannot be written
 	Lock     *Question[struct{}]      // its error is why the lock of the sweep cannot be taken
 	Offset   *Question[time.Duration] // of the database's clock
+	Ahead    *Question[time.Duration] // of the database's clock, of that of the brokers
+	Schema   *Question[store.Schema]
 	Pauses   *Question[[]wire.Pause]
 	Sweeps   *Question[Sweeps]
 	Lateness *Question[Lateness]
@@ -67,6 +69,8 @@ func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pip
 			}
 			return DatabaseOffset(ctx, p.Store.Now)
 		}),
+		Ahead:  NewQuestion(ends, seldom, limit, first, func(ctx context.Context) (time.Duration, error) { return pipeline().DatabaseAhead(ctx) }),
+		Schema: NewQuestion(ends, 5*seldom, often, first, func(ctx context.Context) (store.Schema, error) { return pipeline().Schema(ctx) }),
 		Pauses: NewQuestion(ends, soon, often, first, func(ctx context.Context) ([]wire.Pause, error) {
 			kept, err := pipeline().Pauser()
 			if err != nil {
@@ -106,6 +110,8 @@ func (q *Questions) Facts(ctx context.Context) Facts {
 	all.Go(func() { f.Writes = q.Writes.Get(ctx) })
 	all.Go(func() { f.Lock = q.Lock.Get(ctx) })
 	all.Go(func() { f.Offset = q.Offset.Get(ctx) })
+	all.Go(func() { f.Ahead = q.Ahead.Get(ctx) })
+	all.Go(func() { f.Schema = q.Schema.Get(ctx) })
 	all.Go(func() { f.Pauses = q.Pauses.Get(ctx) })
 	all.Go(func() { f.Sweeps = q.Sweeps.Get(ctx) })
 	all.Go(func() { f.Lateness = q.Lateness.Get(ctx) })
@@ -162,6 +168,28 @@ func (p Pipeline) Lockable(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// Schema reads the version of the database's schema. The error is a *store.SchemaError if this program cannot use
+// it, and ErrNoDatabase without a database. The version is 0 if the user may not read it.
+func (p Pipeline) Schema(ctx context.Context) (store.Schema, error) {
+	if p.Store == nil {
+		return store.Schema{}, ErrNoDatabase
+	}
+	v, err := p.Store.Schema(ctx)
+	if store.Denied(err) {
+		return store.Schema{}, nil
+	}
+	return v, err
+}
+
+// DatabaseAhead returns by how much the database's clock is ahead of that of the brokers, as processes have measured it
+// in the last minutes; 0 if it is less than half a second, or nobody has measured it.
+func (p Pipeline) DatabaseAhead(ctx context.Context) (time.Duration, error) {
+	if err := p.reachKafka(ctx); err != nil {
+		return 0, err
+	}
+	return p.Kafka.DatabaseAhead(ctx, p.Config.Topics.Control)
 }
 
 // DatabaseOffset returns the smallest possible offset of a clock from that of this machine,

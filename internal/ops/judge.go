@@ -11,13 +11,14 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Judge says whether all is well. It lists causes before their consequences: the first problem explains the
 // state. It is a pure function.
 func Judge(f Facts) Verdict {
-	for _, err := range []*error{&f.Overdue.Err, &f.Offset.Err, &f.Pauses.Err, &f.Late.Err} {
+	for _, err := range []*error{&f.Overdue.Err, &f.Offset.Err, &f.Schema.Err, &f.Pauses.Err, &f.Late.Err} {
 		if errors.Is(*err, ErrNoDatabase) {
 			*err = nil // there is no database to ask
 		}
@@ -76,6 +77,11 @@ func (j *judgement) servers() {
 	if !errors.Is(j.Status.Err, errUnused) || j.Overdue.Err != nil {
 		fault(j, KafkaAway, j.Status)
 	}
+	if j.schemaDiffers() {
+		if p := fault(j, SchemaDiffers, j.Schema); j.databaseStops() {
+			p.Severity = Urgent // and the cause
+		}
+	}
 	cause := fault(j, DatabaseAway, j.Overdue)
 	if cause == nil {
 		cause = fault(j, WritesRefused, j.Writes)
@@ -87,9 +93,21 @@ func (j *judgement) servers() {
 	if p := fault(j, LockRefused, j.Lock); p != nil {
 		p.Runbook = LockRunbook(j.Lock.Err)
 	}
-	if off := j.Offset.Value; off.Abs() > ClockSkewWarning {
-		j.add(ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", off.Round(time.Millisecond)))
+	var differ []string
+	for than, by := range map[string]time.Duration{"that of this machine": j.Offset.Value, "the brokers' clock": j.Ahead.Value} {
+		if by.Abs() > ClockSkewWarning {
+			differ = append(differ, fmt.Sprintf("the database's clock differs from %s by %v", than, by.Round(time.Millisecond)))
+		}
 	}
+	if slices.Sort(differ); len(differ) > 0 {
+		j.add(ClocksDiffer, 0, strings.Join(differ, "; "))
+	}
+}
+
+// schemaDiffers reports whether this program cannot use the schema. A shadow run has none.
+func (j *judgement) schemaDiffers() bool {
+	_, differs := errors.AsType[*store.SchemaError](j.Schema.Err)
+	return differs && !j.shadow()
 }
 
 // notAnswered adds a problem for the questions without an answer, of servers that answer others.
@@ -113,8 +131,9 @@ func (j *judgement) notAnswered() {
 	}
 	ask("dead letters", j.Status.Err, j.Letters.Err)
 	ask("clock of the database", j.Overdue.Err, j.Offset.Err)
-	if !j.shadow() { // which has no table late_payments
+	if !j.shadow() && !j.schemaDiffers() { // otherwise there may be no table late_payments
 		ask("late payments", j.Overdue.Err, j.Late.Err)
+		ask("schema", j.Overdue.Err, j.Schema.Err)
 	}
 	if len(why) > 0 {
 		j.add(NotAnswered, len(why), strings.Join(why, "; "))

@@ -23,6 +23,8 @@ type Facts struct {
 	Writes   Answer[struct{}]
 	Lock     Answer[struct{}]
 	Offset   Answer[time.Duration] // by how much the database's clock is ahead of that of this machine
+	Ahead    Answer[time.Duration] // by how much it is ahead of that of the brokers, if by half a second or more
+	Schema   Answer[store.Schema]
 	Pauses   Answer[[]wire.Pause]
 	Sweeps   Answer[Sweeps]
 	Lateness Answer[Lateness]
@@ -61,7 +63,8 @@ const (
 	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
 	ProcessFrozen  ProblemKind = "process_frozen"  // a process holds partitions with overdue records, and moves nothing
 	LockRefused    ProblemKind = "lock_refused"    // Redis does not answer or takes no writes, or the database gives no lock
-	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
+	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine, the database and the brokers differ
+	SchemaDiffers  ProblemKind = "schema_differs"  // this program cannot use the database's schema
 	DelayFell      ProblemKind = "delay_fell"      // a delay has fallen to half or less within a day
 	PaymentsLate   ProblemKind = "payments_late"   // money came after a close, and nobody has decided what becomes of it
 )
@@ -92,7 +95,7 @@ var kinds = map[ProblemKind]struct {
 	ClosingPaused: {Today, "closing-is-paused"}, PausesUnknown: {Urgent, "closing-is-paused"},
 	RecordsEarly: {Urgent, "something-was-early"}, SweepFailed: {Urgent, "no-sweep-has-finished"}, SweepMissing: {Urgent, "no-sweep-has-finished"},
 	SweepFound: {Today, "the-sweep-finds-orders"}, RecordsLost: {Today, "the-log-has-lost-records"}, LettersPending: {Today, "dead-letters"},
-	TopicsDiffer: {Today, "topics-differ"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
+	TopicsDiffer: {Today, "topics-differ"}, SchemaDiffers: {Today, "the-schema-differs"}, ConfigBroken: {Today, "topicsyaml-was-refused"},
 	DelayFell: {Today, "the-delay-of-a-category-was-wrong"}, PaymentsLate: {Today, "money-came-after-a-close"},
 }
 

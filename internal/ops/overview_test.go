@@ -38,6 +38,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}
 	late := frozen("a")
 	late.Topics[0].Partitions[0].Overdue = 45
+	old := Answer[store.Schema]{Err: &store.SchemaError{Schema: store.Schema{Has: 13, Wants: 19}}}
 	swept := func(s wire.Sweep) Answer[Sweeps] { return knownAs(Sweeps{Sweeps: []wire.Sweep{s}}) }
 	for _, row := range []struct {
 		facts   Facts
@@ -73,6 +74,12 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Late: Answer[store.LateSummary]{Err: ErrNoDatabase}}, Well, nil, "", ""},
 		{Facts{Offset: knownAs(-ClockSkewWarning)}, Well, nil, "", ""},
 		{Facts{Offset: knownAs(-2 * time.Second)}, LookToday, []ProblemKind{ClocksDiffer}, "-2s", "clocks-differ"},
+		{Facts{Offset: knownAs(-2 * time.Second), Ahead: knownAs(time.Minute)}, LookToday, []ProblemKind{ClocksDiffer}, "the database's clock differs from that of this machine by -2s; the database's clock differs from the brokers' clock by 1m0s", "clocks-differ"},
+		{Facts{Ahead: Answer[time.Duration]{Err: errors.New("no broker")}}, Well, nil, "", ""},
+		{Facts{Schema: old}, LookToday, []ProblemKind{SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
+		{Facts{Schema: old, Overdue: Answer[OverdueOrders]{Err: errors.New("no table pauses")}, Late: Answer[store.LateSummary]{Err: errors.New("no table")}}, ActNow, []ProblemKind{SchemaDiffers, DatabaseAway}, "run orderclose migrate", "the-schema-differs"},
+		{Facts{Schema: old, Late: Answer[store.LateSummary]{Err: errors.New("no table")}, Status: knownAs(Status{Topics: []TopicStatus{{shadow: true}}})}, Well, nil, "", ""},
+		{Facts{Schema: Answer[store.Schema]{Err: errors.New("timed out")}}, Unknown, []ProblemKind{NotAnswered}, "schema: timed out", "a-partition-cannot-be-read"},
 		{Facts{Status: knownAs(Status{Topics: []TopicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []PartitionStatus{{Problem: "no leader"}}}}})}, Unknown, []ProblemKind{TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
 		{Facts{Overdue: knownAs(OverdueOrders{At: now, Paused: 700})}, Well, nil, "", ""},
 		{Facts{Overdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},

@@ -97,9 +97,9 @@ func hasCode(err error, codes string) bool {
 	return slices.Contains(strings.Fields(codes), errorCode(err))
 }
 
-// denied reports whether err says that the user may not read a table. MySQL returns it also for
+// Denied reports whether err says that the user may not read a table. MySQL returns it also for
 // a table that does not exist, to a user without privileges on the database.
-func denied(err error) bool { return hasCode(err, deniedCodes) }
+func Denied(err error) bool { return hasCode(err, deniedCodes) }
 
 // Passes reports whether an error of Ping may end by itself, as while the server starts. A refused user
 // and an unknown database do not.
@@ -219,7 +219,7 @@ func unavailable(ctx context.Context, err error) error {
 	if errors.Is(err, orderclose.ErrUnavailable) {
 		return err
 	}
-	if denied(err) {
+	if Denied(err) {
 		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)

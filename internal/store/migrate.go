@@ -226,18 +226,14 @@ func (d Dialect) steps(mapped bool) (steps []step, err error) {
 	return steps, err
 }
 
-// Migrated reports whether this program can use the schema: it has every step that the program
-// needs, and no step of a newer program that older programs cannot work with. If not, the error is a
-// *SchemaError. It only reads.
+// Migrated reports whether this program can use the schema, as Schema does.
 func (s *Store) Migrated(ctx context.Context) error {
-	v, err := s.Schema(ctx)
-	if err == nil && !v.usable() {
-		err = &SchemaError{v}
-	}
+	_, err := s.Schema(ctx)
 	return err
 }
 
-// Schema reads the schema's version.
+// Schema reads the schema's version. The error is a *SchemaError if this program cannot use the schema: it
+// lacks a step that the program needs, or has one of a newer program that older programs cannot work with.
 func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	steps, err := s.dialect.steps(s.mapped)
 	if err != nil {
@@ -251,7 +247,7 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 	if err == nil && v.Newer() {
 		err = s.gorm.WithContext(ctx).Raw("SELECT MAX(oldest) FROM " + versionTable).Scan(&v.Oldest).Error
 	}
-	if denied(err) {
+	if Denied(err) {
 		return v, s.failed(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", versionTable)
 	}
 	if err != nil {
@@ -262,6 +258,9 @@ func (s *Store) Schema(ctx context.Context) (v Schema, err error) {
 		if step.version < v.Has && !slices.Contains(has, step.version) {
 			v.Lacks = append(v.Lacks, step.version)
 		}
+	}
+	if !v.usable() {
+		return v, &SchemaError{v}
 	}
 	return v, nil
 }
@@ -274,7 +273,7 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 		return nil, err
 	}
 	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied = 1").Scan(&versions).Error
-	if has == 0 && !denied(err) && ConnectionFault(err) == FaultOrder {
+	if has == 0 && !Denied(err) && ConnectionFault(err) == FaultOrder {
 		return versions, nil // there is no such table
 	}
 	return versions, err // a table that the user may not read is not listed either

@@ -239,7 +239,7 @@ func (s *Store) trialError(ctx context.Context, t *trial, err error) error {
 		return err
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return fmt.Errorf("%w: it took longer than %v; try again", ErrNoTrial, trialWithin)
-	case denied(err):
+	case Denied(err):
 		return fmt.Errorf("%w: this user may not close orders: %w", ErrNoTrial, err)
 	case s.dialect.Fault(err) == FaultRetry:
 		return fmt.Errorf("%w: another transaction locks a row that the close of order %q needs; try again: %w", ErrNoTrial, t.OrderID, err)

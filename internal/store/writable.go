@@ -43,7 +43,7 @@ func (s *Store) Writable(ctx context.Context) error {
 // TakesWrites is Writable for a process whose user may only read, such as a console. If the user lacks a
 // privilege, it only checks that the server is not read-only.
 func (s *Store) TakesWrites(ctx context.Context) error {
-	if err := s.Writable(ctx); !denied(err) {
+	if err := s.Writable(ctx); !Denied(err) {
 		return err
 	}
 	return s.NotReadOnly(ctx)
