@@ -31,8 +31,8 @@ const (
 )
 
 // announce tells the control topic which process this is, until ctx ends: at the start, each hour or minute, when the
-// delays of a compensator have changed, and that somebody has stopped it. So console and status know which
-// processes there should be, and with which delays orders are made.
+// delays of a compensator or what fails in it have changed, and that somebody has stopped it. So console and status know
+// which processes there should be, with which delays orders are made, and since when a server fails.
 func (a *App) announce(ctx context.Context, roles []Role) {
 	p, every := wire.Process{Name: a.o.processName(roles), Database: a.database()}, announceEvery
 	if a.o.Instance != "" {
@@ -51,7 +51,7 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 		if slices.Contains(roles, Compensator) {
 			wait = announceLook
 		}
-		if a.setDelays(&p, roles) || time.Since(last) >= every {
+		if fails, delays := a.setFailing(&p, roles), a.setDelays(&p, roles); fails || delays || time.Since(last) >= every {
 			if err := a.appendProcess(ctx, p); err == nil {
 				last, failing = time.Now(), false
 				pause.Reset()
@@ -85,6 +85,22 @@ func (a *App) setDelays(p *wire.Process, roles []Role) bool {
 	if data, err := os.ReadFile(a.o.TopicsFile); err == nil {
 		p.File = fmt.Sprintf("%x", sha256.Sum256(data))[:10]
 	}
+	return true
+}
+
+// setFailing sets what fails now, if the process runs a compensator, and reports whether that is news.
+func (a *App) setFailing(p *wire.Process, roles []Role) bool {
+	now := map[string]int64{}
+	if at, is := a.ready.waiting.since(writesReason); is {
+		now[wire.FailingWrites] = at.UnixMilli()
+	}
+	if at, is := a.ready.hints.since(a.lockHint()); is {
+		now[wire.FailingLock] = at.UnixMilli()
+	}
+	if !slices.Contains(roles, Compensator) || maps.Equal(p.Failing, now) {
+		return false
+	}
+	p.Failing = now
 	return true
 }
 

@@ -2,9 +2,12 @@ package pipeline
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,6 +53,33 @@ func TestSetDelays_HasThoseOfTheNewFile(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, p); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c, diff)
+		}
+	}
+}
+
+func TestSetFailing_SaysSinceWhen(t *testing.T) {
+	a := &App{o: Options{Config: &config.Config{}}}
+	a.live.Store(a.o.Config)
+	var p wire.Process
+	for _, step := range []struct {
+		does func()
+		says bool
+		want []string
+	}{
+		{func() {}, false, nil},
+		{func() { a.lockChecked(errors.New("OOM")) }, true, []string{wire.FailingLock}},
+		{func() { a.lockChecked(errors.New("still OOM")) }, false, []string{wire.FailingLock}},
+		{func() { a.ready.waiting.add(writesReason, "read-only") }, true, []string{wire.FailingLock, wire.FailingWrites}},
+		{func() { a.lockChecked(nil) }, true, []string{wire.FailingWrites}},
+		{func() { a.ready.waiting.remove(writesReason) }, true, nil},
+	} {
+		step.does()
+		if a.setFailing(&wire.Process{}, []Role{Relay, Closer}) {
+			t.Error("a closer says it, and does not look again for an hour")
+		}
+		says := a.setFailing(&p, AllRoles())
+		if got := slices.Sorted(maps.Keys(p.Failing)); says != step.says || !slices.Equal(got, step.want) {
+			t.Errorf("%v %v, want %+v", says, got, step)
 		}
 	}
 }

@@ -104,15 +104,19 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 
 // lockChecked shows in /-/ready why the lock of the sweep cannot be taken.
 func (a *App) lockChecked(err error) {
-	hint := "redis"
-	if a.sweepSettings().Lock.Kind == config.LockDatabase {
-		hint = "lock"
-	}
 	if err == nil {
-		a.ready.hints.remove(hint)
+		a.ready.hints.remove(a.lockHint())
 		return
 	}
-	a.ready.hints.add(hint, err.Error()+"; sweeps go on without the lock")
+	a.ready.hints.add(a.lockHint(), err.Error()+"; sweeps go on without the lock")
+}
+
+// lockHint is the name of the lock of the sweep in /-/ready.
+func (a *App) lockHint() string {
+	if a.sweepSettings().Lock.Kind == config.LockDatabase {
+		return "lock"
+	}
+	return "redis"
 }
 
 // sweepLock returns the lock with this suffix of the key, which expires after longest at most; nil if it is in Redis, and

@@ -31,6 +31,7 @@ type readiness struct {
 type reasons struct {
 	mu sync.Mutex
 	by map[string]func() string // by name; "": it is not missing now
+	at map[string]time.Time     // since when it is missing
 }
 
 // add adds something that is missing, or replaces its reason.
@@ -43,7 +44,10 @@ func (r *reasons) addFunc(what string, why func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.by == nil {
-		r.by = map[string]func() string{}
+		r.by, r.at = map[string]func() string{}, map[string]time.Time{}
+	}
+	if _, known := r.by[what]; !known {
+		r.at[what] = time.Now()
 	}
 	r.by[what] = why
 }
@@ -53,6 +57,14 @@ func (r *reasons) remove(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.by, what)
+}
+
+// since returns since when it is missing; ok is false if it is not.
+func (r *reasons) since(what string) (at time.Time, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok = r.by[what]
+	return r.at[what], ok
 }
 
 // list lists what is missing, with the reasons, sorted by name.

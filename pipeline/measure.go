@@ -161,6 +161,9 @@ const writeProbeInterval = 15 * time.Second
 // a table of a month is locked.
 const writeProbeLatest = time.Minute
 
+// writesReason is the name of refused writes in /-/ready.
+const writesReason = "database writes"
+
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
 // every read while every close fails, because it is read-only or its tables are locked. It tries the writes each minute, and
 // each 15 s after they have failed. In between it only asks whether the server is read-only, unless this process has just closed an order.
@@ -184,10 +187,10 @@ func (a *App) watchWrites(ctx context.Context) {
 	probeWrites(ctx, a.o.Logger, try, func(failing time.Duration, err error) {
 		a.metrics.writesFailing.Set(failing.Seconds())
 		if err == nil {
-			a.ready.waiting.remove("database writes")
+			a.ready.waiting.remove(writesReason)
 			return
 		}
-		a.ready.waiting.add("database writes", err.Error())
+		a.ready.waiting.add(writesReason, err.Error())
 	})
 }
 

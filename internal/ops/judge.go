@@ -71,6 +71,16 @@ func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
 	return p
 }
 
+// began sets since when there is a problem, if it is not nil and a process knows an earlier moment.
+func (j *judgement) began(p *Problem, what string) {
+	for _, process := range j.Status.Value.Processes {
+		since := time.UnixMilli(process.Failing[what]).UTC()
+		if p != nil && process.State == Present && process.Failing[what] > 0 && (p.Since.IsZero() || since.Before(p.Since)) {
+			p.Since = since
+		}
+	}
+}
+
 // servers judges Kafka, database and Redis.
 func (j *judgement) servers() {
 	j.notAnswered()
@@ -86,12 +96,14 @@ func (j *judgement) servers() {
 	if cause == nil {
 		cause = fault(j, WritesRefused, j.Writes)
 	}
+	j.began(cause, wire.FailingWrites)
 	if cause != nil { // that is why records of the close topic wait
 		cause.Orders, _ = j.Status.Value.splitClosing()
 		cause.Orders = cmp.Or(j.Overdue.Value.Orders, cause.Orders)
 	}
 	if p := fault(j, LockRefused, j.Lock); p != nil {
 		p.Runbook = LockRunbook(j.Lock.Err)
+		j.began(p, wire.FailingLock)
 	}
 	var differ []string
 	for than, by := range map[string]time.Duration{"that of this machine": j.Offset.Value, "the brokers' clock": j.Ahead.Value} {
@@ -243,16 +255,23 @@ func (j *judgement) sweeps() {
 	last := j.Sweeps.Value.Sweeps[0]
 	ended := last.StartedAt.Add(time.Duration(last.TookMillis) * time.Millisecond)
 	if last.Error != "" || last.Failed > 0 {
-		if p := j.add(SweepFailed, last.Failed, last.Error); last.Error == "" {
+		p := j.add(SweepFailed, last.Failed, last.Error)
+		if last.Error == "" {
 			p.Severity = Today // single orders, which the next sweep tries again
+		}
+		for _, s := range j.Sweeps.Value.Sweeps {
+			if s.Error == "" && s.Failed == 0 {
+				break
+			}
+			p.Since = s.StartedAt // the first that failed
 		}
 	}
 	period := cmp.Or(time.Duration(last.PeriodMillis)*time.Millisecond, j.SweepPeriod)
 	if period > 0 && j.Now.Sub(ended) > 2*period {
-		j.add(SweepMissing, 0, stamp(ended))
+		j.add(SweepMissing, 0, "").Since = ended
 	}
 	if last.Closed > 0 {
-		j.add(SweepFound, last.Closed, describeCauses(last.Causes))
+		j.add(SweepFound, last.Closed, describeCauses(last.Causes)).Since = ended
 	}
 }
 
@@ -294,11 +313,10 @@ func (j *judgement) settings() {
 func (j *judgement) processes() {
 	for _, process := range j.Status.Value.Processes {
 		if process.State == Gone {
-			how := "it is in none of its groups, and has not said that it stops"
-			if process.EverySeconds > 0 {
-				how = "it is silent since " + stamp(process.Announced) + ", and has not said that it stops"
+			p := j.add(ProcessGone, 0, "it is in none of its groups, and has not said that it stops")
+			if p.Process = process.Name; process.EverySeconds > 0 {
+				p.Detail, p.Since = "it is silent, and has not said that it stops", process.Announced
 			}
-			j.add(ProcessGone, 0, how).Process = process.Name
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Process is a process that runs parts of the pipeline. It appends one to the control topic when it starts,
-// each hour or each EverySeconds, when its Delays have changed, and when it stops.
+// each hour or each EverySeconds, when its Delays or Failing have changed, and when it stops.
 type Process struct {
 	Name    string `json:"process"` // role@host:pid:port or role@instance:port, its client id in consumer groups
 	Version string `json:"version,omitempty"`
@@ -23,11 +23,19 @@ type Process struct {
 	// Delays are those of a compensator, in milliseconds by category; "" stands for all that are not listed, and a
 	// name that begins with "rule " for the orders that a rule matches.
 	Delays map[string]int64 `json:"delays_ms,omitempty"`
-	File   string           `json:"file,omitempty"` // the first digits of the SHA-256 of the file that has Delays; "": none
+	// Failing is since when a compensator cannot write to the database, or take the lock of its sweep, in Unix milliseconds.
+	Failing map[string]int64 `json:"failing_since_ms,omitempty"`
+	File    string           `json:"file,omitempty"` // the first digits of the SHA-256 of the file that has Delays; "": none
 }
 
 // KeyProcess is the key of a Process in the control topic.
 const KeyProcess = "process"
+
+// The keys of Process.Failing.
+const (
+	FailingWrites = "writes"
+	FailingLock   = "lock"
+)
 
 // Delay returns the delay of a category; "" stands for all that are not listed.
 func (p Process) Delay(category string) time.Duration {
