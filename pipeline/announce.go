@@ -34,7 +34,7 @@ const (
 // delays of a compensator or what fails in it have changed, and that somebody has stopped it. So console and status know
 // which processes there should be, with which delays orders are made, and since when a server fails.
 func (a *App) announce(ctx context.Context, roles []Role) {
-	p, every := wire.Process{Name: a.o.processName(roles), Database: a.database()}, announceEvery
+	p, every := wire.Process{Name: a.o.ProcessName(roles), Database: a.database()}, announceEvery
 	if a.o.Instance != "" {
 		p.Instance, p.At = a.o.Instance, hostAndPID()
 	}
@@ -120,10 +120,10 @@ func (a *App) appendProcess(ctx context.Context, p wire.Process) error {
 // each process has an instance of its own.
 var ErrFenced = kafka.ErrFenced
 
-// processName is the name of this process, and its client id in consumer groups: role@host:pid:port, with
+// ProcessName returns the name of a process with these roles, and its client id in consumer groups: role@host:pid:port, with
 // several roles closer+relay@host:pid:port. The port is that of Options.Listen, if it is set. With an instance,
 // the name is role@instance:port: brokers show the client id of the first process with the instance.
-func (o *Options) processName(roles []Role) string {
+func (o *Options) ProcessName(roles []Role) string {
 	name := strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(slices.Values(roles))), " ", "+"), "[]") + "@" + cmp.Or(o.Instance, hostAndPID())
 	if _, port, err := net.SplitHostPort(o.Listen); err == nil {
 		name += ":" + port
@@ -152,5 +152,5 @@ func (a *App) logFenced(ctx context.Context, err error) {
 		}
 	}
 	a.o.Logger.Error("another process has the same instance, so this one ends: give each process an instance of its own",
-		"instance", a.o.Instance, "process", own, "other_process", other, "err", err)
+		"instance", a.o.Instance, "at", own, "other_process", other, "err", err)
 }

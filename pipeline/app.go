@@ -214,7 +214,7 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 		return err
 	}
 	if a.conns.Kafka != nil {
-		a.conns.Kafka.NameMember(a.o.processName(roles))
+		a.conns.Kafka.NameMember(a.o.ProcessName(roles))
 	}
 	parts, err := a.buildParts(roles)
 	if err != nil {

@@ -96,7 +96,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		o.SweepLog = log
 	}
 	if a.conns.Kafka != nil {
-		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: a.o.processName([]Role{Compensator})}
+		o.History = &compensator.History{Appender: a.conns.Kafka, Topic: a.o.Config.Topics.Control, Holder: a.o.ProcessName([]Role{Compensator})}
 	}
 	o.Lock, err = a.sweepLock("", config.Never)
 	return o, source, err

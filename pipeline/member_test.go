@@ -12,13 +12,13 @@ func TestProcessName_NamesRolesHostProcessAndPort(t *testing.T) {
 		t.Skip(err)
 	}
 	process := fmt.Sprintf("@%s:%d", host, os.Getpid())
-	if got, want := (&Options{Listen: "127.0.0.1:9464"}).processName([]Role{Relay}), "relay"+process+":9464"; got != want {
+	if got, want := (&Options{Listen: "127.0.0.1:9464"}).ProcessName([]Role{Relay}), "relay"+process+":9464"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := (&Options{}).processName([]Role{Closer, Relay}), "closer+relay"+process; got != want {
+	if got, want := (&Options{}).ProcessName([]Role{Closer, Relay}), "closer+relay"+process; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := (&Options{Instance: "relay-0", Listen: "127.0.0.1:9464"}).processName([]Role{Relay}), "relay@relay-0:9464"; got != want {
+	if got, want := (&Options{Instance: "relay-0", Listen: "127.0.0.1:9464"}).ProcessName([]Role{Relay}), "relay@relay-0:9464"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -105,6 +105,7 @@ type common struct {
 	output string
 	quiet  bool
 	debug  bool
+	roles  []pipeline.Role // that this process runs; none: it is another command
 }
 
 // Root returns the production command line for programs that describe it, such as those that write
@@ -219,6 +220,9 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 		servers.Brokers = nil
 	}
 	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config}
+	if len(c.roles) > 0 {
+		s.logger = s.logger.With("process", (&pipeline.Options{Listen: servers.Listen, Instance: servers.Instance}).ProcessName(c.roles))
+	}
 	if err := s.connect(servers); err != nil {
 		return nil, Exit(Usage, err)
 	}

@@ -116,6 +116,7 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 			return nil, Exit(Usage, err)
 		}
 	}
+	c.roles = roles
 	s, err = c.openFor(func(cfg *config.Config) []string { return requiredVariables(cfg, roles) }, also...)
 	if err == nil {
 		s.console = settings

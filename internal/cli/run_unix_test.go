@@ -4,10 +4,14 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // TestRun_ASignalToReloadMayComeAtOnce: without a handler the signal would end this process.
@@ -27,5 +31,22 @@ func TestRun_ASignalToReloadMayComeAtOnce(t *testing.T) {
 	}, []string{"run", "--config", "nowhere.yaml"})
 	if code != int(Usage) || !asked {
 		t.Errorf("exit %d, %s", code, err.String())
+	}
+}
+
+func TestRun_EachLogLineNamesTheProcess(t *testing.T) {
+	var log bytes.Buffer
+	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvListen: "127.0.0.1:0"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	code := Main(ctx, Env{Stdin: strings.NewReader(""), Stdout: &log, Stderr: &log,
+		LookupEnv: func(name string) (string, bool) { value, set := env[name]; return value, set },
+	}, []string{"run", "relay", "--config", topicsYAML(t, "buckets: [10s]\n")})
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	named := regexp.MustCompile(` process=relay@\S+:\d+:0( |$)`)
+	for _, line := range lines {
+		if code != 0 || !named.MatchString(line) {
+			t.Errorf("exit %d, %s", code, line)
+		}
 	}
 }
