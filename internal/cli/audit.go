@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -148,19 +147,19 @@ func (o *auditOutput) found(f ops.Finding) error {
 		o.Findings = append(o.Findings, f)
 		return nil
 	case "jsonl":
-		return json.NewEncoder(w).Encode(map[string]ops.Finding{"finding": f})
+		return o.c.encode(map[string]ops.Finding{"finding": f})
 	}
 	if o.bar != nil {
 		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
-	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300), oneLine(f.Fix, 300))
+	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300), withConfig(oneLine(f.Fix, 300), o.c.config))
 	return err
 }
 
 func (o *auditOutput) end(sum ops.AuditSummary) error {
 	o.Summary = sum
 	if o.c.output == "jsonl" {
-		return json.NewEncoder(o.c.env.Stdout).Encode(map[string]ops.AuditSummary{"summary": sum})
+		return o.c.encode(map[string]ops.AuditSummary{"summary": sum})
 	}
 	return o.c.print(o, func(w io.Writer) { printAudit(w, sum, o.shown, o.orders) })
 }

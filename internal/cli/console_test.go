@@ -32,7 +32,7 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := console.New(console.Options{
-		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen},
+		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen}, TopicsFile: r.file,
 	})
 	if err != nil {
 		t.Fatal(err)

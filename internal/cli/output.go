@@ -2,20 +2,21 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // print writes a result in the format of the -o flag: v as one JSON object, or the
-// tab-separated columns that table writes. The commands in the table get the flag --config.
+// tab-separated columns that table writes. The commands in it get the flag --config.
 func (c *common) print(v any, table func(w io.Writer)) error {
 	if c.output == "json" {
-		return json.NewEncoder(c.env.Stdout).Encode(v)
+		return c.encode(v)
 	}
 	var text strings.Builder
 	table(&text)
@@ -24,6 +25,15 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 		return err
 	}
 	return w.Flush()
+}
+
+// encode writes v as a line of JSON. The commands in it get the flag --config.
+func (c *common) encode(v any) error {
+	file := c.config
+	if file == defaultConfig {
+		file = ""
+	}
+	return ops.WriteJSON(c.env.Stdout, v, file)
 }
 
 // answer prints a result, or returns the err with which there is none. found are errors that follow from the result: answer returns

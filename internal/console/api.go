@@ -66,7 +66,7 @@ func (c *Console) handler(e endpoint) http.Handler {
 		if begun, ok := body.(plan); ok && status == http.StatusAccepted {
 			w.Header().Set("Location", c.o.Settings.BasePath+apiPrefix+"plans/"+begun.ID)
 		}
-		writeJSON(w, status, body)
+		writeJSON(w, status, body, c.o.TopicsFile)
 	})
 	if e.action {
 		return c.gate.Action(serve)
@@ -195,11 +195,11 @@ func (c *Console) serveOrderJSON(r *http.Request, asked orderQuestion) (int, any
 }
 
 func writeError(w http.ResponseWriter, status int, what string) {
-	writeJSON(w, status, errorAnswer{what})
+	writeJSON(w, status, errorAnswer{what}, "")
 }
 
-func writeJSON(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any, file string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client is gone
+	_ = ops.WriteJSON(w, body, file) // the client is gone
 }

@@ -3,6 +3,7 @@ package ops
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 )
@@ -52,8 +53,30 @@ func WithConfig(text, file string) string {
 	if file == "" {
 		return text
 	}
+	return withFlag(text, ShellQuote(file))
+}
+
+// jsonText matches a member of an object whose value is a text for people.
+var jsonText = regexp.MustCompile(`"(?:detail|fix|now|what)":"(?:[^"\\]|\\.)*"`)
+
+// WriteJSON writes v as a line of JSON. In its texts for people it does as WithConfig.
+func WriteJSON(w io.Writer, v any, file string) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	text := string(b)
+	if file != "" {
+		quoted, _ := json.Marshal(ShellQuote(file)) // a text
+		text = jsonText.ReplaceAllStringFunc(text, func(member string) string { return withFlag(member, string(quoted[1:len(quoted)-1])) })
+	}
+	_, err = fmt.Fprintln(w, text)
+	return err
+}
+
+func withFlag(text, file string) string {
 	return commandName.ReplaceAllStringFunc(text, func(command string) string {
-		return strings.Replace(command, " ", " --config "+ShellQuote(file)+" ", 1)
+		return strings.Replace(command, " ", " --config "+file+" ", 1)
 	})
 }
 

@@ -1,6 +1,11 @@
 package ops
 
-import "testing"
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+)
 
 func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 	const file, flag = "/etc/our $1 topics.yaml", " --config '/etc/our $1 topics.yaml'"
@@ -17,5 +22,23 @@ func TestWithConfig_GoesIntoEachCommandThatReadsTheFile(t *testing.T) {
 	}
 	if got := WithConfig("orderclose status", ""); got != "orderclose status" {
 		t.Error(got)
+	}
+}
+
+func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
+	type row struct {
+		Fix    string `json:"fix"`
+		Reason string `json:"reason"`
+	}
+	in := row{Fix: `see "x\": orderclose status`, Reason: "orderclose status"}
+	for _, file := range []string{"", `it's "our" \ topics.yaml`} {
+		var b bytes.Buffer
+		var got row
+		if err := errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)); err != nil {
+			t.Fatal(err)
+		}
+		if want := (row{WithConfig(in.Fix, file), in.Reason}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
 }
