@@ -47,7 +47,8 @@ type Questions struct {
 func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline) *Questions {
 	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
 	var before Status
-	return &Questions{
+	var all *Questions
+	all = &Questions{
 		pipeline: pipeline,
 		Status: NewQuestion(ends, often, limit, first, func(ctx context.Context) (Status, error) {
 			s, err := pipeline().Status(ctx)
@@ -60,8 +61,14 @@ func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pip
 			return s, err
 		}),
 		Overdue: NewQuestion(ends, soon, soon, first, func(ctx context.Context) (OverdueOrders, error) { return pipeline().OverdueOrders(ctx) }),
-		Writes:  NewQuestion(ends, soon, often, first, only(func(ctx context.Context) error { return pipeline().Writable(ctx) })),
-		Lock:    NewQuestion(ends, soon, soon, first, only(func(ctx context.Context) error { return pipeline().Lockable(ctx) })),
+		Writes: NewQuestion(ends, soon, often, first, only(func(ctx context.Context) error {
+			err := pipeline().Writable(ctx)
+			if err != nil {
+				all.Overdue.Forget() // whether the database answers at all
+			}
+			return err
+		})),
+		Lock: NewQuestion(ends, soon, soon, first, only(func(ctx context.Context) error { return pipeline().Lockable(ctx) })),
 		Offset: NewQuestion(ends, seldom, soon, first, func(ctx context.Context) (time.Duration, error) {
 			p := pipeline()
 			if p.Store == nil {
@@ -90,6 +97,13 @@ func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pip
 		})),
 		Late: NewQuestion(ends, often, soon, first, func(ctx context.Context) (store.LateSummary, error) { return pipeline().CountLate(ctx) }),
 	}
+	all.Overdue.rest = func(o OverdueOrders) time.Duration {
+		if o.Orders+o.Paused > 0 {
+			return 0
+		}
+		return often
+	}
+	return all
 }
 
 // secondLook is the time between the first two statuses, by which Follow sees whether a backlog shrinks.

@@ -27,6 +27,7 @@ type Question[T any] struct {
 	limit time.Duration   // of one attempt
 	first time.Duration   // how long Get waits for the first answer
 	ask   func(context.Context) (T, error)
+	rest  func(T) time.Duration // how much longer than every an answer lasts; nil: no longer
 
 	mu      sync.Mutex
 	last    Answer[T]
@@ -65,14 +66,17 @@ func (q *Question[T]) Get(ctx context.Context) Answer[T] {
 	}
 	if q.running == nil {
 		every := q.every
-		if q.last.Away() {
+		switch {
+		case q.last.Away():
 			every = min(every, askAgain)
+		case q.rest != nil && q.last.Known():
+			every += q.rest(q.last.Value)
 		}
 		if time.Since(q.tried) < every || q.ends.Err() != nil {
 			defer q.mu.Unlock()
 			return q.last
 		}
-		if time.Since(q.tried) > 2*q.every { // nobody has asked for a while
+		if time.Since(q.tried) > 2*max(every, q.every) { // nobody has asked for a while
 			wait = q.first
 		}
 		q.running = make(chan struct{})

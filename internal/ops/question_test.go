@@ -92,3 +92,33 @@ func TestQuestion_WaitsLongerForTheFirstAnswer(t *testing.T) {
 		}
 	})
 }
+
+// Nothing is overdue: the next count may come later. While something is, or the server does not answer, it comes soon.
+func TestQuestion_AnAnswerThatIsWellLastsLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, overdue, failure := 0, OverdueOrders{}, error(nil)
+		q := NewQuestions(t.Context(), waitFirst, nil).Overdue
+		q.ask = func(context.Context) (OverdueOrders, error) { asked++; return overdue, failure }
+		for _, step := range []struct {
+			after   time.Duration
+			overdue OverdueOrders
+			failure error
+			asked   int
+		}{
+			{0, OverdueOrders{}, nil, 1},
+			{14 * time.Second, OverdueOrders{Orders: 1}, nil, 1},
+			{time.Second, OverdueOrders{Orders: 1}, nil, 2},
+			{5 * time.Second, OverdueOrders{Paused: 1}, nil, 3},
+			{5 * time.Second, OverdueOrders{}, nil, 4},
+			{14 * time.Second, OverdueOrders{}, nil, 4},
+			{time.Second, OverdueOrders{}, errors.New("away"), 5},
+			{5 * time.Second, OverdueOrders{}, nil, 6},
+		} {
+			time.Sleep(step.after)
+			overdue, failure = step.overdue, step.failure
+			if q.Get(t.Context()); asked != step.asked {
+				t.Errorf("%+v: asked %d times", step, asked)
+			}
+		}
+	})
+}
