@@ -58,6 +58,7 @@ func (c *Compensator) listen(ctx context.Context) {
 			failing = true
 			c.o.Logger.Warn("control topic read failed, will retry: lost records start no sweep meanwhile", "topic", l.k.Topic, "err", err)
 		}
+		c.metrics.lossesOpen.Set(zeroOrOne(err != nil || l.lost.count > 0))
 		wait := controlPollInterval
 		if l.lost.count > 0 {
 			ready := max(time.Until(l.lost.readyAt()), time.Until(l.retryAt))

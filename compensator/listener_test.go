@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -20,10 +21,11 @@ type fakeControl struct {
 	told     []wire.Lost
 	position int64
 	log      wire.LogID
+	failure  error // of Bounds
 }
 
 func (k *fakeControl) Bounds(context.Context, string, int) (first, end int64, err error) {
-	return 0, int64(len(k.told)), nil
+	return 0, int64(len(k.told)), k.failure
 }
 
 func (k *fakeControl) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
@@ -142,5 +144,40 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 		if k.position != 3 || l.lost.count != 0 {
 			t.Errorf("position %d, %d losses are left", k.position, l.lost.count)
 		}
+	})
+}
+
+// The gauge is 1 until the control topic was read, while a loss is not repaired, and while the topic cannot be read.
+func TestListen_SaysWhetherALossIsNotRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, r := &fakeControl{}, testkit.NewMetrics()
+		comp := newCompensator(t, Options{
+			Registerer: r, Store: newStore(0), Logger: slog.New(slog.DiscardHandler),
+			Control: &Control{
+				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
+				Buckets: func() orderclose.Buckets { return nil },
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		open := func(want float64, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.Value("compensator_losses_open"); got != want {
+				t.Errorf("%s: %v, want %v", when, got, want)
+			}
+		}
+		open(1, "before the start")
+		go comp.listen(ctx)
+		open(0, "nothing was lost")
+		k.told = append(k.told, wire.Lost{Topic: "delay_5m", Last: 9, Reason: "gone"})
+		time.Sleep(controlPollInterval)
+		open(1, "a loss")
+		time.Sleep(gatherTime + 2*controlPollInterval)
+		open(0, "the loss is repaired")
+		k.failure = errors.New("no broker")
+		time.Sleep(controlPollInterval)
+		open(1, "the topic cannot be read")
 	})
 }

@@ -194,6 +194,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:    "lost records",
+		alerts:  []string{"OrdercloseLossNotRepaired"},
 		lasting: []string{"OrdercloseLogLostRecords", "OrdercloseSweepFindsOrders"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
@@ -204,11 +205,13 @@ var pipelineIncidents = []incident{
 				g.deleteRecords(b.Topic, g.ends(b.Topic))
 			}
 			g.launch("relay", "orderclose run relay")
+			g.fires(g.alerts...)
 			g.fires(g.lasting...)
 			g.look(g.lasting...)
 			g.act("orderclose topics check", "OrdercloseLogLostRecords")
 			g.act("orderclose topics apply", "OrdercloseLogLostRecords")
 			g.act("orderclose compensate --once", "OrdercloseLogLostRecords")
+			g.resolves(g.alerts...)
 			g.allClosed()
 			for _, alert := range g.lasting {
 				g.verify(alert)
