@@ -142,6 +142,7 @@ var pipelineIncidents = []incident{
 			g.listed(ops.RecordsLost)
 			g.fires("OrdercloseLogLostRecords")
 			g.repaired()
+			g.first("the-log-has-lost-records")
 			g.allClosed()
 			g.until("status finds nothing urgent", func() bool { _, code := g.do("orderclose status"); return code == 0 })
 			g.until("the history of the console comes from Prometheus", func() bool {

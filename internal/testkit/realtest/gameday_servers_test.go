@@ -27,6 +27,7 @@ var serverIncidents = []incident{
 			g.exec("SET GLOBAL read_only = 1")
 			g.place("waiting", 5, time.Second)
 			g.told(ops.WritesRefused)
+			g.since("writes refused")
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			const fix = "SET GLOBAL read_only = 0"
@@ -131,6 +132,7 @@ var serverIncidents = []incident{
 			}
 			limit("1")
 			g.told(ops.LockRefused)
+			g.since("lock refused")
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			limit("0") // somebody gives it memory

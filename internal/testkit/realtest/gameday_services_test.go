@@ -105,6 +105,8 @@ var serviceIncidents = []incident{
 			g.look(g.alerts...)
 			lies.Store(false) // somebody repairs the service
 			g.repaired()
+			g.first("orders-are-overdue-in-the-database")
+			g.first("replaying-the-close-topic")
 			out, code := g.do("orderclose replay --from 1h --yes")
 			if code != 0 {
 				g.t.Errorf("replay exits with %d: %s", code, out)

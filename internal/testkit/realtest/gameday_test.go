@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -316,6 +317,28 @@ func (g *game) look(alerts ...string) {
 			g.exec(query)
 		}
 	}
+}
+
+// first runs the first commands of a section as they are written. Each must be a command that exists; ids in it are examples.
+func (g *game) first(anchor string) {
+	g.t.Helper()
+	section, ok := runbook.At(anchor)
+	if !ok || len(section.First()) == 0 {
+		g.t.Errorf("the runbook has no commands in %s", anchor)
+	}
+	for _, line := range section.First() {
+		out, code := g.do(line)
+		if g.t.Logf("%s: %s exits with %d", anchor, line, code); code == 2 || code == 127 {
+			g.t.Errorf("%s exits with %d: %s", line, code, out)
+		}
+	}
+}
+
+// since waits until a single status says since when there is a problem.
+func (g *game) since(title string) {
+	g.t.Helper()
+	says := regexp.MustCompile(title + ": .*; since 20")
+	g.until("status says since when: "+title, func() bool { out, _ := g.do("orderclose status"); return says.MatchString(out) })
 }
 
 // act runs a command of the part Act of the sections of all the given alerts. A command that runs a
