@@ -49,6 +49,9 @@ type CloseRequest struct {
 	CreatedAt, Due time.Time
 	// Category is the order's category for metrics, "" if it has none or it is unknown.
 	Category string
+	// Traceparent is the W3C trace context of the close, "" if it is not traced. The event of the close
+	// carries it.
+	Traceparent string
 }
 
 // Outcome is the result of one CloseRequest.

@@ -93,6 +93,10 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"github.com/prometheus/exporter-toolkit": {"internal/console/access"},
 		"github.com/yuin/goldmark":               {"internal/console"},
 		"internal/cli":                           {"cmd", "internal/cli"},
+		"go.opentelemetry.io/otel/sdk":           {"internal/tracing/otlp"},
+		"go.opentelemetry.io/otel/exporters":     {"internal/tracing/otlp"},
+		"go.opentelemetry.io/contrib":            {"internal/tracing/otlp"},
+		"github.com/XSAM/otelsql":                {"internal/tracing/otlp"},
 		"github.com/twmb/franz-go/pkg/kmsg":      {"internal/kafka", "internal/testkit", "pipeline/pipelinetest", "cmd/orderclose-dev"},
 		"github.com/twmb/franz-go/pkg/kadm":      {"internal/testkit"},
 		// What the example shop needs, the product does not.
@@ -156,7 +160,7 @@ func TestStructure_ProductionLinksNoFake(t *testing.T) {
 }
 
 // heavyLibraries are those that a shop need not compile for a few calls of ours.
-var heavyLibraries = []string{"gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang", "github.com/prometheus/exporter-toolkit"}
+var heavyLibraries = []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/contrib", "google.golang.org/grpc", "gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang", "github.com/prometheus/exporter-toolkit"}
 
 func TestStructure_TheProducerIsLightToImport(t *testing.T) {
 	for _, dep := range links(t, "./producer") {
@@ -174,6 +178,7 @@ func TestStructure_ThePipelineLinksNoConsole(t *testing.T) {
 		for _, shown := range []string{
 			module + "/internal/console", module + "/internal/cli", "html/template", "golang.org/x/crypto/bcrypt", "golang.org/x/net/trace",
 			"github.com/prometheus/exporter-toolkit", "github.com/mwitkow/go-conntrack", "github.com/spf13/cobra", "github.com/yuin/goldmark",
+			"go.opentelemetry.io/otel/sdk", "google.golang.org/grpc",
 		} {
 			if under(dep, shown) {
 				t.Errorf("pipeline links %s", dep)

@@ -15,7 +15,8 @@
 // (retries.go). Of the orders of a paused category it asks for one again and again, until that one is
 // closed (paused.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into groups, fresh orders first
-// (batcher.go). Each group is closed in a transaction (transaction.go). A limiter keeps the number of orders
+// (batcher.go). Each group is closed in a transaction (transaction.go), whose traced orders get spans
+// (spans.go). A limiter keeps the number of orders
 // in transactions to what the store closes quickly (limiter.go).
 //
 // Records are delivered at least once. A repeated record is harmless because the Store
@@ -34,10 +35,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/tracing"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -140,6 +143,11 @@ type Options struct {
 	// Registerer gets the metrics (orderclose_…). Closers of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer
+	// TracerProvider makes the spans of traced orders. Default: no spans.
+	TracerProvider trace.TracerProvider
+	// ContinueTrace makes the span of a close a part of its checkout's trace. Otherwise it begins a new
+	// trace, with a link to that of the checkout.
+	ContinueTrace bool
 }
 
 // Closer closes due orders. Make it with New. Its methods are safe for concurrent use.
@@ -189,6 +197,7 @@ func New(o Options) (*Closer, error) {
 	c.transactions = &transactions{
 		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
 		store:   o.Store, metrics: m, pauses: c.pauses,
+		tracer: tracing.New(o.TracerProvider), continueTrace: o.ContinueTrace,
 		culprits: bisect.Culprits{Proof: bisect.ProofPipeline, Limited: true, Logger: o.Logger},
 		onHang: func() {
 			if c.runs.Load() > 0 {

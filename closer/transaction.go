@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/tracing"
 )
 
 // beatEvery is how often a loop that waits for the store calls Beat on its pulse.
@@ -23,7 +24,10 @@ type transactions struct {
 	culprits bisect.Culprits
 	metrics  *closerMetrics
 	pauses   *pauseLog
-	onHang   func() // is called if a transaction goes on long after its context has ended
+	tracer   tracing.Tracer
+	// continueTrace is Options.ContinueTrace.
+	continueTrace bool
+	onHang        func() // is called if a transaction goes on long after its context has ended
 }
 
 // close closes the first of the requests, as many as the limiter allows when their group
@@ -65,7 +69,9 @@ func (t *transactions) run(g *group) {
 	late := time.AfterFunc(t.batcher.limiter.target, func() { t.start(t.batcher.slow(g)) })
 	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns
 	began := time.Now()
-	outcomes, err := t.culprits.Close(g.ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
+	ctx, traced := t.trace(g.ctx, requests)
+	outcomes, err := t.culprits.Close(ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
+	traced.end(outcomes, err)
 	returned()
 	late.Stop()
 	t.report(err, began)
@@ -104,7 +110,7 @@ func (t *transactions) count(j *job) {
 		}
 		closes.Verdict(o.Verdict)
 		if o.Verdict == orderclose.Closed {
-			closes.Lateness(j.requests[i].Category, -o.Remaining())
+			closes.Lateness(j.requests[i].Category, -o.Remaining(), j.requests[i].Traceparent)
 		}
 	}
 }

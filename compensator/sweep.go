@@ -244,7 +244,7 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 		decided++
 		s.tally(o)
 		if o.Verdict == orderclose.Closed {
-			s.metrics.Lateness(page[i].Category, -o.Remaining())
+			s.metrics.Lateness(page[i].Category, -o.Remaining(), "")
 			missed = append(missed, page[i])
 		}
 	}

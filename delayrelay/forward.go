@@ -3,7 +3,9 @@ package delayrelay
 import (
 	"time"
 
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -95,7 +97,7 @@ func (h *handler) handleForwarded(sent send.Result) {
 		h.metrics.forwarded.WithLabelValues(h.loop.Claim.Topic).Add(float64(len(acked.Records)))
 		now := h.timeAt(acked.Answered).UnixMilli()
 		for _, r := range acked.Records {
-			h.metrics.lateness.Observe((time.Duration(now-r.DueAt) * time.Millisecond).Seconds())
+			metrics.Observe(h.metrics.lateness, time.Duration(now-r.DueAt)*time.Millisecond, h.traceparent(&r))
 			// An append time has whole milliseconds: the append may be up to one later.
 			if !acked.At.IsZero() && acked.At.Add(time.Millisecond+h.clock.ahead).UnixMilli() < r.DueAt {
 				h.metrics.early.Inc()
@@ -103,6 +105,14 @@ func (h *handler) handleForwarded(sent send.Result) {
 		}
 	}
 	h.putBack(sent.Left, sent.Pause)
+}
+
+// traceparent returns the traceparent of a record of a traced order, and "" otherwise.
+func (h *handler) traceparent(r *wire.RawRecord) string {
+	if !h.o.Exemplars {
+		return ""
+	}
+	return tracing.Sampled(string(r.Header(wire.HeaderTraceparent)))
 }
 
 // freeFetched frees the memory of a fetch after its due records have left. Records that

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
@@ -44,6 +45,21 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	for _, name := range []string{"delay_head_overdue_seconds", "relay_window_records", "relay_window_bytes"} {
 		if n := r.Series(name); n != 3 {
 			t.Errorf("%s has %d series, want 3: a revoked partition has none", name, n)
+		}
+	}
+}
+
+// Without exemplars, the header of a traced order costs nothing.
+func TestRelay_WithoutExemplarsAllocatesNothingForATrace(t *testing.T) {
+	m := record("traced", 0)
+	m.Headers = append(m.Headers, wire.Header{Key: wire.HeaderTraceparent, Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")})
+	for exemplars, want := range map[bool]string{false: "", true: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
+		h, raw := &handler{o: &Options{Exemplars: exemplars}}, m.Raw()
+		if got := h.traceparent(&raw); got != want {
+			t.Errorf("exemplars %v: %q, want %q", exemplars, got, want)
+		}
+		if n := testing.AllocsPerRun(100, func() { h.traceparent(&raw) }); n > 0 && !exemplars {
+			t.Errorf("%v allocations", n)
 		}
 	}
 }

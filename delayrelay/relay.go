@@ -67,6 +67,8 @@ type Options struct {
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer
+	// Exemplars gives the metric of lateness the trace ids of sampled records.
+	Exemplars bool
 }
 
 // Relay moves records between topics. Make it with New. Its methods are safe for

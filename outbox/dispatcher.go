@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
@@ -91,6 +92,8 @@ type Options struct {
 	// Registerer gets the metrics (orderclose_…). Dispatchers of one process may share it.
 	// Default: no metrics.
 	Registerer prometheus.Registerer
+	// TracerProvider makes the spans of traced orders. Default: no spans.
+	TracerProvider trace.TracerProvider
 }
 
 // Dispatcher publishes outbox rows. Create it with New.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -15,6 +16,8 @@ import (
 type Kind struct {
 	// outbox is the table of the rows.
 	outbox wire.Outbox
+	// span is the name of the span of a row.
+	span string
 	// route returns the record of a row and its topic. It is called for each attempt
 	// to publish, from several goroutines. A row for which it returns an error
 	// becomes a dead letter.
@@ -24,11 +27,12 @@ type Kind struct {
 // Events returns the kind of the rows for closed orders. The payload is the value of
 // the record, and the order's id is its key.
 func Events(topic string) Kind {
-	return Kind{outbox: wire.EventOutbox, route: func(row wire.OutboxRow) (string, wire.Message, error) {
-		return topic, wire.Message{
-			Key: []byte(row.OrderID), Value: row.Payload,
-			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}},
-		}, nil
+	return Kind{outbox: wire.EventOutbox, span: tracing.Event, route: func(row wire.OutboxRow) (string, wire.Message, error) {
+		headers := []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}
+		if row.Traceparent != "" {
+			headers = append(headers, wire.Header{Key: wire.HeaderTraceparent, Value: []byte(row.Traceparent)})
+		}
+		return topic, wire.Message{Key: []byte(row.OrderID), Value: row.Payload, Headers: headers}, nil
 	}}
 }
 
@@ -52,7 +56,7 @@ var errDueTooFar = errors.New(partition.CauseDueTooFar)
 // letter only if it cannot be decoded, if its due time is more than ten years ahead, or
 // if Kafka rejects its record for good.
 func Schedules(current func() Scheduling) Kind {
-	return Kind{outbox: wire.ScheduleOutbox, route: func(row wire.OutboxRow) (string, wire.Message, error) {
+	return Kind{outbox: wire.ScheduleOutbox, span: tracing.Schedule, route: func(row wire.OutboxRow) (string, wire.Message, error) {
 		m, due, err := row.Schedule()
 		if err != nil {
 			return "", m, err

@@ -34,6 +34,7 @@ func (w *worker) publish(ctx context.Context, b *rowBatch) {
 	b.skipped = len(b.rows) - len(rows)
 	holding, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
+	defer b.endTraces()
 	w.sender.AppendAll(holding, w.route(b, rows), func(sent send.Result) {
 		for _, acked := range sent.Acked {
 			b.ack(acked.Records)
@@ -60,6 +61,7 @@ func (w *worker) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.Raw
 			b.refuse(m, partition.UnreadableCause(err), err)
 			continue
 		}
+		b.trace(w.tracer, w.kind.span, &m)
 		topics[topic] = append(topics[topic], m.Raw())
 	}
 	return topics

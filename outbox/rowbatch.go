@@ -3,20 +3,26 @@ package outbox
 import (
 	"bytes"
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // rowBatch holds rows that were read together, and records what becomes of them.
 type rowBatch struct {
-	rows       []wire.OutboxRow // lowest id first, at least one
-	done       []int64          // ids of rows that are in Kafka, as records or as dead letters
-	skipped    int              // rows that can for now be written neither to their topic nor to the dead-letter topic
-	err        error            // last error that a retry may fix
-	refused    []refused        // rows to write to the dead-letter topic
-	deadCauses []string         // causes of the dead letters that were written
+	rows       []wire.OutboxRow     // lowest id first, at least one
+	done       []int64              // ids of rows that are in Kafka, as records or as dead letters
+	skipped    int                  // rows that can for now be written neither to their topic nor to the dead-letter topic
+	err        error                // last error that a retry may fix
+	refused    []refused            // rows to write to the dead-letter topic
+	deadCauses []string             // causes of the dead letters that were written
+	spans      map[int64]trace.Span // of traced rows that are being published, by id
 }
 
 // refused is a row of which no record can be made, or whose record Kafka rejects for good.
@@ -29,6 +35,32 @@ type refused struct {
 func (b *rowBatch) ack(records []wire.RawRecord) {
 	for _, r := range records {
 		b.done = append(b.done, r.Offset)
+		if span, is := b.spans[r.Offset]; is {
+			tracing.End(span, nil)
+			delete(b.spans, r.Offset)
+		}
+	}
+}
+
+// trace begins the span of a row if its order is traced. The record then carries the span's trace context.
+func (b *rowBatch) trace(t tracing.Tracer, name string, m *wire.Message) {
+	ctx, span := t.Continue(context.Background(), name, string(m.Key), t.Parent(m))
+	if !span.IsRecording() {
+		return
+	}
+	m.SetHeader(wire.HeaderTraceparent, tracing.Of(ctx))
+	if b.spans == nil {
+		b.spans = map[int64]trace.Span{}
+	}
+	b.spans[m.Offset] = span
+}
+
+var errNotPublished = errors.New("the row was not published")
+
+// endTraces ends the spans of rows that were not published.
+func (b *rowBatch) endTraces() {
+	for _, span := range b.spans {
+		tracing.End(span, cmp.Or(b.err, errNotPublished))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -26,6 +27,7 @@ type worker struct {
 	next       int64        // id after which the next batch is read; 0: skipped.pollFrom decides
 	walk       walk         // used by the leader only
 	metrics    *dispatcherMetrics
+	tracer     tracing.Tracer
 	logger     *slog.Logger
 }
 
@@ -36,7 +38,7 @@ func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	sender := send.New(send.Options{Producers: o.Kafka, Group: o.Kafka.GroupByKey, MinRest: minRest, Repeated: m.Repeated, Logger: logger})
 	workers := make([]*worker, o.InFlight)
 	for i := range workers {
-		workers[i] = &worker{o: o, kind: k, sender: sender.Twin(), undeleted: undeleted{}, skipped: skipped, quarantine: quarantine, metrics: m, logger: logger}
+		workers[i] = &worker{o: o, kind: k, sender: sender.Twin(), undeleted: undeleted{}, skipped: skipped, quarantine: quarantine, metrics: m, tracer: tracing.New(o.TracerProvider), logger: logger}
 	}
 	return workers
 }

@@ -82,7 +82,7 @@ func (r *reasons) list() (all []string) {
 
 // Handler returns the handler of these routes:
 //
-//	GET /metrics         the metrics of Options.Registerer; absent unless the Registerer is also
+//	GET /metrics         the metrics of Options.Registerer, as OpenMetrics if the client accepts it; absent unless the Registerer is also
 //	                     a prometheus.Gatherer (the result of WrapRegistererWith is not)
 //	GET /-/healthy       200 as long as the process answers
 //	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready); and which database
@@ -93,7 +93,7 @@ func (r *reasons) list() (all []string) {
 func (a *App) Handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	if a.gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{}))
+		mux.Handle("GET /metrics", promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
 	mux.HandleFunc("GET /-/ready", a.serveReady)

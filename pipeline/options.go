@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
@@ -122,8 +123,10 @@ type Options struct {
 	// new registry, which also has the metrics of the Go runtime and of the process. A program
 	// that passes a Registerer has registered these itself, if it wants them.
 	Registerer prometheus.Registerer
-	Now        func() time.Time // the clock of this machine; default time.Now
-	Logger     *slog.Logger     // default: warnings and errors, to slog.Default
+	// TracerProvider makes the spans of traced orders, see docs/tracing.md. Default: no spans.
+	TracerProvider trace.TracerProvider
+	Now            func() time.Time // the clock of this machine; default time.Now
+	Logger         *slog.Logger     // default: warnings and errors, to slog.Default
 }
 
 var (

@@ -35,6 +35,7 @@ func (a *App) buildRelay() (part, error) {
 		Brokers:         a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Registerer:      a.o.Registerer,
+		Exemplars:       a.o.TracerProvider != nil,
 	})
 	if err != nil {
 		return part{}, err
@@ -68,6 +69,8 @@ func (a *App) buildCloser() (part, error) {
 		OnHang:          a.o.OnHang,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Registerer:      a.o.Registerer,
+		TracerProvider:  a.o.TracerProvider,
+		ContinueTrace:   c.Tracing.AfterDelay == config.ContinueTrace,
 	})
 	if err != nil {
 		return part{}, err
@@ -91,6 +94,7 @@ func (a *App) buildOutbox() (part, error) {
 		InFlight:        c.Outbox.InFlight,
 		Logger:          a.o.Logger.With("stage", outbox.Stage),
 		Registerer:      a.o.Registerer,
+		TracerProvider:  a.o.TracerProvider,
 	})
 	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, err
 }
@@ -130,6 +134,7 @@ func (a *App) buildRelease() (part, error) {
 		OnHang:          a.o.OnHang,
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Registerer:      a.o.Registerer,
+		TracerProvider:  a.o.TracerProvider,
 	})
 	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, err
 }

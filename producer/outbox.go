@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -53,8 +54,8 @@ type OutboxOptions struct {
 	// MaxDelayFunc, if set, replaces MaxDelay and is called by each Add. Use
 	// Producer.MaxDelay of a Producer that reloads its file.
 	MaxDelayFunc func() time.Duration
-	// Traceparent, if set, returns the caller's W3C trace context, which the order's
-	// record then carries; "" means none.
+	// Traceparent returns the caller's W3C trace context, which the order's record then
+	// carries; "" means none. Default: that of the span of OpenTelemetry in ctx, if it is sampled.
 	Traceparent func(ctx context.Context) string
 	// Now is the clock for the check of MaxDelay. Default: time.Now.
 	Now func() time.Time
@@ -85,6 +86,9 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Traceparent == nil {
+		o.Traceparent = tracing.Of
 	}
 	x := &Outbox{o: o}
 	switch o.Dialect {
@@ -120,11 +124,7 @@ func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) err
 	if err := order.Validate(x.o.Now(), x.o.MaxDelayFunc()); err != nil {
 		return err
 	}
-	r := wire.Record{Order: order}
-	if x.o.Traceparent != nil {
-		r.Traceparent = x.o.Traceparent(ctx)
-	}
-	payload, err := r.SchedulePayload()
+	payload, err := wire.Record{Order: order, Traceparent: x.o.Traceparent(ctx)}.SchedulePayload()
 	if err != nil {
 		return err
 	}

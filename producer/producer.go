@@ -37,6 +37,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/tracing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -233,7 +234,10 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 // ErrRefused. After any other failure Schedule retries until ctx ends, and
 // the error wraps the last failure. The record may have been written all the same;
 // scheduling the order again is harmless.
-func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
+//
+// If ctx has a sampled span of OpenTelemetry, Schedule adds a span, and the record carries its trace
+// context.
+func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) (err error) {
 	rules := p.live.Load()
 	if orderclose.IsNever(order.Due) {
 		return orderclose.ValidateID(order.ID)
@@ -246,7 +250,9 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 		ctx, cancel = context.WithTimeout(ctx, p.o.Timeout)
 		defer cancel()
 	}
-	m, err := wire.Record{Order: order, Release: order.Due}.Encode()
+	ctx, span := tracing.Child(ctx, tracing.Schedule, order.ID)
+	defer func() { tracing.End(span, err) }()
+	m, err := wire.Record{Order: order, Release: order.Due, Traceparent: tracing.Of(ctx)}.Encode()
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/tracing"
 )
 
 // startAttempts starts attempts up to the limit.
@@ -29,6 +30,8 @@ func (h *handler) startAttempts() {
 // attempt calls the Releaser for each unsettled release. It owns the entry while it
 // runs.
 func (h *handler) attempt(ctx context.Context, e *entry) {
+	ctx, span := h.tracer.Continue(ctx, tracing.Release, e.event.OrderID, h.tracer.Parent(&e.message))
+	defer func() { tracing.End(span, e.err) }()
 	var open []orderclose.Release
 	ownFault := false
 	e.skipped, e.hung, e.err = true, 0, nil

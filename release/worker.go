@@ -25,11 +25,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/tracing"
 )
 
 // Stage is the name of this part in dead letters.
@@ -123,12 +125,15 @@ type Options struct {
 	// Registerer gets the metrics (orderclose_…). Workers of one process may share it. Default:
 	// no metrics.
 	Registerer prometheus.Registerer
+	// TracerProvider makes the spans of traced orders. Default: no spans.
+	TracerProvider trace.TracerProvider
 }
 
 // Worker releases the stock of closed orders. Create it with New.
 type Worker struct {
 	o        Options
 	metrics  *workerMetrics
+	tracer   tracing.Tracer
 	calls    chan struct{} // one element for each call in flight
 	breaker  *gobreaker.CircuitBreaker[struct{}]
 	stage    partition.Stage
@@ -154,7 +159,7 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("release: %w", err)
 	}
-	w := &Worker{o: o, metrics: m, calls: make(chan struct{}, o.Parallel)}
+	w := &Worker{o: o, metrics: m, tracer: tracing.New(o.TracerProvider), calls: make(chan struct{}, o.Parallel)}
 	w.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, Loss: "the log has lost events: their stock is not released",
 		Metrics: m.Metrics, OnHang: o.OnHang, Logger: o.Logger,

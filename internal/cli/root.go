@@ -56,9 +56,12 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
+	"github.com/orderclose/orderclose/release"
 )
 
 // Env is the environment of a command: streams and variables.
@@ -106,6 +109,7 @@ type common struct {
 	quiet  bool
 	debug  bool
 	roles  []pipeline.Role // that this process runs; none: it is another command
+	traces *otlp.Exporter  // of the roles that run; nil: none
 }
 
 // Root returns the production command line for programs that describe it, such as those that write
@@ -184,6 +188,7 @@ type session struct {
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
 	console webconsole.Settings
+	traces  *otlp.Exporter
 	// found is what a topics.yaml tells that may be broken, for commands that only read.
 	found config.Salvaged
 	// wrong has the error of each variable with an invalid value, by name.
@@ -219,7 +224,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 	if !slices.Contains(needed, config.EnvBrokers) {
 		servers.Brokers = nil
 	}
-	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config}
+	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config, traces: c.traces}
 	if len(c.roles) > 0 {
 		s.logger = s.logger.With("process", (&pipeline.Options{Listen: servers.Listen, Instance: servers.Instance}).ProcessName(c.roles))
 	}
@@ -363,7 +368,7 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 // connect makes clients of the servers, beside those that the session has.
 func (s *session) connect(servers config.Servers) error {
 	clients.LogRedis(s.logger)
-	made, err := clients.Connect(servers, clients.Pool{}, s.cfg, s.logger)
+	made, err := clients.Connect(servers, clients.Pool{Open: s.traces.OpenDB}, s.cfg, s.logger)
 	s.Kafka, s.Store, s.Redis = cmp.Or(made.Kafka, s.Kafka), cmp.Or(made.Store, s.Store), cmp.Or(made.Redis, s.Redis)
 	return err
 }
@@ -392,8 +397,15 @@ func (s *session) pipeline() ops.Pipeline {
 
 // options returns the options of a pipeline with the clients of the session.
 func (s *session) options() pipeline.Options {
-	return pipeline.Options{
+	o := pipeline.Options{
 		Config: s.cfg, Connections: s.Clients,
 		Releaser: clients.Releaser(s.servers), Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
 	}
+	if s.traces != nil {
+		o.TracerProvider, o.Services = s.traces.Provider, s.traces.Transport(httpcall.Transport())
+		if r, ok := o.Releaser.(*release.HTTP); ok {
+			r.Client.Transport = s.traces.Transport(r.Client.Transport)
+		}
+	}
+	return o
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
 )
@@ -55,6 +56,8 @@ and on POST /-/reload at the same address. The reload answers 200 with the chang
 400 with the problems; then nothing changes. Delays and buckets take effect at once, the
 rest at the next start; the log says which.
 
+With OTEL_EXPORTER_OTLP_ENDPOINT, orders that the shop traces are traced: docs/tracing.md.
+
 With ` + config.EnvInstance + ` a process that was killed gets its partitions back at once
 when it is started again. Each process needs a value of its own: of two with the same
 value, one ends with exit code 8.`,
@@ -84,6 +87,10 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 	if err != nil {
 		return Exit(Usage, err)
 	}
+	if c.traces, err = otlp.FromEnvironment(ctx, c.env.LookupEnv, buildVersion().Version, c.logger()); err != nil {
+		return Exit(Usage, err)
+	}
+	defer c.traces.Close()
 	s, err := c.openRoles(roles)
 	if err != nil {
 		return err

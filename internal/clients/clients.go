@@ -7,6 +7,7 @@ package clients
 
 import (
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"log/slog"
 	"time"
@@ -70,8 +71,9 @@ const (
 
 // Pool is a program's own pool of connections to the database, and a limit. See pipeline.Servers.
 type Pool struct {
-	DB       *sql.DB // nil: the DSN of the servers
-	MaxConns int     // 0: the default
+	DB       *sql.DB                        // nil: the DSN of the servers
+	MaxConns int                            // 0: the default
+	Open     func(driver.Connector) *sql.DB // makes the pool of the DSN; default sql.OpenDB
 }
 
 // Connect makes clients of the servers. cfg maps the tables of orders, and says whether Redis is used. Connect does not wait
@@ -93,7 +95,7 @@ func Connect(s config.Servers, pool Pool, cfg *config.Config, logger *slog.Logge
 		need += lockConns
 	}
 	if s.DSN != "" || pool.DB != nil {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, DB: pool.DB, MaxOpenConns: pool.MaxConns, OpenDB: pool.Open, NeedConns: need, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
 			Pipeline: cfg.Topics.Close, Delays: cfg.Delays}); err != nil {
 			return c, fmt.Errorf("%s (Servers.DSN, or Servers.DB): %w", config.EnvDSN, err)
 		}

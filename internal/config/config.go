@@ -42,6 +42,7 @@ type Config struct {
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
 	Intake      Intake
+	Tracing     Tracing
 	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
 	Accept []string
 }
@@ -129,6 +130,20 @@ type Closer struct {
 type Outbox struct {
 	Batch    int // rows per transaction, 1 to MaxBatch; default: 999
 	InFlight int // batches at once per process, 1 to 16; default: 2
+}
+
+// AfterDelay says to which trace the close of an order belongs.
+type AfterDelay string
+
+// The values of AfterDelay.
+const (
+	LinkTrace     AfterDelay = "link"     // a new trace, with a link to that of the checkout
+	ContinueTrace AfterDelay = "continue" // that of the checkout
+)
+
+// Tracing holds the settings of the spans of traced orders.
+type Tracing struct {
+	AfterDelay AfterDelay // default: LinkTrace
 }
 
 // MaxBatch is the largest batch and page. One statement names every order of a
@@ -338,7 +353,8 @@ func defaults() *settings {
 			Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: Service{Batch: 200},
 			Payment: PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20},
 		},
-		Outbox: Outbox{Batch: 999, InFlight: 2},
+		Outbox:  Outbox{Batch: 999, InFlight: 2},
+		Tracing: Tracing{AfterDelay: LinkTrace},
 	}}
 }
 

@@ -53,8 +53,9 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 			Pauses: config.Pauses{Wait: 10 * time.Minute},
 		},
-		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
-		Outbox: config.Outbox{Batch: 999, InFlight: 2},
+		Closer:  config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.Service{Batch: 200}, Payment: config.PaymentService{Batch: 100, Recheck: []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}, RecheckRate: 20}},
+		Outbox:  config.Outbox{Batch: 999, InFlight: 2},
+		Tracing: config.Tracing{AfterDelay: config.LinkTrace},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -91,6 +92,7 @@ compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {kind: data
 closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8, recheck: [5m, 30d], recheck_rate: 9}}
 outbox: {batch: 2, in_flight: 16}
 intake: {topic: shop.orders, format: maxwell, zone: +08:00}
+tracing: {after_delay: continue}
 accept: [long_grace]
 `)
 	want := &config.Config{
@@ -124,9 +126,10 @@ accept: [long_grace]
 		Closer: config.Closer{
 			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.Service{URL: "https://shop/close", Batch: 7}, Payment: config.PaymentService{Batch: 8, Recheck: []time.Duration{5 * time.Minute, 30 * 24 * time.Hour}, RecheckRate: 9},
 		},
-		Outbox: config.Outbox{Batch: 2, InFlight: 16},
-		Intake: config.Intake{Topic: "shop.orders", Format: "maxwell", Zone: "+08:00"},
-		Accept: []string{config.LongGrace},
+		Outbox:  config.Outbox{Batch: 2, InFlight: 16},
+		Intake:  config.Intake{Topic: "shop.orders", Format: "maxwell", Zone: "+08:00"},
+		Tracing: config.Tracing{AfterDelay: config.ContinueTrace},
+		Accept:  []string{config.LongGrace},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -57,6 +57,7 @@ func (s *settings) grammar() parser {
 			"batch":     integer(&s.Outbox.Batch, 1, MaxBatch),
 			"in_flight": integer(&s.Outbox.InFlight, 1, 16),
 		}),
+		"tracing": section(fields{"after_delay": choice(&s.Tracing.AfterDelay, LinkTrace, ContinueTrace)}),
 	})
 }
 

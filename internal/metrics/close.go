@@ -52,10 +52,11 @@ func (c Closes) Verdict(v orderclose.Verdict) {
 }
 
 // Lateness observes how long after its due time an order of the category was closed, by the
-// database's clock. A negative value means that the order was closed early.
-func (c Closes) Lateness(category string, d time.Duration) {
+// database's clock. A negative value means that the order was closed early. traceparent is that of a
+// traced order, and "" otherwise.
+func (c Closes) Lateness(category string, d time.Duration, traceparent string) {
 	if d < 0 {
 		c.early.Inc()
 	}
-	c.lateness.WithLabelValues(c.path, c.category(category)).Observe(d.Seconds())
+	Observe(c.lateness.WithLabelValues(c.path, c.category(category)), d, traceparent)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/tracing"
 )
 
 // Namespace begins the name of each metric.
@@ -84,6 +86,16 @@ func (f *Factory) Histogram(name, help string, buckets []float64) prometheus.His
 // metric.
 func (f *Factory) HistogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return Register(f, prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: name, Help: help, Buckets: buckets}, labels))
+}
+
+// Observe observes a duration. If traceparent is not "", it is that of a sampled trace, whose id becomes the
+// exemplar of the observation.
+func Observe(o prometheus.Observer, d time.Duration, traceparent string) {
+	if traceparent == "" {
+		o.Observe(d.Seconds())
+		return
+	}
+	o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": tracing.TraceID(traceparent)})
 }
 
 // Desc describes a metric of a collector.

@@ -37,8 +37,8 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 			t.Fatal(err)
 		}
 		closes.Verdict(orderclose.Closed)
-		closes.Lateness("virtual", -time.Millisecond)
-		closes.Lateness("virtual", time.Millisecond)
+		closes.Lateness("virtual", -time.Millisecond, "")
+		closes.Lateness("virtual", time.Millisecond, "")
 	}
 	if n := gathered(t, r, "orderclose_close_total"); n != 2 {
 		t.Errorf("%v closes are counted, want 2", n)
@@ -59,7 +59,7 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 	}
 	closes := NewCloses(With(r), orderclose.PathPipeline, listed)
 	for _, category := range []string{"virtual", "", "unheard-of", "default", "virtual"} {
-		closes.Lateness(category, time.Millisecond)
+		closes.Lateness(category, time.Millisecond, "")
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -76,7 +76,7 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 	if diff := cmp.Diff(map[string]uint64{"virtual pipeline": 2, "default pipeline": 3}, got); diff != "" {
 		t.Errorf("by category and path (-want +got):\n%s", diff)
 	}
-	if n := testing.AllocsPerRun(100, func() { closes.Lateness("virtual", time.Millisecond) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { closes.Lateness("virtual", time.Millisecond, "") }); n > 0 {
 		t.Errorf("%v allocations for each order", n)
 	}
 }

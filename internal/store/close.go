@@ -79,7 +79,7 @@ func (s *Store) mayBeHung(took time.Duration) bool { return s.answerLimit > 0 &&
 // out, it finds the orders with locked lines, then those with locked SKUs, and each time tries again
 // without them.
 func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
-	ids, attempts := s.distinct(reqs)
+	ids, requests := s.distinct(reqs)
 	candidates, err := s.candidates(ctx, reqs)
 	if err != nil {
 		return nil, err
@@ -87,10 +87,10 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 	skipped := s.stillLocked(ctx, ids, candidates)
 	try := func() (*closing, error) {
 		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return skipped[id] })
-		c, err := s.tryClose(ctx, path, left, attempts, candidates, skipLocked)
+		c, err := s.tryClose(ctx, path, left, requests, candidates, skipLocked)
 		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
 			// The server may not have ended the lost transaction yet, which locks the rows.
-			c, err = s.tryClose(ctx, path, left, attempts, candidates, waitForLocks)
+			c, err = s.tryClose(ctx, path, left, requests, candidates, waitForLocks)
 		}
 		if err == nil {
 			maps.Copy(c.contended, skipped)
@@ -115,11 +115,11 @@ func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []
 }
 
 // tryClose closes orders in one transaction. The closing holds what became of each order.
-func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates, locks locking) (*closing, error) {
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates candidates, locks locking) (*closing, error) {
 	var c *closing
 	var spelt []map[string]string
 	err := s.transact(ctx, func(tx *gorm.DB) error {
-		c = s.newClosing(tx, attempts, candidates)
+		c = s.newClosing(tx, requests, candidates)
 		c.locks, c.path, c.txID, c.spelt = locks, path, rand.Int64N(1<<62)+1, spelt
 		err := c.run(ids)
 		if e, ok := errors.AsType[*spellingError](err); ok {
@@ -139,22 +139,22 @@ func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string
 	return c, err
 }
 
-// distinct returns the ids of reqs in the order of their index, and how many attempts of
-// each failed before. It leaves out ids that no order can have: the database might match
+// distinct returns the ids of reqs in the order of their index, and the first request of
+// each. It leaves out ids that no order can have: the database might match
 // another order.
-func (s *Store) distinct(reqs []orderclose.CloseRequest) (ids []string, attempts map[string]int) {
-	attempts = make(map[string]int, len(reqs))
+func (s *Store) distinct(reqs []orderclose.CloseRequest) (ids []string, requests map[string]orderclose.CloseRequest) {
+	requests = make(map[string]orderclose.CloseRequest, len(reqs))
 	ids = make([]string, 0, len(reqs))
 	for _, r := range reqs {
-		if _, ok := attempts[r.OrderID]; ok || orderclose.ValidateID(r.OrderID) != nil {
+		if _, ok := requests[r.OrderID]; ok || orderclose.ValidateID(r.OrderID) != nil {
 			continue
 		}
 		if _, ok := s.q.m.ID.Arg(r.OrderID); !ok {
 			continue
 		}
-		attempts[r.OrderID] = r.Attempt
+		requests[r.OrderID] = r
 		ids = append(ids, r.OrderID)
 	}
 	slices.SortFunc(ids, s.q.m.ID.Compare)
-	return ids, attempts
+	return ids, requests
 }

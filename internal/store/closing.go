@@ -23,7 +23,7 @@ type closing struct {
 	s          *Store
 	tx         *gorm.DB
 	path       orderclose.Path
-	attempts   map[string]int // by order id: how many attempts failed before
+	requests   map[string]orderclose.CloseRequest // by order id
 	candidates candidates
 	locks      locking
 	txID       int64               // the random id of this transaction, written to its receipts
@@ -49,8 +49,8 @@ const (
 	lockNothing                 // reads each row
 )
 
-func (s *Store) newClosing(tx *gorm.DB, attempts map[string]int, where candidates) *closing {
-	return &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, contended: map[string]bool{}, won: map[*table][]string{}, open: map[string]*table{}}
+func (s *Store) newClosing(tx *gorm.DB, requests map[string]orderclose.CloseRequest, where candidates) *closing {
+	return &closing{s: s, tx: tx, requests: requests, candidates: where, orders: map[string]lockedRow{}, contended: map[string]bool{}, won: map[*table][]string{}, open: map[string]*table{}}
 }
 
 // lockedRow is the row of an order, locked until the transaction ends.
@@ -183,7 +183,7 @@ func (c *closing) lock(t *table, ids []string) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		if _, asked := c.attempts[id]; !asked {
+		if _, asked := c.requests[id]; !asked {
 			return nil
 		}
 		if row.columns, err = columns.read(rows); err != nil {
@@ -236,7 +236,7 @@ func (c *closing) receipts() error {
 	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)", rows: len(c.all)}
 	for _, id := range c.all {
 		due := orderclose.CeilMilli(c.orders[id].due)
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.txID)
+		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.requests[id].Attempt, c.now.Sub(due).Milliseconds(), c.txID)
 	}
 	return in.exec(c.tx, c.s.dialect)
 }
@@ -249,8 +249,8 @@ func (c *closing) events(released map[string][]orderclose.Release) error {
 		row := c.orders[id]
 		payload, err := encodeKept(orderclose.OrderClosed{
 			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
-			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id], Columns: row.columns,
-		})
+			Attempts: c.requests[id].Attempt, Version: row.version + 1, Release: released[id], Columns: row.columns,
+		}, c.requests[id].Traceparent)
 		if err != nil {
 			return err
 		}

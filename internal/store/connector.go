@@ -15,13 +15,13 @@ import (
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
 
-// openPool returns a pool that checks each new connection for UTC. It does not connect.
-func openPool(cfg *mysql.Config) (*sql.DB, error) {
+// openPool returns a pool, made by open, that checks each new connection for UTC. It does not connect.
+func openPool(cfg *mysql.Config, open func(driver.Connector) *sql.DB) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, dsnError(err)
 	}
-	return sql.OpenDB(utcConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
+	return open(utcConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
 }
 
 var tlsServer = tlsfault.Server{

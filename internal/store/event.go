@@ -25,12 +25,14 @@ type keptEvent struct {
 	Version  int64                      `json:"version,omitempty"`
 	Release  map[string]int64           `json:"release,omitempty"` // by SKU
 	Columns  map[string]json.RawMessage `json:"columns,omitempty"`
+	// Traceparent is the W3C trace context of the close. It becomes a header of the event's record.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // encodeKept encodes an event for the outbox. It drops the keys of the releases, which ExpandEvent
 // computes again.
-func encodeKept(e orderclose.OrderClosed) (string, error) {
-	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, make(map[string]int64, len(e.Release)), e.Columns}
+func encodeKept(e orderclose.OrderClosed, traceparent string) (string, error) {
+	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, make(map[string]int64, len(e.Release)), e.Columns, traceparent}
 	for _, r := range e.Release {
 		k.Release[r.SKU] = r.Quantity
 	}
@@ -44,9 +46,15 @@ func encodeKept(e orderclose.OrderClosed) (string, error) {
 // ExpandEvent returns the CloudEvent of a row of outbox_events. If encodeKept did not write the
 // payload, ExpandEvent returns the payload as it is.
 func ExpandEvent(orderID string, payload []byte) []byte {
+	event, _ := expandEvent(orderID, payload)
+	return event
+}
+
+// expandEvent is ExpandEvent, and also returns the traceparent of the payload, "" if it has none.
+func expandEvent(orderID string, payload []byte) (event []byte, traceparent string) {
 	var k keptEvent
 	if err := json.Unmarshal(payload, &k); err != nil || k.Due == nil {
-		return payload
+		return payload, k.Traceparent
 	}
 	e := orderclose.OrderClosed{
 		Type: k.Type, OrderID: orderID, Category: k.Category, Due: *k.Due, ClosedAt: k.ClosedAt,
@@ -57,7 +65,7 @@ func ExpandEvent(orderID string, payload []byte) []byte {
 	}
 	whole, err := e.Encode()
 	if err != nil {
-		return payload // a time outside the years of RFC 3339, which encodeKept refuses too
+		return payload, k.Traceparent // a time outside the years of RFC 3339, which encodeKept refuses too
 	}
-	return whole
+	return whole, k.Traceparent
 }

@@ -26,7 +26,7 @@ func TestWholeEvent(t *testing.T) {
 		"little": {OrderID: "o", Due: at, ClosedAt: at, Path: orderclose.PathPipeline},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kept, err := encodeKept(e)
+			kept, err := encodeKept(e, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,6 +53,21 @@ func TestWholeEvent_ReturnsAnyOtherPayloadUnchanged(t *testing.T) {
 		if got := string(ExpandEvent("o", []byte(payload))); got != payload {
 			t.Errorf("%.50q becomes %.50q", payload, got)
 		}
+	}
+}
+
+// The trace context of a close becomes a header, and is no part of the event.
+func TestWholeEvent_GivesTheTraceContextApart(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	e := orderclose.OrderClosed{OrderID: "o", Path: orderclose.PathPipeline}
+	want, err1 := e.Encode()
+	kept, err2 := encodeKept(e, trace)
+	got, traceparent := expandEvent("o", []byte(kept))
+	if err1 != nil || err2 != nil || traceparent != trace || string(got) != string(want) {
+		t.Errorf("%v, %v, %q\n%s\nwant\n%s", err1, err2, traceparent, got, want)
+	}
+	if _, traceparent = expandEvent("o", want); traceparent != "" {
+		t.Errorf("without one it is %q", traceparent)
 	}
 }
 

@@ -33,12 +33,12 @@ func (s *Store) PreviewClose(ctx context.Context, path orderclose.Path, reqs []o
 
 // readForClose reads what a close would lock. With an empty path it reads no pauses.
 func (s *Store) readForClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
-	ids, attempts := s.distinct(reqs)
+	ids, requests := s.distinct(reqs)
 	candidates, err := s.candidates(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
-	c := s.newClosing(s.gorm.WithContext(ctx), attempts, candidates)
+	c := s.newClosing(s.gorm.WithContext(ctx), requests, candidates)
 	c.locks, c.path = lockNothing, path
 	if path != "" {
 		if err := c.readPauses(); err != nil {
@@ -82,9 +82,9 @@ func (s *Store) withOrders(ctx context.Context, reqs []orderclose.CloseRequest, 
 	if err != nil {
 		return err
 	}
-	ids, attempts := s.distinct(reqs)
+	ids, requests := s.distinct(reqs)
 	return s.transact(ctx, func(tx *gorm.DB) error {
-		c := s.newClosing(tx, attempts, where)
+		c := s.newClosing(tx, requests, where)
 		if err := c.lockOrders(ids); err != nil {
 			return err
 		}

@@ -64,9 +64,9 @@ func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.D
 	if err != nil {
 		return nil, 0, err
 	}
-	ids, attempts := s.distinct(reqs)
+	ids, requests := s.distinct(reqs)
 	err = s.transact(ctx, func(tx *gorm.DB) (err error) {
-		c := s.newClosing(tx, attempts, where)
+		c := s.newClosing(tx, requests, where)
 		c.locks, c.path = skipLocked, orderclose.PathSweep
 		if err := c.readPauses(); err != nil {
 			return err

@@ -65,6 +65,8 @@ type Options struct {
 	// NeedConns is how many connections the caller must be able to use at once. If DB allows fewer,
 	// the error wraps ErrPool. 0 is 2.
 	NeedConns int
+	// OpenDB makes the pool of the store's connections; nil is sql.OpenDB.
+	OpenDB func(driver.Connector) *sql.DB
 
 	limit time.Duration // of each statement with DB, for tests; 0: readTimeout
 }
@@ -104,6 +106,9 @@ type Store struct {
 func Open(o Options) (*Store, error) {
 	if o.MaxOpenConns <= 0 {
 		o.MaxOpenConns = DefaultMaxOpenConns
+	}
+	if o.OpenDB == nil {
+		o.OpenDB = sql.OpenDB
 	}
 	s := &Store{ordersAt: o.OrdersAt, maxIdle: o.MaxOpenConns}
 	pool, dialector, err := o.open(s)
@@ -158,7 +163,7 @@ func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error)
 		if err != nil {
 			return nil, nil, err
 		}
-		pool = sql.OpenDB(utcConnector{c, checkSession})
+		pool = o.OpenDB(utcConnector{c, checkSession})
 	} else {
 		if cfg, err = parseDSN(o.DSN, o.TLS); err != nil {
 			return nil, nil, err
@@ -166,11 +171,11 @@ func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error)
 		if cfg.DBName == "" {
 			return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
 		}
-		if pool, err = openPool(cfg); err != nil {
+		if pool, err = openPool(cfg, o.OpenDB); err != nil {
 			return nil, nil, err
 		}
 		s.name = cfg.Addr + "/" + cfg.DBName
-		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
+		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg), sql.OpenDB) }
 	}
 	s.answerLimit = cfg.ReadTimeout
 	return pool, mysql.New(mysql.Config{
@@ -195,7 +200,7 @@ func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
 			return sql.OpenDB(utcConnector{cfg.Unbounded().Connector(), nil}), nil
 		}
 	}
-	pool := sql.OpenDB(utcConnector{c, nil})
+	pool := o.OpenDB(utcConnector{c, nil})
 	return pool, gormpostgres.New(gormpostgres.Config{Conn: pool}), nil
 }
 

@@ -102,7 +102,7 @@ func (s *Store) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *
 	var spelt []map[string]string
 	for range 2 {
 		err = s.undone(ctx, conn, func(tx *gorm.DB) error {
-			t.closing = s.newClosing(tx, map[string]int{o.ID: 0}, where)
+			t.closing = s.newClosing(tx, map[string]orderclose.CloseRequest{o.ID: {}}, where)
 			t.closing.locks, t.closing.path, t.closing.txID, t.closing.spelt = skipLocked, orderclose.PathPipeline, rand.Int64N(1<<62)+1, spelt
 			return t.run(o)
 		})

@@ -18,6 +18,8 @@ type OutboxRow struct {
 	ID      int64  // rises in the order of inserts; rows may become visible in another order
 	OrderID string // the key of the row's record
 	Payload []byte
+	// Traceparent is the W3C trace context of an event; "" if there is none. A schedule has it in its payload.
+	Traceparent string
 }
 
 // OutboxBacklog describes the rows that wait in an outbox.

@@ -39,6 +39,19 @@ func (r RawRecord) Key() []byte {
 	return b.bytes()
 }
 
+// Header returns the value of the last header with that name, or nil. It shares the body's memory.
+func (r RawRecord) Header(name string) (value []byte) {
+	b := body{rest: r.Body}
+	b.bytes() // the key
+	b.bytes() // the value
+	for n := b.count(); n > 0 && !b.bad; n-- {
+		if key, of := b.bytes(), b.bytes(); string(key) == name {
+			value = of
+		}
+	}
+	return value
+}
+
 // Route reads in one pass all that a relay needs: the release time in the due header, in unix
 // milliseconds, and whether the record is on the replay lane. It checks the record as Message.Due
 // does. The error is a *RecordError.

@@ -167,6 +167,15 @@ func (m *Message) add(key, value string) {
 	}
 }
 
+// SetHeader replaces the value of each header with that name.
+func (m *Message) SetHeader(key, value string) {
+	for i := range m.Headers {
+		if m.Headers[i].Key == key {
+			m.Headers[i].Value = []byte(value)
+		}
+	}
+}
+
 // Header returns the value of the last header with that name, as Kafka clients do.
 func (m *Message) Header(key string) (value string, ok bool) {
 	for i := len(m.Headers) - 1; i >= 0; i-- {

@@ -39,7 +39,7 @@ var outboxMutants = []mutant{
 	},
 	{
 		name:  "the short payload of a service's event is published as it is",
-		edits: []edit{{"internal/store/outbox.go", "			r.Payload = ExpandEvent(r.OrderID, r.Payload)\n", "			_ = ExpandEvent(r.OrderID, r.Payload)\n"}},
+		edits: []edit{{"internal/store/outbox.go", "			r.Payload, r.Traceparent = expandEvent(r.OrderID, r.Payload)\n", ""}},
 		pkg:   "pipeline", run: "TestApp_PublishesTheEventsThatAService", says: "(-documented +published)",
 	},
 }

@@ -1,0 +1,140 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/release"
+)
+
+// tracedReleaser notes which orders were released within a span.
+type tracedReleaser map[string]bool
+
+func (r tracedReleaser) Release(ctx context.Context, q release.Request) error {
+	r[q.OrderID] = trace.SpanContextFromContext(ctx).IsSampled()
+	return nil
+}
+
+// Of two orders, one is traced: from its checkout to the release of its stock.
+func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
+	for mode, want := range map[string]map[string]string{
+		"link": {
+			"schedule": "below checkout", "close batch": "a root", "close": "below close batch, linked to schedule",
+			"event": "below close", "release": "below event",
+		},
+		"continue": {
+			"schedule": "below checkout", "close batch": "a root", "close": "below schedule, linked to close batch",
+			"event": "below close", "release": "below event",
+		},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer servers.Close()
+				cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ntracing: {after_delay: "+mode+"}\n"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				recorder, released := tracetest.NewSpanRecorder(), tracedReleaser{}
+				provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))
+				app, err := servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: provider, Releaser: released})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := servers.DB().ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 7, 2)"); err != nil {
+					t.Fatal(err)
+				}
+				checkout, span := provider.Tracer("shop").Start(ctx, "checkout")
+				for id, ctx := range map[string]context.Context{"traced": checkout, "another": ctx} {
+					if err := order(ctx, servers, cfg, id, mode == "link"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				span.End()
+				if err := app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want, shape(recorder.Ended())); diff != "" {
+					t.Errorf("spans (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(tracedReleaser{"traced": true, "another": false}, released); diff != "" {
+					t.Errorf("released within a span (-want +got):\n%s", diff)
+				}
+				request, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
+				request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+				app.Handler(false).ServeHTTP(answer, request)
+				for _, name := range []string{"orderclose_relay_lateness_seconds_bucket", "orderclose_close_end_to_end_lateness_seconds_bucket"} {
+					if !slices.ContainsFunc(strings.Split(answer.Body.String(), "\n"), func(line string) bool {
+						return strings.HasPrefix(line, name) && strings.Contains(line, `trace_id="`+span.SpanContext().TraceID().String()+`"`)
+					}) {
+						t.Errorf("%s has no exemplar of the checkout's trace", name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// order writes an order with a line, and schedules its close directly or by the outbox.
+func order(ctx context.Context, servers *pipelinetest.Servers, cfg *pipeline.Config, id string, directly bool) error {
+	p, err := servers.Producer(cfg)
+	if err != nil {
+		return err
+	}
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite})
+	if err != nil {
+		return err
+	}
+	o, db := p.Order(id, time.Now()), servers.DB()
+	_, err1 := db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", id, o.CreatedAt.UnixMilli(), o.Due.UnixMilli())
+	_, err2 := db.ExecContext(ctx, "INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'ink', 1)", id)
+	if directly {
+		err = p.Schedule(ctx, o)
+	} else {
+		err = outbox.Add(ctx, db, o)
+	}
+	return errors.Join(err1, err2, err)
+}
+
+// shape says by name where each span is, and to which span it has a link.
+func shape(spans []sdk.ReadOnlySpan) map[string]string {
+	names, shapes := map[trace.SpanID]string{}, map[string]string{}
+	for _, s := range spans {
+		names[s.SpanContext().SpanID()] = s.Name()
+	}
+	for _, s := range spans {
+		text := "a root"
+		if s.Parent().IsValid() {
+			text = "below " + names[s.Parent().SpanID()]
+		}
+		for _, l := range s.Links() {
+			text += ", linked to " + names[l.SpanContext.SpanID()]
+		}
+		if shapes[s.Name()] != "" {
+			text += ", and " + shapes[s.Name()]
+		}
+		shapes[s.Name()] = text
+	}
+	maps.DeleteFunc(shapes, func(name, _ string) bool { return name == "checkout" })
+	return shapes
+}
