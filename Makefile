@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed payments
+MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing payments
 .DEFAULT_GOAL := help
 .PHONY: help demo serve test test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
@@ -46,7 +46,7 @@ unit: ## the tests that need no server
 	go test ./... $(ARGS)
 	cd bench && go test ./... $(ARGS)
 
-modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers; not test-console
+modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers, tracing; not test-console
 	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout

@@ -1,0 +1,107 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/orderclose/orderclose/internal/tracing/otlp"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/release"
+)
+
+// released stops the pipeline at the release of an order's stock.
+type released func()
+
+func (r released) Release(context.Context, release.Request) error {
+	r()
+	return nil
+}
+
+// From the spans alone, one can go from the checkout of an order to the release of its stock.
+func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
+	collector := startCollector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+	exporter, err := otlp.FromEnvironment(t.Context(), os.LookupEnv, "test", slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer servers.Close()
+	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: exporter.Provider, Releaser: released(stop)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkout, span := exporter.Provider.Tracer("shop").Start(ctx, "checkout")
+	if err := addOrder(checkout, servers, cfg); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+	if err := app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release); err != nil {
+		t.Fatal(err)
+	}
+	exporter.Close()
+	way := []string{"checkout", "schedule", "close", "event", "release"}
+	spans := map[string]ptrace.Span{}
+	collector.mu.Lock()
+	defer collector.mu.Unlock()
+	for _, s := range collector.spans {
+		spans[s.Name()] = s
+	}
+	for i, name := range way {
+		s, found := spans[name]
+		if !found {
+			t.Fatalf("the collector has no span %s, of %d", name, len(collector.spans))
+		}
+		if i == 0 {
+			continue
+		}
+		before := spans[way[i-1]].SpanID()
+		if linked := s.Links().Len() == 1 && s.Links().At(0).SpanID() == before; s.ParentSpanID() != before && !linked {
+			t.Errorf("%s leads to no %s", name, way[i-1])
+		}
+		if id, _ := s.Attributes().Get("orderclose.order_id"); id.Str() != "order-17" {
+			t.Errorf("%s is of the order %q", name, id.Str())
+		}
+	}
+	if v, found := spans["close"].Attributes().Get("orderclose.verdict"); !found || v.Str() != "closed" {
+		t.Errorf("the verdict is %q", v.Str())
+	}
+}
+
+// addOrder writes an order with a line, and its outbox row, in one transaction.
+func addOrder(ctx context.Context, servers *pipelinetest.Servers, cfg *pipeline.Config) error {
+	p, err := servers.Producer(cfg)
+	if err != nil {
+		return err
+	}
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite})
+	if err != nil {
+		return err
+	}
+	tx, err := servers.DB().BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	o := p.Order("order-17", time.Now())
+	_, err1 := tx.ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 8, 1)")
+	_, err2 := tx.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", o.ID, o.CreatedAt.UnixMilli(), o.Due.UnixMilli())
+	_, err3 := tx.ExecContext(ctx, "INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'ink', 1)", o.ID)
+	return errors.Join(err1, err2, err3, outbox.Add(ctx, tx, o), tx.Commit())
+}
