@@ -16,8 +16,7 @@
 // closed (paused.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into groups, fresh orders first
 // (batcher.go). Each group is closed in a transaction (transaction.go), whose traced orders get spans
-// (spans.go). A limiter keeps the number of orders
-// in transactions to what the store closes quickly (limiter.go).
+// (spans.go). A limiter keeps the number of orders in transactions to what the store closes quickly (limiter.go).
 //
 // Records are delivered at least once. A repeated record is harmless because the Store
 // makes a second close of an order a no-op.

@@ -44,8 +44,12 @@ func (b *rowBatch) ack(records []wire.RawRecord) {
 
 // trace begins the span of a row if its order is traced. The record then carries the span's trace context.
 func (b *rowBatch) trace(t tracing.Tracer, name string, m *wire.Message) {
-	ctx, span := t.Continue(context.Background(), name, string(m.Key), t.Parent(m))
-	if !span.IsRecording() {
+	parent := t.Parent(m)
+	if parent == "" {
+		return
+	}
+	ctx, span := t.Continue(context.Background(), name, string(m.Key), parent)
+	if !span.IsRecording() { // by a sampler of this process: the record keeps what it has
 		return
 	}
 	m.SetHeader(wire.HeaderTraceparent, tracing.Of(ctx))

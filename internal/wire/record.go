@@ -167,7 +167,7 @@ func (m *Message) add(key, value string) {
 	}
 }
 
-// SetHeader replaces the value of each header with that name.
+// SetHeader replaces the value of each header with that name. It adds none.
 func (m *Message) SetHeader(key, value string) {
 	for i := range m.Headers {
 		if m.Headers[i].Key == key {
