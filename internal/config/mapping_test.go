@@ -49,13 +49,13 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Due:          mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
 		DueIndex:     "by_deadline",
 		Created:      &mapping.TimeColumn{Column: "made", Type: mapping.Timestamp, Precision: mapping.Millis},
-		ClosedAt:     &mapping.TimeColumn{Column: "shut", Type: mapping.UnixSeconds},
+		ClosedAt:     []*mapping.TimeColumn{{Column: "shut", Type: mapping.UnixSeconds}},
 		Category:     "kind",
 		Attributes:   []mapping.Attribute{{Name: "payment_method", Column: "pay_type"}, {Name: "shop no", Column: "shop"}},
 		Version:      "rev",
 		PaymentID:    "paid_by",
 		Items:        &mapping.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
-		Stock:        &mapping.Stock{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
+		Stock:        []*mapping.Stock{{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"}},
 		Shards:       &mapping.Shards{By: mapping.ByMonth, On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
 		Event:        "order.gone",
 		Set:          []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(3)}, {Column: "closed_by", Value: mapping.TextValue("timeout")}},
@@ -155,7 +155,7 @@ func TestOrders_TheShippedExampleIsValid(t *testing.T) {
 	}
 	_, example, found := strings.Cut(string(data), "\n# orders:\n")
 	m := parse(t, "buckets: [1m]\norders:\n"+strings.ReplaceAll("\n"+example, "\n# ", "\n")).Orders
-	if !found || m == nil || m.Stock == nil || m.Due.Zone != "+08:00" {
+	if !found || m == nil || len(m.Stock) == 0 || m.Due.Zone != "+08:00" {
 		t.Errorf("the example is read as %+v", m)
 	}
 }
@@ -180,20 +180,20 @@ orders:
 	for lines, change := range map[string]func(m *mapping.Mapping){
 		"":                                     func(*mapping.Mapping) {},
 		"  closed_at:\n":                       func(*mapping.Mapping) {},
-		"  closed_at: end_time\n  lock: rev\n": func(m *mapping.Mapping) { m.ClosedAt, m.Version = &end, "rev" },
-		"  closed_at: [end_time]\n  version: rev\n":                   func(m *mapping.Mapping) { m.ClosedAt, m.Version = &end, "rev" },
+		"  closed_at: end_time\n  lock: rev\n": func(m *mapping.Mapping) { m.ClosedAt, m.Version = []*mapping.TimeColumn{&end}, "rev" },
+		"  closed_at: [end_time]\n  version: rev\n":                   func(m *mapping.Mapping) { m.ClosedAt, m.Version = []*mapping.TimeColumn{&end}, "rev" },
 		"  lock: {column: gone_ms, type: unix_ms}\n":                  func(m *mapping.Mapping) { m.Lock = &millis },
 		"  lock: [{column: rev}, {column: gone_ms, type: unix_ms}]\n": func(m *mapping.Mapping) { m.Lock, m.Version = &millis, "rev" },
-		"  closed_at: [{column: gone_ms, type: unix_ms}, end_time]\n": func(m *mapping.Mapping) { m.ClosedAt, m.AlsoClosedAt = &millis, []mapping.TimeColumn{end} },
+		"  closed_at: [{column: gone_ms, type: unix_ms}, end_time]\n": func(m *mapping.Mapping) { m.ClosedAt = []*mapping.TimeColumn{&millis, &end} },
 	} {
 		binary := mapping.Key{Column: "sku", Type: mapping.UUIDBinary}
 		want := &mapping.Mapping{
 			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9)}, Due: due,
 			Items: &mapping.Items{Table: "l", Order: "o", SKU: "s", Quantity: "n", Location: "shed",
 				Where: []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "price", Value: mapping.Value{Text: "0.10", Number: true}}, {Column: "gone"}}},
-			Stock: &mapping.Stock{Table: "st", SKU: binary, Location: mapping.Key{Column: "shed", Type: mapping.Integer}, Available: "free",
+			Stock: []*mapping.Stock{{Table: "st", SKU: binary, Location: mapping.Key{Column: "shed", Type: mapping.Integer}, Available: "free",
 				Version: "rev", Lock: &mapping.TimeColumn{Column: "at", Type: mapping.UnixSeconds}},
-			MoreStock: []mapping.Stock{{Table: "p", SKU: mapping.Key{Column: "id"}, Line: "product", Available: "total"}},
+				{Table: "p", SKU: mapping.Key{Column: "id"}, Line: "product", Available: "total"}},
 		}
 		change(want)
 		if diff := cmp.Diff(want, parse(t, base+lines+rest).Orders); diff != "" {

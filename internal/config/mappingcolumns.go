@@ -32,11 +32,8 @@ func closedAt(m *mapping.Mapping) parser {
 		if r.at[path] = n; isNull(resolveAlias(n)) {
 			return
 		}
-		if column(&t)(r, path, n); m.ClosedAt == nil {
-			m.ClosedAt = &t
-		} else {
-			m.AlsoClosedAt = append(m.AlsoClosedAt, t)
-		}
+		column(&t)(r, path, n)
+		m.ClosedAt = append(m.ClosedAt, &t)
 	})
 }
 
@@ -86,10 +83,6 @@ func stocks(m *mapping.Mapping) parser {
 			"table": text(&s.Table), "sku": key(&s.SKU), "location": key(&s.Location), "line": text(&s.Line),
 			"available": text(&s.Available), "reserved": text(&s.Reserved), "lock": locks(&s.Version, &s.Lock),
 		})(r, path, n)
-		if m.Stock == nil {
-			m.Stock = &s
-		} else {
-			m.MoreStock = append(m.MoreStock, s)
-		}
+		m.Stock = append(m.Stock, &s)
 	})
 }

@@ -77,7 +77,7 @@ type AuditRules struct {
 
 // AuditRules returns what an audit can check.
 func (s *Store) AuditRules() AuditRules {
-	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, ClosedAt: s.q.m.ClosedAt != nil, Event: s.q.m.Event,
+	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, ClosedAt: len(s.q.m.ClosedAt) > 0, Event: s.q.m.Event,
 		Overwritten: s.mapped && !slices.Contains(s.q.m.Accept, mapping.OverwrittenClose)}
 }
 
@@ -188,7 +188,7 @@ func (s *Store) auditPage(ctx context.Context, part AuditPart, from, to time.Tim
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		err := s.readPage(tx, []*table{part.table}, p, func(o orderclose.Order, last any) {
 			found = true
-			closedAt, _, _ := q.closedAt.Decode(last) // what is not a time must not end a page
+			closedAt, _, _ := first(q.closedAt).Decode(last) // what is not a time must not end a page
 			each(o, closedAt)
 		})
 		if err != nil || !found {
@@ -252,7 +252,7 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 // auditSpelling spells the SKUs of lines and ledger as the stock does, where the two differ: a
 // close may have written either spelling.
 func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *AuditRow) error {
-	if s.q.m.Stock == nil || s.q.m.Items.Location != "" && s.q.m.Stock.Location.Column == "" {
+	if len(s.q.m.Stock) == 0 || s.q.m.Items.Location != "" && s.q.m.Stock[0].Location.Column == "" {
 		return nil
 	}
 	var unlike []*AuditRow
@@ -274,7 +274,7 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 	if len(unlike) == 0 {
 		return nil
 	}
-	spelt, err := s.spellings(tx, s.q.m.Stock, slices.Sorted(maps.Keys(skus)))
+	spelt, err := s.spellings(tx, s.q.m.Stock[0], slices.Sorted(maps.Keys(skus)))
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
 		openHidden(t, dsn)
 		updated := &mapping.TimeColumn{Column: "update_time", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds}
 		for name, change := range map[string]func(m *mapping.Mapping){
-			"neither": func(*mapping.Mapping) {}, "closed_at": func(m *mapping.Mapping) { m.ClosedAt = updated }, "lock": func(m *mapping.Mapping) { m.Lock = updated },
+			"neither": func(*mapping.Mapping) {}, "closed_at": func(m *mapping.Mapping) { m.ClosedAt = []*mapping.TimeColumn{updated} }, "lock": func(m *mapping.Mapping) { m.Lock = updated },
 		} {
 			m := hiddenShop()
 			change(m)

@@ -79,7 +79,7 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 		}
 	}
 	all := slices.Concat(orders, items)
-	for _, stock := range s.q.m.Stocks() {
+	for _, stock := range s.q.m.Stock {
 		all = append(all, stock.Table)
 	}
 	schema, err := s.describe(ctx, all...)

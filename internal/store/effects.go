@@ -21,8 +21,8 @@ var word = regexp.MustCompile(`[\pL\pN_$]+`)
 func (s *Store) rollsBack(ctx context.Context) error {
 	names, err := s.orderTables(ctx)
 	names = append(names, "receipts", "stock_ledger", "outbox_events")
-	if s.q.m.Stock != nil {
-		names = append(names, s.q.m.Stock.Table)
+	for _, stock := range s.q.m.Stock {
+		names = append(names, stock.Table)
 	}
 	for _, statement := range s.q.m.OnClose {
 		table, _ := mapping.OnCloseTable(statement)

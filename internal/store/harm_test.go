@@ -36,6 +36,7 @@ func harmIsRefused(t *testing.T) {
 	moment := func(column string) *mapping.TimeColumn {
 		return &mapping.TimeColumn{Column: column, Type: mapping.DateTime, Zone: "UTC", Precision: mapping.Seconds}
 	}
+	closed := func(at ...*mapping.TimeColumn) []*mapping.TimeColumn { return at }
 	stamp := &mapping.TimeColumn{Column: "touched", Type: mapping.Timestamp, Precision: mapping.Seconds}
 	for _, c := range []struct {
 		change func(m *mapping.Mapping)
@@ -50,32 +51,32 @@ func harmIsRefused(t *testing.T) {
 		{func(m *mapping.Mapping) { m.Version = "note" }, "version: t_order.note is varchar(9)"},
 		{func(m *mapping.Mapping) { m.Version = "user_id" }, "version: t_order.user_id refers to table users"},
 		{func(m *mapping.Mapping) { m.Version = "no_in_shop" }, "version: a part of the unique index no_in_shop"},
-		{func(m *mapping.Mapping) { m.Created, m.ClosedAt = nil, moment("create_time") }, "closed_at.column: t_order.create_time has a value from when"},
-		{func(m *mapping.Mapping) { m.ClosedAt = moment("placed") }, "closed_at.column: t_order.placed has a value from when"},
-		{func(m *mapping.Mapping) { m.ClosedAt = moment("shut") }, "closed_at.column: t_order.shut is a generated column"},
-		{func(m *mapping.Mapping) { m.ClosedAt = moment("late") }, "closed_at.column: t_order.late is a generated column"},
-		{func(m *mapping.Mapping) { m.ClosedAt = stamp }, "closed_at.column: t_order.touched is set to the present moment"},
+		{func(m *mapping.Mapping) { m.Created, m.ClosedAt = nil, closed(moment("create_time")) }, "closed_at.column: t_order.create_time has a value from when"},
+		{func(m *mapping.Mapping) { m.ClosedAt = closed(moment("placed")) }, "closed_at.column: t_order.placed has a value from when"},
+		{func(m *mapping.Mapping) { m.ClosedAt = closed(moment("shut")) }, "closed_at.column: t_order.shut is a generated column"},
+		{func(m *mapping.Mapping) { m.ClosedAt = closed(moment("late")) }, "closed_at.column: t_order.late is a generated column"},
+		{func(m *mapping.Mapping) { m.ClosedAt = closed(stamp) }, "closed_at.column: t_order.touched is set to the present moment"},
 		{func(m *mapping.Mapping) { m.Lock = stamp }, ""},
-		{func(m *mapping.Mapping) { m.AlsoClosedAt = []mapping.TimeColumn{*stamp} }, ""},
+		{func(m *mapping.Mapping) { m.ClosedAt = append(closed(m.ClosedAt...), stamp) }, ""},
 		{func(m *mapping.Mapping) { m.Lock = moment("placed") }, "lock.column: t_order.placed has the present moment as its default"},
-		{func(m *mapping.Mapping) { m.AlsoClosedAt = []mapping.TimeColumn{*moment("placed")} }, "closed_at[1].column: t_order.placed has the present moment as its default"},
+		{func(m *mapping.Mapping) { m.ClosedAt = append(closed(m.ClosedAt...), moment("placed")) }, "closed_at[1].column: t_order.placed has the present moment as its default"},
 		{func(m *mapping.Mapping) { m.Lock = moment("shut") }, "lock.column: t_order.shut is a generated column"},
 		{func(m *mapping.Mapping) { m.Lock = moment("touched") }, "lock.type: t_order.touched is timestamp"},
 		{func(m *mapping.Mapping) { m.Items.Where = []mapping.ColumnValue{{Column: "id"}} }, "items.where.id: t_order_line.id is bigint"},
 		{func(m *mapping.Mapping) {
-			m.Items.Location, m.Stock.Location = "id", mapping.Key{Column: "id", Type: mapping.Integer}
+			m.Items.Location, m.Stock[0].Location = "id", mapping.Key{Column: "id", Type: mapping.Integer}
 		}, "stock.sku.index: no unique index PRIMARY on goods_id and id alone"},
-		{func(m *mapping.Mapping) { m.Stock.Version = "price" }, "stock.version: t_goods_stock.price is decimal(9,2)"},
+		{func(m *mapping.Mapping) { m.Stock[0].Version = "price" }, "stock.version: t_goods_stock.price is decimal(9,2)"},
 		{func(m *mapping.Mapping) { m.Status.Closed = []mapping.Value{mapping.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
 		{func(m *mapping.Mapping) { m.Status.To = mapping.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
 		{func(m *mapping.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},
-		{func(m *mapping.Mapping) { m.Stock.Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},
-		{func(m *mapping.Mapping) { m.Stock.Available = "price" }, "stock.available: t_goods_stock.price is decimal(9,2)"},
-		{func(m *mapping.Mapping) { m.Stock.Available = "total" }, "stock.available: t_goods_stock.total is a generated column"},
+		{func(m *mapping.Mapping) { m.Stock[0].Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},
+		{func(m *mapping.Mapping) { m.Stock[0].Available = "price" }, "stock.available: t_goods_stock.price is decimal(9,2)"},
+		{func(m *mapping.Mapping) { m.Stock[0].Available = "total" }, "stock.available: t_goods_stock.total is a generated column"},
 	} {
 		m := *shop
-		items, stock := *shop.Items, *shop.Stock
-		m.Items, m.Stock = &items, &stock
+		items, stock := *shop.Items, *shop.Stock[0]
+		m.Items, m.Stock = &items, []*mapping.Stock{&stock}
 		c.change(&m)
 		err := open(t, store.Options{DSN: dsn, Orders: &m, MaxOpenConns: 1}).CheckMapping(t.Context())
 		if c.want == "" {

@@ -151,7 +151,7 @@ func (s *Store) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) err
 func (q *statements) history(t *table) string {
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
 		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), orElse(q.m.Created.Name(), "NULL"), q.dueOf(t.name),
-		orElse(q.m.PaidAt.Name(), "NULL"), orElse(q.m.ClosedAt.Name(), "NULL"),
+		orElse(q.m.PaidAt.Name(), "NULL"), orElse(first(q.m.ClosedAt).Name(), "NULL"),
 		"COALESCE("+orElse(q.m.Version, "0")+", 0)", q.attributes(), mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
 }
 
@@ -171,7 +171,7 @@ func (s *Store) scanOrder(rows *sql.Rows, id string, history *OrderHistory) erro
 		codec mapping.Codec
 		value any
 		to    *time.Time
-	}{{s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &o.PaidAt}, {s.q.closedAt, closed, &o.ClosedAt}} {
+	}{{s.q.created, created, &o.CreatedAt}, {s.q.paidAt, paid, &o.PaidAt}, {first(s.q.closedAt), closed, &o.ClosedAt}} {
 		var err error
 		if *t.to, _, err = t.codec.Decode(t.value); err != nil {
 			return err
@@ -195,7 +195,7 @@ func (s *Store) historyLines(tx *gorm.DB, t *table, id any, history *OrderHistor
 		i := ItemRow{Line: len(history.Items) + 1}
 		var quantity sql.NullInt64
 		var location sql.NullString
-		err := rows.Scan(append([]any{new(any), nullable(&i.SKU), &quantity, &location}, skipped(len(s.q.m.MoreStock))...)...)
+		err := rows.Scan(append([]any{new(any), nullable(&i.SKU), &quantity, &location}, skipped(max(len(s.q.m.Stock)-1, 0))...)...)
 		i.SKU, i.Quantity = located(i.SKU, location), quantity.Int64
 		history.Items = append(history.Items, i)
 		return err
@@ -238,6 +238,14 @@ func eachRow(tx *gorm.DB, query string, args []any, each func(*sql.Rows) error) 
 		}
 	}
 	return rows.Err()
+}
+
+// first returns the first value of a list, or the zero value.
+func first[T any](all []T) (value T) {
+	if len(all) > 0 {
+		value = all[0]
+	}
+	return value
 }
 
 // readAll returns the rows of a query. into returns where the columns of a row go.

@@ -266,7 +266,7 @@ func TestMySQL_AMissingIndexBlamesNoOrder(t *testing.T) { eachServer(t, missingI
 
 func missingIndex(t *testing.T) {
 	mapped := *spelling
-	mapped.Stock = &mapping.Stock{Table: "g", SKU: mapping.Key{Column: "sku", Index: "by_sku"}, Available: "free"}
+	mapped.Stock = []*mapping.Stock{{Table: "g", SKU: mapping.Key{Column: "sku", Index: "by_sku"}, Available: "free"}}
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapped})
 	createTables(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
@@ -395,7 +395,7 @@ func binaryIDs(t *testing.T) {
 	text := *spelling
 	text.ID = mapping.Key{Column: "no_text", Index: "uk"}
 	text.Items = &mapping.Items{Table: "l", Order: "no_text", SKU: "sku_text", Quantity: "n"}
-	text.Stock = &mapping.Stock{Table: "g", SKU: mapping.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}
+	text.Stock = []*mapping.Stock{{Table: "g", SKU: mapping.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}}
 	s = open(t, store.Options{DSN: dsn, Orders: &text})
 	must(t, s.CheckMapping(t.Context()))
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
@@ -411,7 +411,7 @@ var spelling = &mapping.Mapping{
 	Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
 	Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixSeconds},
 	Items:  &mapping.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"},
-	Stock:  &mapping.Stock{Table: "g", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"},
+	Stock:  []*mapping.Stock{{Table: "g", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"}},
 }
 
 // createTables creates the tables, runs the queries and migrates.

@@ -130,7 +130,7 @@ func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[str
 	for lock, n := range map[string]int{"": -1, s.dialect.skipLocked: 1} {
 		err := eachRow(tx, t.lines+lock, s.q.lineArgs(ids), func(rows *sql.Rows) error {
 			var id string
-			err := rows.Scan(append([]any{&id}, skipped(3+len(s.q.m.MoreStock))...)...)
+			err := rows.Scan(append([]any{&id}, skipped(3+max(len(s.q.m.Stock)-1, 0))...)...)
 			free[id] += n
 			return err
 		})
@@ -154,14 +154,14 @@ func (s *Store) lockedLinesIn(tx *gorm.DB, t *table, ids []string, found map[str
 // batches check only the SKUs that were locked then.
 func (s *Store) ordersWithLockedSKUs(ctx context.Context, ids []string, where candidates, set map[string]bool) map[string]bool {
 	return s.eachTable(ctx, readCommitted, ids, where, func(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
-		if t.lines == "" || s.q.m.Stock == nil {
+		if t.lines == "" || len(s.q.m.Stock) == 0 {
 			return nil
 		}
 		all, _, err := s.readLines(tx, t.lines, ids) // an order whose lines cannot be read fails alone later
 		if err != nil {
 			return err
 		}
-		for i, stock := range s.q.m.Stocks() {
+		for i, stock := range s.q.m.Stock {
 			of := map[string][]string{} // orders by SKU
 			for _, l := range all[i] {
 				sku := s.q.stockSKU(i, l.sku)

@@ -54,8 +54,8 @@ func examples(t *testing.T) []storetest.Shop {
 // withConstants returns the shop with further columns that a close and a payment set, with conditions
 // that exclude orders, and with stock figures that include what is reserved.
 func withConstants(shop storetest.Shop) storetest.Shop {
-	m, stock := *shop.Mapping, *shop.Mapping.Stock
-	stock.Available, m.Stock, shop.Mapping = "", &stock, &m
+	m, stock := *shop.Mapping, *shop.Mapping.Stock[0]
+	stock.Available, m.Stock, shop.Mapping = "", []*mapping.Stock{&stock}, &m
 	m.Status.Paid = []mapping.Value{shop.Paid}
 	m.Set = []mapping.ColumnValue{{Column: "closed_by", Value: mapping.TextValue("timeout")}, {Column: "reason", Value: mapping.IntValue(3)}}
 	m.SetPaid = []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(7)}}

@@ -37,7 +37,7 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 		return nil, err
 	}
 	orders := len(names)
-	for _, stock := range s.q.m.Stocks() {
+	for _, stock := range s.q.m.Stock {
 		names = append(names, stock.Table)
 	}
 	schema, err := s.describe(ctx, names...)

@@ -54,8 +54,8 @@ func eachChangeChangesLocks(t *testing.T, database func(t *testing.T) string) {
 				Orders: "shop_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
 				Status:   mapping.Status{Column: "status", From: mapping.IntValue(101), To: mapping.IntValue(103), Paid: []mapping.Value{mapping.IntValue(201)}, Closed: []mapping.Value{mapping.IntValue(102)}},
 				Due:      mapping.TimeColumn{Column: "pay_by", Type: mapping.UnixMillis},
-				ClosedAt: &mapping.TimeColumn{Column: "end_time", Type: mapping.UnixMillis}, AlsoClosedAt: []mapping.TimeColumn{gone},
-				Lock: &lock, Version: "rev", PaymentID: "payment",
+				ClosedAt: []*mapping.TimeColumn{{Column: "end_time", Type: mapping.UnixMillis}, &gone},
+				Lock:     &lock, Version: "rev", PaymentID: "payment",
 			}
 			s := open(t, store.Options{DSN: dsn, Orders: m})
 			exec(t, s.DB(), fmt.Sprintf(lockedShop, kind, nullable))

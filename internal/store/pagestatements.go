@@ -31,7 +31,7 @@ func (q *statements) openPage(to time.Time, after orderclose.Order, limit int) p
 
 // everyPage returns a page of all orders with the status, and when they were closed.
 func (q *statements) everyPage(status mapping.Value, to time.Time, after orderclose.Order, limit int) page {
-	return page{status: status, to: to, after: after, limit: limit, last: condition{orElse(q.m.ClosedAt.Name(), "NULL"), nil}}
+	return page{status: status, to: to, after: after, limit: limit, last: condition{orElse(first(q.m.ClosedAt).Name(), "NULL"), nil}}
 }
 
 // excludedPage returns a page of the excluded orders of a table.

@@ -24,10 +24,9 @@ type statements struct {
 
 	pipeline string // of order_delays, with Mapping.ByRule
 	// due is the codec of dueOf, and column that of Mapping.Due. With Mapping.ByRule the two differ.
-	due, column, created, paidAt, closedAt mapping.Codec
-	alsoClosedAt                           []mapping.Codec // of Mapping.AlsoClosedAt
-	lock                                   mapping.Codec   // of Mapping.Lock
-	stockLocks                             []mapping.Codec // of Mapping.Stocks
+	due, column, created, paidAt, lock mapping.Codec
+	closedAt                           []mapping.Codec // of Mapping.ClosedAt
+	stockLocks                         []mapping.Codec // of Mapping.Stock
 
 	where     condition // of orders that Mapping.Where includes
 	excludes  bool      // the mapping excludes orders
@@ -66,11 +65,11 @@ func newStatements(m *mapping.Mapping, d Dialect, pipeline string) (*statements,
 	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
-	q.column, q.created, q.paidAt, q.closedAt, q.lock = codecOf(&q.m.Due), codecOf(q.m.Created), codecOf(q.m.PaidAt), codecOf(q.m.ClosedAt), codecOf(q.m.Lock)
-	for i := range q.m.AlsoClosedAt {
-		q.alsoClosedAt = append(q.alsoClosedAt, codecOf(&q.m.AlsoClosedAt[i]))
+	q.column, q.created, q.paidAt, q.lock = codecOf(&q.m.Due), codecOf(q.m.Created), codecOf(q.m.PaidAt), codecOf(q.m.Lock)
+	for _, t := range q.m.ClosedAt {
+		q.closedAt = append(q.closedAt, codecOf(t))
 	}
-	for _, s := range q.m.Stocks() {
+	for _, s := range q.m.Stock {
 		q.stockLocks = append(q.stockLocks, codecOf(s.Lock))
 	}
 	if q.due = q.column; q.m.ByRule {
@@ -325,8 +324,8 @@ func orElse(column, otherwise string) string {
 
 // mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
-	times := []string{q.m.ClosedAt.Name()}
-	for _, t := range q.m.AlsoClosedAt {
+	var times []string
+	for _, t := range q.m.ClosedAt {
 		times = append(times, t.Column)
 	}
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, times...),
@@ -360,11 +359,8 @@ func (q *statements) payArgs(paid mapping.Value, ids []any, now time.Time) []any
 // markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
 	args := assigned(q.m.Status.To, q.m.Set)
-	if q.m.ClosedAt != nil {
-		args = append(args, q.closedAt.Arg(now))
-	}
-	for _, also := range q.alsoClosedAt {
-		args = append(args, also.Arg(now))
+	for _, at := range q.closedAt {
+		args = append(args, at.Arg(now))
 	}
 	return append(append(args, q.lockArgs(now)...), ids, q.m.Status.From.Arg(), q.due.Arg(now))
 }

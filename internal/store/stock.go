@@ -187,7 +187,7 @@ func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (all []string, err
 // spelt has, for each table, the stock's spelling of SKUs that the lines spell otherwise. If it is nil and two
 // SKUs may be one row of the stock, the error is a *spellingError.
 func (s *Store) moveStock(tx *gorm.DB, moved moves, now time.Time, spelt []map[string]string) error {
-	for i, stock := range s.q.m.Stocks() {
+	for i, stock := range s.q.m.Stock {
 		sums := moved[i]
 		if spelt != nil {
 			sums = map[string]int64{}
@@ -219,7 +219,7 @@ func (s *Store) moveStock(tx *gorm.DB, moved moves, now time.Time, spelt []map[s
 // spellingError returns a *spellingError if lines spell SKUs otherwise than the stock.
 func (s *Store) spellingError(tx *gorm.DB, moved moves) error {
 	e, other := &spellingError{}, 0
-	for i, stock := range s.q.m.Stocks() {
+	for i, stock := range s.q.m.Stock {
 		spelt, err := s.spellings(tx, stock, slices.Sorted(maps.Keys(moved[i])))
 		if err != nil {
 			return fmt.Errorf("read how the stock spells SKUs: %w", err)

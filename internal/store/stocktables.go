@@ -13,18 +13,16 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// lines writes the SELECT of lines: order, SKU, quantity, location, and the keys of the tables of
-// Mapping.MoreStock.
+// lines writes the SELECT of lines: order, SKU, quantity, location, and the keys of further tables of stock.
 func (q *statements) lines(from string) string {
 	i := q.m.Items
-	sku := mapping.Key{}
-	if q.m.Stock != nil {
-		sku = q.m.Stock.SKU
-	}
-	columns := []string{q.m.ID.Read(i.Order), sku.Read(i.SKU), mapping.Quote(i.Quantity), orElse(i.Location, "NULL")}
-	for j := range q.m.MoreStock {
-		s := &q.m.MoreStock[j]
-		columns = append(columns, s.SKU.Read(q.m.LineKey(s)))
+	columns := []string{q.m.ID.Read(i.Order), mapping.Key{}.Read(i.SKU), mapping.Quote(i.Quantity), orElse(i.Location, "NULL")}
+	for n, s := range q.m.Stock {
+		if read := s.SKU.Read(q.m.LineKey(s)); n == 0 {
+			columns[1] = read
+		} else {
+			columns = append(columns, read)
+		}
 	}
 	where := ""
 	if q.lineWhere.sql != "" {
@@ -39,12 +37,12 @@ func (q *statements) lineArgs(ids []string) []any {
 }
 
 // readLines returns the lines of the orders, each SKU of an order once, sorted by order and SKU. all[0] has the SKUs
-// of the ledger, and the others the keys of the tables of Mapping.MoreStock. unreadable has an error for
+// of the ledger, and the others the keys of further tables of stock. unreadable has an error for
 // each order with a line that cannot be read, by id.
 func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]line, unreadable map[string]error, err error) {
-	all, unreadable = [][]line{make([]line, 0, 2*len(orders))}, map[string]error{}
-	all = append(all, make([][]line, len(s.q.m.MoreStock))...)
-	keys := make([]sql.NullString, len(s.q.m.MoreStock))
+	all, unreadable = make([][]line, max(len(s.q.m.Stock), 1)), map[string]error{}
+	all[0] = make([]line, 0, 2*len(orders))
+	keys := make([]sql.NullString, len(all)-1)
 	var order string
 	var sku, text, location sql.NullString
 	into := []any{&order, &sku, &text, &location}
@@ -71,7 +69,7 @@ func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]l
 		}
 		all[0] = append(all[0], line{order, sku.String, quantity})
 		for i, key := range keys {
-			if s.q.m.MoreStock[i].Location.Column != "" {
+			if s.q.m.Stock[i+1].Location.Column != "" {
 				key.String = mapping.LocatedSKU(key.String, location.String)
 			}
 			if key.Valid {
@@ -86,11 +84,11 @@ func (s *Store) readLines(tx *gorm.DB, query string, orders []string) (all [][]l
 	return all, unreadable, err
 }
 
-// moves are the quantities that a close returns to each of Mapping.Stocks, by SKU.
+// moves are the quantities that a close returns to each of Mapping.Stock, by SKU.
 type moves []map[string]int64
 
 func (s *Store) newMoves() moves {
-	all := make(moves, len(s.q.m.Stocks()))
+	all := make(moves, len(s.q.m.Stock))
 	for i := range all {
 		all[i] = map[string]int64{}
 	}
@@ -107,7 +105,7 @@ func (s *Store) add(to moves, i int, l line) {
 // stockSKU returns the key in the i-th table of a SKU of a line. If the table has no locations, those of lines are left
 // out.
 func (q *statements) stockSKU(i int, sku string) string {
-	if i == 0 && q.m.Items.Location != "" && q.m.Stock.Location.Column == "" {
+	if i == 0 && q.m.Items.Location != "" && q.m.Stock[0].Location.Column == "" {
 		sku, _ = mapping.SplitSKU(sku)
 	}
 	return sku
@@ -165,7 +163,7 @@ func compareStock(s *mapping.Stock) func(a, b string) int {
 
 // stockLockArgs returns the arguments of changeLock for the i-th table of stock.
 func (q *statements) stockLockArgs(i int, now time.Time) []any {
-	if q.m.Stocks()[i].Lock == nil {
+	if q.m.Stock[i].Lock == nil {
 		return nil
 	}
 	return []any{q.stockLocks[i].Arg(now), q.stockLocks[i].Arg(now)}

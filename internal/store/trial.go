@@ -173,7 +173,7 @@ func (c *closing) rows(id string) (all []row, pieces int64, err error) {
 				}
 			}
 		}
-		for i, stock := range q.m.Stocks() {
+		for i, stock := range q.m.Stock {
 			if err == nil && len(moved[i]) > 0 {
 				var rows []row
 				rows, err = readStock(c.tx, stock, slices.Sorted(maps.Keys(moved[i])))

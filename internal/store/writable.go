@@ -115,9 +115,9 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	m := s.q.m
 	var statements []string
 	for _, t := range in {
-		columns := []string{m.Status.Column, m.Version, m.Lock.Name(), m.ClosedAt.Name()}
-		for _, also := range m.AlsoClosedAt {
-			columns = append(columns, also.Column)
+		columns := []string{m.Status.Column, m.Version, m.Lock.Name()}
+		for _, at := range m.ClosedAt {
+			columns = append(columns, at.Column)
 		}
 		for _, a := range slices.Concat(m.Set, m.SetPaid) {
 			columns = append(columns, a.Column)
@@ -127,7 +127,7 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.items)+" WHERE 1 = 0"+s.dialect.shareLock)
 		}
 	}
-	for _, stock := range m.Stocks() {
+	for _, stock := range m.Stock {
 		statements = append(statements, updateNone(stock.Table, stock.Available, stock.Reserved, stock.Version, stock.Lock.Name()))
 	}
 	return statements, nil

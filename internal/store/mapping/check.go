@@ -221,10 +221,10 @@ func (c *checker) itemsAndStock(m *Mapping) {
 		c.name("items.quantity", m.Items.Quantity)
 		c.optional("items.location", m.Items.Location)
 	}
-	for i, s := range m.Stocks() {
+	for i, s := range m.Stock {
 		c.stock(m, StockPath(i), s)
 	}
-	if m.Items == nil && m.Stock != nil {
+	if m.Items == nil && len(m.Stock) > 0 {
 		c.report("stock", "stock is mapped, but no items that say how much to release", "describe items, or write stock: none")
 	}
 }
@@ -235,7 +235,7 @@ func (c *checker) distinct(m *Mapping) {
 	items, stock := m.tables()
 	c.refuseOwnTable("table", m.Orders)
 	c.refuseOwnTable("items.table", items)
-	for i, s := range m.Stocks() {
+	for i, s := range m.Stock {
 		c.refuseOwnTable(StockPath(i)+".table", s.Table)
 		c.stockApart(StockPath(i)+".table", m.Orders, items, s.Table)
 	}

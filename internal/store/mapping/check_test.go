@@ -16,7 +16,7 @@ func shop() *Mapping {
 		Status: Status{Column: "state", From: TextValue("WAIT_PAY"), To: TextValue("CLOSED"), Closed: []Value{TextValue("CANCELLED")}},
 		Due:    TimeColumn{Column: "pay_deadline", Type: DateTime, Zone: "+08:00", Precision: Seconds},
 		Items:  &Items{Table: "shop_lines_{yyyyMM}", Order: "order_id", SKU: "sku", Quantity: "num"},
-		Stock:  &Stock{Table: "shop_stock", SKU: Key{Column: "sku"}, Available: "free", Reserved: "held"},
+		Stock:  []*Stock{{Table: "shop_stock", SKU: Key{Column: "sku"}, Available: "free", Reserved: "held"}},
 		Shards: &Shards{By: ByMonth, On: OnCreated, Zone: "Asia/Shanghai"},
 	}
 }
@@ -46,7 +46,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Due.Type, m.Due.Zone = UnixMillis, "" }, "due.precision: has a fixed precision"},
 		{func(m *Mapping) { m.Due.Type = "date" }, `due.type: "date" is not a type`},
 		{func(m *Mapping) { m.Items = nil }, "stock: no items"},
-		{func(m *Mapping) { m.Stock.Available, m.Stock.Reserved = "", "" }, "stock: neither available nor reserved"},
+		{func(m *Mapping) { m.Stock[0].Available, m.Stock[0].Reserved = "", "" }, "stock: neither available nor reserved"},
 		{func(m *Mapping) { m.Set = []ColumnValue{{"a`b", IntValue(1)}} }, "set.a`b: "},
 		{func(m *Mapping) { m.Set = []ColumnValue{{"STATE", IntValue(1)}} }, "set.STATE: mapped as the order's status"},
 		{func(m *Mapping) { m.Status.Paid, m.SetPaid = nil, []ColumnValue{{"channel", IntValue(1)}} }, "set_paid: no paid status"},
@@ -68,18 +68,21 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
 		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
 		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
-		{func(m *Mapping) { m.ClosedAt = &m.Due }, "closed_at.column: mapped as when the order is due"},
+		{func(m *Mapping) { m.ClosedAt = []*TimeColumn{&m.Due} }, "closed_at.column: mapped as when the order is due"},
 		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was created and as when the order is due"},
-		{func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was created"},
+		{func(m *Mapping) {
+			m.Created = &TimeColumn{Column: "made", Type: UnixMillis}
+			m.ClosedAt = []*TimeColumn{m.Created}
+		}, "closed_at.column: mapped as when the order was created"},
 		{func(m *Mapping) { m.Category = "state" }, "category: mapped as the order's status"},
 		{func(m *Mapping) { m.Items.Quantity = "order_id" }, "items.quantity: mapped as the order of a line"},
 		{func(m *Mapping) { m.Items.Quantity = "sku" }, "items.quantity: mapped as the SKU of a line"},
-		{func(m *Mapping) { m.Stock.Available = "sku" }, "stock.available: mapped as the SKU"},
-		{func(m *Mapping) { m.Stock.Reserved = "FREE" }, "stock.reserved: mapped as the quantity of a SKU that can be sold"},
+		{func(m *Mapping) { m.Stock[0].Available = "sku" }, "stock.available: mapped as the SKU"},
+		{func(m *Mapping) { m.Stock[0].Reserved = "FREE" }, "stock.reserved: mapped as the quantity of a SKU that can be sold"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "o", "o"; m.Items.Quantity = "state" }, "items.quantity: mapped as the order's status"},
-		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "o" }, "stock.table: mapped as the stock and as orders"},
-		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "l" }, "stock.table: mapped as the stock and as lines"},
-		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: table stock_ledger is one of orderclose's own tables"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock[0].Table = nil, "o", "l", "o" }, "stock.table: mapped as the stock and as orders"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock[0].Table = nil, "o", "l", "l" }, "stock.table: mapped as the stock and as lines"},
+		{func(m *Mapping) { m.Stock[0].Table = "stock_ledger" }, "stock.table: table stock_ledger is one of orderclose's own tables"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "receipts", "l" }, "table: of orderclose's own tables"},
 	} {
 		m := shop()
@@ -183,7 +186,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 	}
 	version := func(m *Mapping) { m.Version = "rev" }
 	closedAt := func(m *Mapping) {
-		m.ClosedAt = &TimeColumn{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
+		m.ClosedAt = []*TimeColumn{{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}}
 	}
 	set := func(column string, v Value) func(*Mapping) {
 		return func(m *Mapping) { m.Set = []ColumnValue{{column, v}} }
@@ -406,8 +409,8 @@ func TestErr_HasALineForEachProblem(t *testing.T) {
 func TestUnchangedLocks_NamesWhatACloseMayLeaveAsItIs(t *testing.T) {
 	m := shop()
 	m.Version, m.Lock = "rev", &TimeColumn{Column: "modified"}
-	m.AlsoClosedAt = []TimeColumn{{Column: "gmt_modified"}, {Column: "updated_at"}}
-	m.Stock.Version = "lock_version"
+	m.ClosedAt = append(m.ClosedAt, []*TimeColumn{{Column: "gmt_modified"}, {Column: "updated_at"}}...)
+	m.Stock[0].Version = "lock_version"
 	got := m.UnchangedLocks(Table{Columns: map[string]Column{
 		"rev": {}, "modified": {}, "gmt_modified": {Type: "datetime"}, "updated_at": {Type: "datetime", Digits: 3}, "lock_version": {}, "last_update_time": {OnUpdate: true},
 		"update_date": {OnUpdate: true, Digits: 6}, "opt_lock": {Generated: true}, "updater": {}, "write_date": {},

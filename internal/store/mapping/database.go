@@ -20,7 +20,7 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 			d.items(m, name, schema)
 		}
 	}
-	for i, s := range m.Stocks() {
+	for i, s := range m.Stock {
 		d.stock(StockPath(i), s, schema)
 	}
 	d.distinct(m, schema, orders, items)
@@ -122,7 +122,7 @@ func (d *databaseChecker) stock(path string, s *Stock, schema Schema) {
 // distinct checks that each table and each column has one purpose, where only the database
 // knows that two names mean the same table.
 func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []string) {
-	for i, s := range m.Stocks() {
+	for i, s := range m.Stock {
 		d.refuseOwnTableAs(StockPath(i)+".table", s.Table, schema)
 		for _, o := range orders {
 			d.stockApart(StockPath(i)+".table", schema.fullName(o), "", schema.fullName(s.Table))
@@ -156,7 +156,7 @@ func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []
 		for _, name := range of {
 			d.sameCollation("items.order", schema, lines, m.Items.Order, name, m.ID.Column)
 		}
-		for i, s := range m.Stocks() {
+		for i, s := range m.Stock {
 			d.sameCollation(m.linePath(i), schema, lines, m.LineKey(s), s.Table, s.SKU.Column)
 			if s.Location.Column != "" {
 				d.sameCollation("items.location", schema, lines, m.Items.Location, s.Table, s.Location.Column)

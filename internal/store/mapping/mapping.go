@@ -11,7 +11,6 @@ package mapping
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -34,11 +33,9 @@ type Mapping struct {
 	// DueIndex names the index on status, due and id, which the queries for pages of orders force.
 	// Empty: the database chooses an index.
 	DueIndex string
-	Created  *TimeColumn // nil: there is no such column
-	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
-	// AlsoClosedAt lists further columns that a close sets to its time. They are never read.
-	AlsoClosedAt []TimeColumn
-	PaidAt       *TimeColumn // PayOrders sets it to the time of the payment; only Reference has it
+	Created  *TimeColumn   // nil: there is no such column
+	ClosedAt []*TimeColumn // a close sets them to its time; only the first is read
+	PaidAt   *TimeColumn   // PayOrders sets it to the time of the payment; only Reference has it
 	// PaymentID is a text column for the provider's id of the payment that paid the order, which RecordPayment
 	// writes; NULL or empty: none. Without it a second payment of an order is not known from a repeated one.
 	PaymentID string
@@ -61,10 +58,10 @@ type Mapping struct {
 	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
 	OnClose []string
 	Items   *Items // nil: orders have no lines
-	Stock   *Stock // nil: a close releases no stock
-	// MoreStock lists further tables to which a close returns quantities, such as the totals of products.
-	MoreStock []Stock
-	Shards    *Shards // nil: one table has all orders
+	// Stock lists the tables to which a close returns quantities: first that of the SKUs, whose keys the ledger has,
+	// then others, such as the totals of products.
+	Stock  []*Stock
+	Shards *Shards // nil: one table has all orders
 	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
 	Event string
 	// EventColumns lists columns of the order that its event contains, as they were before the close.
@@ -191,13 +188,13 @@ func Reference() *Mapping {
 		Due:       TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		DueIndex:  "orders_overdue",
 		Created:   &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
-		ClosedAt:  &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		ClosedAt:  []*TimeColumn{{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis}},
 		PaidAt:    &TimeColumn{Column: "paid_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		PaymentID: "payment_id",
 		Category:  "category",
 		Version:   "version",
 		Items:     &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity", Index: primary},
-		Stock:     &Stock{Table: "stock", SKU: Key{Column: "sku_id"}, Available: "available", Reserved: "reserved"},
+		Stock:     []*Stock{{Table: "stock", SKU: Key{Column: "sku_id"}, Available: "available", Reserved: "reserved"}},
 	}).WithDefaults()
 }
 
@@ -206,13 +203,11 @@ func (m *Mapping) WithDefaults() *Mapping {
 	c := *m
 	c.ID = m.ID.withDefaults()
 	c.Event = cmp.Or(c.Event, orderclose.EventOrderClosed)
-	if m.Stock != nil {
-		stock := m.Stock.withDefaults()
-		c.Stock = &stock
-	}
-	c.MoreStock = nil
-	for _, s := range m.MoreStock {
-		c.MoreStock = append(c.MoreStock, s.withDefaults())
+	c.Stock = nil
+	for _, s := range m.Stock {
+		stock := *s
+		stock.SKU, stock.Location = s.SKU.withDefaults(), s.Location.withDefaults()
+		c.Stock = append(c.Stock, &stock)
 	}
 	if m.Shards != nil {
 		shards := *m.Shards
@@ -236,9 +231,9 @@ type KeyedTime struct {
 
 // TimeColumns returns the time columns of orders that the mapping names.
 func (m *Mapping) TimeColumns() []KeyedTime {
-	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}, {"paid_at", m.PaidAt}, {"lock", m.Lock}}
-	for i := range m.AlsoClosedAt {
-		all = append(all, KeyedTime{fmt.Sprintf("closed_at[%d]", i+1), &m.AlsoClosedAt[i]})
+	all := []KeyedTime{{"due", &m.Due}, {"created", m.Created}, {"paid_at", m.PaidAt}, {"lock", m.Lock}}
+	for i, t := range m.ClosedAt {
+		all = append(all, KeyedTime{listPath("closed_at", i), t})
 	}
 	return slices.DeleteFunc(all, func(t KeyedTime) bool { return t.TimeColumn == nil })
 }

@@ -109,7 +109,7 @@ func (m *Mapping) uses(written string) bool {
 	}
 	items, _ := m.tables()
 	mapped := []string{m.Orders, items}
-	for _, s := range m.Stocks() {
+	for _, s := range m.Stock {
 		mapped = append(mapped, s.Table)
 	}
 	return slices.ContainsFunc(mapped, func(mapped string) bool {

@@ -61,7 +61,7 @@ func TestCheck_OnCloseWritesNoMappedTable(t *testing.T) {
 		"UPDATE `RECEIPTS` SET path = 'x' WHERE order_id IN ({ids})":   true, // some servers ignore the case
 	} {
 		m := shop()
-		m.Orders, m.Items.Table, m.Stock.Table = "orders_{yyyyMM}", "lines_{yyyyMM}", "goods"
+		m.Orders, m.Items.Table, m.Stock[0].Table = "orders_{yyyyMM}", "lines_{yyyyMM}", "goods"
 		m.OnClose = []string{statement}
 		if problems := m.Check(); (len(problems) > 0) != refused {
 			t.Errorf("%s: %v", statement, problems)

@@ -24,7 +24,6 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		{path: "status.column", table: orders, column: m.Status.Column, is: "the order's status", effect: "a close writes the closed status to it"},
 		{path: "created.column", table: orders, column: m.Created.Name(), is: "when the order was created", optional: true},
 		{path: "due.column", table: orders, column: m.Due.Column, is: "when the order is due"},
-		{path: "closed_at.column", table: orders, column: m.ClosedAt.Name(), is: "when the order was closed", effect: "a close writes its own time to it", optional: true},
 		{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
 		{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
 		{path: "payment_id", table: orders, column: m.PaymentID, is: "the payment that paid the order", effect: "a payment writes its id to it", optional: true},
@@ -35,8 +34,8 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 			all = append(all, purpose{path: path + c.Column, table: table, column: c.Column, is: is, effect: effect, optional: true})
 		}
 	}
-	for i, t := range m.AlsoClosedAt {
-		all = append(all, purpose{path: fmt.Sprintf("closed_at[%d].column", i+1), table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
+	for i, t := range m.ClosedAt {
+		all = append(all, purpose{path: listPath("closed_at", i) + ".column", table: orders, column: t.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
 	}
 	constants("set.", orders, "a constant of a closed order", "a close writes a constant to it", m.Set)
 	constants("set_paid.", orders, "a constant of a paid order", "a payment writes a constant to it", m.SetPaid)
@@ -50,7 +49,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 		)
 		constants("items.where.", items, "a condition of a line", "", i.Where)
 	}
-	for i, s := range m.Stocks() {
+	for i, s := range m.Stock {
 		path, table := StockPath(i), stock
 		if i > 0 && stock != "" {
 			table = s.Table
@@ -138,8 +137,8 @@ func (m *Mapping) tables() (items, stock string) {
 	if m.Items != nil {
 		items = m.Items.Table
 	}
-	if m.Stock != nil {
-		stock = m.Stock.Table
+	if len(m.Stock) > 0 {
+		stock = m.Stock[0].Table
 	}
 	return items, stock
 }

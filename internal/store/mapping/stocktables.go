@@ -23,24 +23,15 @@ func SplitSKU(located string) (sku, location string) {
 // IsLocation reports whether LocatedSKU can contain a location.
 func IsLocation(text string) bool { return text != "" && !strings.Contains(text, atSign) }
 
-// Stocks returns all tables of stock, Mapping.Stock first.
-func (m *Mapping) Stocks() []*Stock {
-	if m.Stock == nil {
-		return nil
-	}
-	all := []*Stock{m.Stock}
-	for i := range m.MoreStock {
-		all = append(all, &m.MoreStock[i])
-	}
-	return all
-}
+// StockPath returns the key under orders in topics.yaml of the i-th of Mapping.Stock.
+func StockPath(i int) string { return listPath("stock", i) }
 
-// StockPath returns the key under orders in topics.yaml of the i-th of Stocks.
-func StockPath(i int) string {
+// listPath returns the path of the i-th value of a key that has one value or a list.
+func listPath(key string, i int) string {
 	if i == 0 {
-		return "stock"
+		return key
 	}
-	return fmt.Sprintf("stock[%d]", i)
+	return fmt.Sprintf("%s[%d]", key, i)
 }
 
 // LineKey returns the column of lines that holds the key of a table of stock.
@@ -53,18 +44,13 @@ func (m *Mapping) LineKey(s *Stock) string {
 
 // linePath returns the key under orders in topics.yaml of LineKey.
 func (m *Mapping) linePath(i int) string {
-	if m.Stocks()[i].Line != "" {
+	if m.Stock[i].Line != "" {
 		return StockPath(i) + ".line"
 	}
 	return "items.sku"
 }
 
-func (s Stock) withDefaults() Stock {
-	s.SKU, s.Location = s.SKU.withDefaults(), s.Location.withDefaults()
-	return s
-}
-
-// stock checks one of Stocks.
+// stock checks one of Mapping.Stock.
 func (c *checker) stock(m *Mapping, path string, s *Stock) {
 	c.table(path+".table", s.Table, false)
 	c.key(path+".sku", s.SKU)
@@ -87,7 +73,7 @@ func (c *checker) stock(m *Mapping, path string, s *Stock) {
 	if path == "stock" && s.Line != "" {
 		c.report(path+".line", "the first table of stock has the key items.sku, which the ledger uses", "map that column as items.sku, and remove line")
 	}
-	for i, o := range m.Stocks() {
+	for i, o := range m.Stock {
 		if StockPath(i) != path && strings.EqualFold(o.Table, s.Table) && i > 0 {
 			c.report(StockPath(i)+".table", "table "+s.Table+" is listed twice", "list each table of stock once")
 		}
@@ -103,10 +89,10 @@ func (d *databaseChecker) lineKeys(m *Mapping) {
 			d.readable(path, column, c)
 		}
 	}
-	if m.Stock == nil {
+	if len(m.Stock) == 0 {
 		read("items.sku", m.Items.SKU, Text)
 	}
-	for i, s := range m.Stocks() {
+	for i, s := range m.Stock {
 		read(m.linePath(i), m.LineKey(s), s.SKU.Type)
 	}
 	if m.Items.Location != "" {

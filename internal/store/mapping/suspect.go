@@ -35,8 +35,8 @@ func (d *databaseChecker) apartByName(m *Mapping) {
 	case lockNames.MatchString(name):
 		report(DueLikeCreation, "due", name, "the time of a change", "every order would be due when it was last changed", due)
 	}
-	if name := strings.ToLower(m.ClosedAt.Name()); creationNames.MatchString(name) {
-		report(ClosedLikeCreation, "closed_at", name, "a creation time", "a close would overwrite it", "map the column of the moment of the close, or remove closed_at")
+	if len(m.ClosedAt) > 0 && creationNames.MatchString(strings.ToLower(m.ClosedAt[0].Column)) {
+		report(ClosedLikeCreation, "closed_at", strings.ToLower(m.ClosedAt[0].Column), "a creation time", "a close would overwrite it", "map the column of the moment of the close, or remove closed_at")
 	}
 }
 

@@ -64,11 +64,11 @@ func rightMapping() *mapping.Mapping {
 		Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.Integer},
 		Status:   mapping.Status{Column: "state", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:      mapping.TimeColumn{Column: "due_at", Type: mapping.UnixSeconds},
-		ClosedAt: &mapping.TimeColumn{Column: "ended_at", Type: mapping.UnixSeconds}, Version: "revision",
+		ClosedAt: []*mapping.TimeColumn{{Column: "ended_at", Type: mapping.UnixSeconds}}, Version: "revision",
 		Where:   []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}},
 		OnClose: []string{"UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"},
 		Items:   &mapping.Items{Table: "l", Order: "o_id", SKU: "sku", Quantity: "num"},
-		Stock:   &mapping.Stock{Table: "s", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"},
+		Stock:   []*mapping.Stock{{Table: "s", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"}},
 	}
 }
 
@@ -90,7 +90,7 @@ func TestMappings_AnAcceptedOneDoesNoHarm(t *testing.T) {
 		before, after := closeAll(t, m)
 		n, err := judgeHarm(m, before, after)
 		if closed += n; err != nil {
-			t.Errorf("seed %d: the checks accept %+v (items %+v, stock %+v): %v", seed, m, m.Items, m.Stock, err)
+			t.Errorf("seed %d: the checks accept %+v (items %+v, stock %+v): %v", seed, m, m.Items, m.Stock[0], err)
 		}
 	}
 	if accepted < drawn/50 || accepted > drawn/2 || closed < accepted {
@@ -118,7 +118,7 @@ func mistake(r *rand.Rand, m *mapping.Mapping) {
 	case 5:
 		m.ClosedAt = nil
 	case 6, 7:
-		m.ClosedAt = &mapping.TimeColumn{Column: order, Type: mapping.UnixSeconds}
+		m.ClosedAt = []*mapping.TimeColumn{{Column: order, Type: mapping.UnixSeconds}}
 	case 8:
 		m.Version = pick("", order)
 	case 9:
@@ -132,9 +132,9 @@ func mistake(r *rand.Rand, m *mapping.Mapping) {
 	case 13:
 		m.Items.Quantity = line
 	case 14:
-		m.Stock.Available = pick("free", "goods", "sku", "")
+		m.Stock[0].Available = pick("free", "goods", "sku", "")
 	case 15:
-		m.Stock.Reserved = pick("held", "goods", "sku", "")
+		m.Stock[0].Reserved = pick("held", "goods", "sku", "")
 	case 16:
 		m.OnClose = []string{pick(
 			"UPDATE coupons SET used = 0 WHERE order_id NOT IN ({ids})", "UPDATE coupons SET used = 0 WHERE NOT (order_id IN ({ids}))",
@@ -240,7 +240,7 @@ func judgeHarm(m *mapping.Mapping, before, after map[string]map[string]string) (
 				return closed, fmt.Errorf("%s of %s has changed", wrong, key)
 			}
 		case "s":
-			if err := judgeStock(m.Stock, back[was["sku"]], was, is); err != nil {
+			if err := judgeStock(m.Stock[0], back[was["sku"]], was, is); err != nil {
 				return closed, fmt.Errorf("%s: %w", key, err)
 			}
 		case "coupons":

@@ -24,7 +24,7 @@ var shops = []storetest.Shop{
 			Status:       mapping.Status{Column: "state", From: mapping.TextValue("WAIT_PAY"), To: mapping.TextValue("CLOSED")},
 			Due:          mapping.TimeColumn{Column: "pay_deadline", Type: mapping.UnixSeconds},
 			Created:      &mapping.TimeColumn{Column: "create_time", Type: mapping.UnixSeconds},
-			ClosedAt:     &mapping.TimeColumn{Column: "finish_time", Type: mapping.UnixSeconds},
+			ClosedAt:     []*mapping.TimeColumn{{Column: "finish_time", Type: mapping.UnixSeconds}},
 			Category:     "kind",
 			Where:        []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "hidden"}},
 			NotBefore:    time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -32,7 +32,7 @@ var shops = []storetest.Shop{
 			EventColumns: []string{"state", "hidden"},
 			Attributes:   []mapping.Attribute{{Name: "kind of goods", Column: "kind"}, {Name: "nothing", Column: "hidden"}, {Name: "deleted", Column: "deleted"}},
 			Items:        &mapping.Items{Table: "t_order_line", Order: "order_id", SKU: "goods_id", Quantity: "num"},
-			Stock:        &mapping.Stock{Table: "t_goods_stock", SKU: mapping.Key{Column: "goods_id", Type: mapping.Integer}, Available: "free", Reserved: "held"},
+			Stock:        []*mapping.Stock{{Table: "t_goods_stock", SKU: mapping.Key{Column: "goods_id", Type: mapping.Integer}, Available: "free", Reserved: "held"}},
 		},
 		DDL: []string{
 			"CREATE TABLE t_order (id INTEGER PRIMARY KEY, state TEXT NOT NULL, kind TEXT, create_time INTEGER, pay_deadline INTEGER, finish_time INTEGER, deleted INTEGER NOT NULL DEFAULT 0, hidden INTEGER)",
@@ -53,7 +53,7 @@ var shops = []storetest.Shop{
 			Created: &mapping.TimeColumn{Column: "created_ms", Type: mapping.UnixMillis},
 			Version: "revision",
 			Items:   &mapping.Items{Table: "order_lines_{yyyyMM}", Order: "order_no", SKU: "sku", Quantity: "quantity"},
-			Stock:   &mapping.Stock{Table: "sku_stock", SKU: mapping.Key{Column: "sku"}, Available: "available"},
+			Stock:   []*mapping.Stock{{Table: "sku_stock", SKU: mapping.Key{Column: "sku"}, Available: "available"}},
 			Shards:  &mapping.Shards{By: mapping.ByMonth, On: mapping.OnCreated, Zone: "+08:00"},
 		},
 		DDL: []string{

@@ -163,7 +163,7 @@ func (s *shop) dropLine(id string, orderFirst bool) error {
 func mappedLines(t *testing.T, s *mapped) {
 	s.begin()
 	m := s.Mapping
-	if m.Items == nil || m.Stock == nil {
+	if m.Items == nil || len(m.Stock) == 0 {
 		return
 	}
 	o := s.an(1, -time.Minute)
@@ -171,19 +171,19 @@ func mappedLines(t *testing.T, s *mapped) {
 	remove := fmt.Sprintf("DELETE FROM %s WHERE %s = '%s' AND %s = '%s'", mapping.Quote(s.table(m.Items.Table, o.CreatedAt)),
 		mapping.Quote(m.Items.Order), o.ID, mapping.Quote(m.Items.SKU), s.SKUs[0])
 	set := ""
-	for column, by := range map[string]string{m.Stock.Available: " + 2", m.Stock.Reserved: " - 2"} {
+	for column, by := range map[string]string{m.Stock[0].Available: " + 2", m.Stock[0].Reserved: " - 2"} {
 		if column != "" {
 			set += ", " + mapping.Quote(column) + " = " + mapping.Quote(column) + by
 		}
 	}
-	back := fmt.Sprintf("UPDATE %s SET %s WHERE %s = '%s'", mapping.Quote(m.Stock.Table), set[2:], mapping.Quote(m.Stock.SKU.Column), s.SKUs[0])
+	back := fmt.Sprintf("UPDATE %s SET %s WHERE %s = '%s'", mapping.Quote(m.Stock[0].Table), set[2:], mapping.Quote(m.Stock[0].SKU.Column), s.SKUs[0])
 	out := s.closeBeside(s.change(remove, back), ask(o)...)
 	want(t, "verdicts", verdicts(out), []string{o.ID + " closed"})
 	want(t, "ledger", s.ledger(), []string{o.ID + " " + s.SKUs[1] + " close 3"})
-	for column, pieces := range map[string][]string{m.Stock.Available: {"902", "903"}, m.Stock.Reserved: {"998", "997"}} {
+	for column, pieces := range map[string][]string{m.Stock[0].Available: {"902", "903"}, m.Stock[0].Reserved: {"998", "997"}} {
 		if column != "" {
-			want(t, column, s.texts("SELECT CONCAT("+mapping.Quote(column)+") FROM "+mapping.Quote(m.Stock.Table)+
-				" ORDER BY "+mapping.Quote(m.Stock.SKU.Column)), pieces)
+			want(t, column, s.texts("SELECT CONCAT("+mapping.Quote(column)+") FROM "+mapping.Quote(m.Stock[0].Table)+
+				" ORDER BY "+mapping.Quote(m.Stock[0].SKU.Column)), pieces)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (s *mapped) begin() {
 		s.UseDelays(orderclose.Delays{Default: s.DueAt})
 		s.must(s.RecordDelays(s.Context()))
 	}
-	if stock := s.Mapping.Stock; stock != nil {
+	for _, stock := range s.Mapping.Stock {
 		for _, sku := range s.SKUs {
 			columns, values := mapping.Quote(stock.SKU.Column), "?"
 			if stock.Available != "" {
@@ -232,7 +232,7 @@ func (s *mapped) checkReleased(o orderclose.Order) {
 		return
 	}
 	want(s, "ledger", s.ledger(), []string{o.ID + " " + s.SKUs[0] + " close 2", o.ID + " " + s.SKUs[1] + " close 3"})
-	if stock := s.Mapping.Stock; stock != nil {
+	for _, stock := range s.Mapping.Stock {
 		for column, back := range map[string][]string{stock.Available: {"902", "903"}, stock.Reserved: {"998", "997"}} {
 			if column != "" {
 				want(s, column, s.texts("SELECT CONCAT("+mapping.Quote(column)+") FROM "+mapping.Quote(stock.Table)+

@@ -51,7 +51,7 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 	s.checkReleased(overdue)
 	s.checkEvent(overdue, out[1].At)
 	s.checkSet(s.Mapping.Set)
-	if c := s.Mapping.ClosedAt; c != nil {
+	for _, c := range s.Mapping.ClosedAt {
 		codec, err := c.Codec()
 		s.must(err)
 		want(t, "orders with the time of the close", s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)

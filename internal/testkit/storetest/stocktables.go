@@ -23,8 +23,8 @@ func warehouses() (m *mapping.Mapping, ddl []string) {
 			OnClose: []string{"DELETE FROM w_reserved WHERE order_id IN ({ids})"},
 			Items: &mapping.Items{Table: "w_line", Order: "order_id", SKU: "sku", Quantity: "num", Location: "shed",
 				Where: []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "gift"}}},
-			Stock: &mapping.Stock{Table: "w_stock", SKU: mapping.Key{Column: "sku"}, Location: number("shed"), Available: "free", Reserved: "held", Lock: updated},
-			MoreStock: []mapping.Stock{{Table: "w_product", SKU: number("id"), Line: "product", Available: "total", Version: "version"},
+			Stock: []*mapping.Stock{{Table: "w_stock", SKU: mapping.Key{Column: "sku"}, Location: number("shed"), Available: "free", Reserved: "held", Lock: updated},
+				{Table: "w_product", SKU: number("id"), Line: "product", Available: "total", Version: "version"},
 				{Table: "w_shed", SKU: number("id"), Location: number("shed"), Line: "product", Available: "total"}},
 		}, []string{
 			"CREATE TABLE w_order (id BIGINT PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, price DECIMAL(18, 2) NOT NULL DEFAULT 0.10, fee DECIMAL(18, 2) NOT NULL DEFAULT 0)",

@@ -38,7 +38,8 @@ func triedMapped(t *testing.T, s *mapped) {
 		want(t, "the order that is tried", trial.OrderID, o)
 		said := strings.Join(trial.Changes, "\n")
 		changes := []string{fmt.Sprintf("%s %s -> %s", s.Mapping.Status.Column, s.Mapping.Status.From.Text, s.Mapping.Status.To.Text)}
-		if stock := s.Mapping.Stock; stock != nil && stock.Available != "" {
+		if m := s.Mapping.Stock; len(m) > 0 && m[0].Available != "" {
+			stock := m[0]
 			changes = append(changes, stock.Table+" "+s.SKUs[1]+": "+stock.Available+" 900 -> 903")
 		}
 		for i := range s.Mapping.OnClose {
@@ -56,10 +57,10 @@ func triedMapped(t *testing.T, s *mapped) {
 	open := s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.table(s.Mapping.Orders, overdue.CreatedAt))+" WHERE "+mapping.Quote(s.Mapping.Status.Column)+" = ?", s.Mapping.Status.From.Arg())
 	want(t, "unpaid orders", open, 2)
 	want(t, "verdict on the order after its trial", verdicts(s.closing(overdue)), []string{overdue.ID + " closed"})
-	if s.Mapping.Stock == nil {
+	if len(s.Mapping.Stock) == 0 {
 		return
 	}
-	s.exec("DELETE FROM " + mapping.Quote(s.Mapping.Stock.Table))
+	s.exec("DELETE FROM " + mapping.Quote(s.Mapping.Stock[0].Table))
 	_, err = s.TryClose(t.Context())
 	wrong, ok := errors.AsType[*store.MappingError](err)
 	if !ok || !slices.ContainsFunc(wrong.Problems, func(p mapping.Problem) bool { return p.Path == "stock" }) {
