@@ -106,15 +106,6 @@ func (c *BrokerClock) at(now reading) time.Time {
 	return last.broker.Add(now.mono - last.local.mono)
 }
 
-// Offset returns by how much the brokers' clock was ahead of the local wall clock at the
-// last measurement.
-func (c *BrokerClock) Offset() time.Duration {
-	if last := c.lastSample.Load(); last != nil {
-		return last.offset()
-	}
-	return 0
-}
-
 // Keep measures the brokers' clock at once and then every 30 s, until ctx ends. It measures
 // by probe records that it appends to the topic, which must use LogAppendTime. It measures
 // sooner if the local clock was set, or if the append time of any append by the cluster does

@@ -74,9 +74,10 @@ func New(o Options) (*Cluster, error) {
 	o.Security = o.Security.withoutPassword() // from here on only mechanism knows the password
 	c := &Cluster{opts: o, answers: answerPool{poison: o.PoisonFreedMemory}}
 	c.member.Store(&o.ClientID)
-	c.transport = newTransport(newBrokers(o.Brokers, connector{
+	c.transport = &transport{security: o.Security, brokers: newBrokers(o.Brokers, connector{
 		dial: o.Dial, clientID: o.ClientID, member: &c.member, tls: o.Security.TLS, mechanism: mechanism, log: o.Logger,
-	}), o.Security)
+	})}
+	c.transport.topology = newTopology(c.transport.askTopics)
 	c.client = &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: c.transport}
 	return c, nil
 }
@@ -90,7 +91,10 @@ func (c *Cluster) NameMember(clientID string) {
 }
 
 // Close closes the connections. Requests in flight fail.
-func (c *Cluster) Close() { c.transport.close() }
+func (c *Cluster) Close() {
+	c.transport.topology.close()
+	c.transport.brokers.close()
+}
 
 // Ping returns an error that names the brokers if the cluster does not answer.
 func (c *Cluster) Ping(ctx context.Context) error {

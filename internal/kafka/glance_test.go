@@ -93,7 +93,7 @@ func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
 }
 
 func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
-	m := decoded(wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}})
+	m, _ := (wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}}).Message()
 	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
 		t.Errorf("%+v", m)
 	}

@@ -179,7 +179,8 @@ func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, erro
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
 }
 
-// namesFrom reads pages until a page has no topic with the prefix.
+// namesFrom reads pages until a page has no topic with the prefix. It fails with errNotOffered if the broker
+// is too old.
 func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string, err error) {
 	if prefix == "" {
 		return nil, errNotOffered
@@ -187,12 +188,23 @@ func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string,
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
-		page, err := c.page(ctx, from)
+		req := kmsg.NewPtrDescribeTopicPartitionsRequest()
+		req.ResponsePartitionLimit, req.Cursor = pagePartitions, &kmsg.DescribeTopicPartitionsRequestCursor{Topic: from}
+		res, err := c.transport.exchange(ctx, anyBroker, &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
+			_, ok := offered[describeTopicPartitions]
+			return 0, ok
+		}})
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, page...)
-		if len(page) == 0 || !strings.HasPrefix(page[len(page)-1], prefix) {
+		page := res.(messageAnswer).Response.(*kmsg.DescribeTopicPartitionsResponse).Topics
+		for _, t := range page {
+			if t.ErrorCode != 0 {
+				return nil, fmt.Errorf("%s: %w", *t.Topic, kafka.Error(t.ErrorCode))
+			}
+			names = append(names, *t.Topic)
+		}
+		if len(page) == 0 || !strings.HasPrefix(names[len(names)-1], prefix) {
 			return names, nil
 		}
 	}
@@ -217,25 +229,4 @@ func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
 		c.topicList.Store(known)
 	}
 	return slices.Clone(known.names), nil
-}
-
-// page returns the names of the first topics whose names are not less than from. It fails with
-// errNotOffered if the broker is too old.
-func (c *Cluster) page(ctx context.Context, from string) (names []string, err error) {
-	req := kmsg.NewPtrDescribeTopicPartitionsRequest()
-	req.ResponsePartitionLimit, req.Cursor = pagePartitions, &kmsg.DescribeTopicPartitionsRequestCursor{Topic: from}
-	res, err := c.transport.exchange(ctx, anyBroker, &message{Request: req, version: func(offered map[protocol.ApiKey]int16) (int16, bool) {
-		_, ok := offered[describeTopicPartitions]
-		return 0, ok
-	}})
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range res.(messageAnswer).Response.(*kmsg.DescribeTopicPartitionsResponse).Topics {
-		if t.ErrorCode != 0 {
-			return nil, fmt.Errorf("%s: %w", *t.Topic, kafka.Error(t.ErrorCode))
-		}
-		names = append(names, *t.Topic)
-	}
-	return names, nil
 }

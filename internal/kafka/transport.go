@@ -46,17 +46,6 @@ type transport struct {
 	reached  atomic.Bool // a request has been answered
 }
 
-func newTransport(b *brokers, s Security) *transport {
-	t := &transport{brokers: b, security: s}
-	t.topology = newTopology(t.askTopics)
-	return t
-}
-
-func (t *transport) close() {
-	t.topology.close()
-	t.brokers.close()
-}
-
 // RoundTrip implements kafka.RoundTripper. It sends a request once, to the broker that must
 // answer it, and returns the answer. It takes at most requestTimeout; JoinGroup and SyncGroup, in
 // which the coordinator waits for other members, may take longer by rebalanceTimeout.

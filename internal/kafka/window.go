@@ -164,19 +164,11 @@ func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, off
 	}
 	for _, r := range f.Records {
 		if r.Offset < end {
-			records = append(records, decoded(r))
+			m, _ := r.Message()
+			records = append(records, m)
 		}
 	}
 	return records, f.Next, nil
-}
-
-// decoded returns the message of a record.
-func decoded(r wire.RawRecord) wire.Message {
-	m, err := r.Message()
-	if err != nil {
-		return wire.Message{Offset: r.Offset, Appended: r.AppendedAt()}
-	}
-	return m
 }
 
 // Peek returns the first record of the partition in [offset, end), or nil if there is none. It is
