@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,21 +38,6 @@ var dsnForm = regexp.MustCompile(`^\s*(postgres(ql)?://|(host|hostaddr|port|dbna
 
 // IsDSN reports whether a DSN names a PostgreSQL server.
 func IsDSN(dsn string) bool { return dsnForm.MatchString(dsn) }
-
-// WithDatabase returns a DSN for another database of the same server, whose name has letters, digits and
-// underscores. The error never contains the password.
-func WithDatabase(dsn, name string) (string, error) {
-	dsn = strings.TrimSpace(dsn)
-	if !strings.Contains(dsn, "://") {
-		return dsn + " dbname=" + name, nil // the last one counts
-	}
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return "", dsnError(err)
-	}
-	u.Path, u.RawPath = "/"+name, ""
-	return u.String(), nil
-}
 
 // The parameters that a DSN may have. The driver would send any other to the server as a setting of the
 // session, and some make it read files.

@@ -107,23 +107,3 @@ func TestParseDSN_ForcesSettings(t *testing.T) {
 		t.Errorf("%s: %v, %v", c.Name(), c.conn.ConnectTimeout, c.Limit)
 	}
 }
-
-func TestWithDatabase_ChangesOnlyTheDatabase(t *testing.T) {
-	for dsn, want := range map[string]string{
-		"postgres://u:p%2F@a:1,b:2/shop?sslmode=disable":            "postgres://u:p%2F@a:1,b:2/other?sslmode=disable",
-		"postgres://u@localhost?sslmode=disable":                    "postgres://u@localhost/other?sslmode=disable",
-		" host=localhost user=u password='a b' dbname=shop port=1 ": "host=localhost user=u password='a b' dbname=shop port=1 dbname=other",
-	} {
-		got, err := WithDatabase(dsn, "other")
-		if err != nil || got != want {
-			t.Errorf("%q: %q, %v", dsn, got, err)
-			continue
-		}
-		if c, err := ParseDSN(got, nil); err != nil || c.conn.Database != "other" {
-			t.Errorf("%q: %v", got, err)
-		}
-	}
-	if _, err := WithDatabase("postgres://u:%zzsecret@a/shop", "other"); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Error(err)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -65,11 +66,11 @@ func create(ctx context.Context, server, own string, t *tls.Config, name, addr, 
 
 // createPostgres is CreateDatabase on PostgreSQL. The server's database postgres is there always.
 func createPostgres(ctx context.Context, dsn string, t *tls.Config, name string) (string, func(context.Context) error, error) {
-	server, err := postgres.WithDatabase(dsn, "postgres")
+	server, err := withDatabase(dsn, "postgres")
 	if err != nil {
 		return "", nil, err
 	}
-	own, err := postgres.WithDatabase(dsn, name)
+	own, err := withDatabase(dsn, name)
 	if err != nil {
 		return "", nil, err
 	}
@@ -79,4 +80,19 @@ func createPostgres(ctx context.Context, dsn string, t *tls.Config, name string)
 	}
 	addr := strings.TrimSuffix(c.Name(), "/postgres")
 	return create(ctx, server, own, t, name, addr, `CREATE DATABASE "`+name+`"`, `DROP DATABASE "`+name+`" WITH (FORCE)`)
+}
+
+// withDatabase returns a DSN for another database of the same server, whose name has letters, digits and
+// underscores. The error never contains the password.
+func withDatabase(dsn, name string) (string, error) {
+	dsn = strings.TrimSpace(dsn)
+	if !strings.Contains(dsn, "://") {
+		return dsn + " dbname=" + name, nil // the last one counts
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", errors.New("the DSN cannot be read")
+	}
+	u.Path, u.RawPath = "/"+name, ""
+	return u.String(), nil
 }
