@@ -49,10 +49,9 @@ type Report struct {
 	Failures []Failure `json:"failures,omitempty"` // the first hundred of Failed
 	// Causes counts the orders that this sweep closed by why the pipeline had missed
 	// them; absent without an Investigator.
-	Causes map[string]int `json:"causes,omitempty"`
-	Misses []Miss         `json:"misses,omitempty"` // the first hundred
-	// OldestDue is the due time of the first order found; absent if none was found.
-	OldestDue *time.Time `json:"oldest_due,omitempty"`
+	Causes    map[string]int `json:"causes,omitempty"`
+	Misses    []Miss         `json:"misses,omitempty"`    // the first hundred
+	OldestDue time.Time      `json:"oldest_due,omitzero"` // the due time of the first order found; zero: none was found
 	// Lost is the number of losses if the sweep was started because of them.
 	Lost int `json:"lost,omitempty"`
 }

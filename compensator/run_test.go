@@ -302,7 +302,7 @@ func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed("absent") != 203 {
 			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("absent"), err)
 		}
-		if r.OldestDue == nil || r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
+		if r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
 			t.Errorf("the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])
 		}
 	})

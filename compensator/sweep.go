@@ -185,8 +185,7 @@ func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]o
 			return nil, err
 		}
 		if s.r.Found == 0 {
-			oldest := page[0].Due
-			s.r.OldestDue = &oldest
+			s.r.OldestDue = page[0].Due
 		}
 		s.r.Pages++
 		s.r.Found += len(page)

@@ -37,7 +37,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{{Topic: "gone"}}})
 	due := now.Add(time.Hour)
 	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{
-		{Topic: "delay_5m", Waiting: 7, Partitions: []ops.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: &due}}},
+		{Topic: "delay_5m", Waiting: 7, Partitions: []ops.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: due}}},
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
 	m.Delays(orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"gone": time.Minute}})

@@ -134,9 +134,8 @@ func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outco
 	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil {
 		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
 		if limit == CallTimeout {
-			now := time.Now()
 			r.short = true
-			r.hung.Store(&now)
+			r.hung.Store(new(time.Now()))
 		}
 	}
 	return outcomes, err

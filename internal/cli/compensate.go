@@ -111,7 +111,7 @@ func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func
 
 func printReport(w io.Writer, r compensator.Report, cfg *config.Config) {
 	fmt.Fprintf(w, "found\t%d overdue and unpaid\n", r.Found)
-	if r.OldestDue != nil {
+	if !r.OldestDue.IsZero() {
 		fmt.Fprintf(w, "oldest due\t%s\n", r.OldestDue.UTC().Format("2006-01-02 15:04:05.000Z"))
 	}
 	if r.DryRun {

@@ -17,7 +17,7 @@ func TestCompensate_Table(t *testing.T) {
 		return compensator.Miss{Order: orderclose.Order{ID: id, Due: due}, Cause: why, Where: where, Fix: fix}
 	}
 	r := compensator.Report{
-		StartedAt: at.Add(time.Hour), Found: 1237, Closed: 1231, AlreadyPaid: 2, PaymentPending: 3, Failed: 1, OldestDue: &due, Lock: "held", TookMillis: 420,
+		StartedAt: at.Add(time.Hour), Found: 1237, Closed: 1231, AlreadyPaid: 2, PaymentPending: 3, Failed: 1, OldestDue: due, Lock: "held", TookMillis: 420,
 		Failures: []compensator.Failure{{OrderID: "order-9", Error: "failed: no stock row"}},
 		Causes:   map[string]int{"relay_behind": 1200, "dead_lettered": 1, "absent": 28, "unknown": 2},
 		Misses: []compensator.Miss{

@@ -165,7 +165,7 @@ func TestOrder_Table(t *testing.T) {
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
 	topics := []ops.HistoryTopic{
-		{Topic: "delay_5m", Kind: ops.KindBucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []ops.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: &due}}},
+		{Topic: "delay_5m", Kind: ops.KindBucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []ops.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: due}}},
 		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}

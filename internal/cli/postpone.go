@@ -217,7 +217,7 @@ func printPostponePlan(w io.Writer, r ops.PostponeSummary, path, command string)
 		fmt.Fprintln(w, "nothing to postpone; no plan was written")
 		return
 	}
-	fmt.Fprintf(w, "due\tfrom %s to %s; would be %s later\n", stamp(*r.FirstDue), stamp(*r.LastDue), r.By)
+	fmt.Fprintf(w, "due\tfrom %s to %s; would be %s later\n", stamp(r.FirstDue), stamp(r.LastDue), r.By)
 	printAny(w, r.Overdue, "overdue\t%d: a closer or sweep may close them before; those that it closes stay closed")
 	fmt.Fprintf(w, "the plan is in %s; nothing was changed. To do it:\n  %s\n", oneLine(path, 200), command)
 }

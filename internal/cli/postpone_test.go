@@ -175,7 +175,7 @@ func TestPostpone_Tables(t *testing.T) {
 	first, last := at, at.Add(time.Hour)
 	plan := ops.PostponePlan{Table: "t_order", Categories: []string{"virtual", "gift card\n"}, DueBefore: at.Add(2 * time.Hour), By: "20m"}
 	golden(t, "postpone_plan", func(w io.Writer) {
-		printPostponePlan(w, ops.PostponeSummary{PostponePlan: plan, Orders: 1200, Overdue: 17, OtherCategories: 300, FirstDue: &first, LastDue: &last}, "my plan.jsonl", postponeCommand("my plan.jsonl"))
+		printPostponePlan(w, ops.PostponeSummary{PostponePlan: plan, Orders: 1200, Overdue: 17, OtherCategories: 300, FirstDue: first, LastDue: last}, "my plan.jsonl", postponeCommand("my plan.jsonl"))
 	})
 	golden(t, "postpone_nothing", func(w io.Writer) {
 		nothing := ops.PostponePlan{Table: "orders", DueBefore: at, CreatedFrom: at.Add(-2 * time.Hour), CreatedBefore: at.Add(-time.Hour), By: "20m"}

@@ -63,8 +63,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 	})(r, path, n)
 	likeDue(m)
 	if m.ByRule && m.Created == nil {
-		created := m.Due
-		m.Created = &created
+		m.Created = new(m.Due)
 	}
 	s.Orders, s.OrdersAt = m, &Source{r.file, r.at}
 }

@@ -125,8 +125,7 @@ func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 	if err != nil || found == nil {
 		return nil, err
 	}
-	whole := found.Whole()
-	return &whole, nil
+	return new(found.Whole()), nil
 }
 
 func (c *Console) serveLetter(w http.ResponseWriter, r *http.Request) {

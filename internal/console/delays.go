@@ -61,8 +61,7 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 	d := delaysData{Form: url.Values{"for": {"30m"}}}
 	if r.Method == http.MethodPost {
 		d.Asked = r.PostFormValue("category")
-		answer := route(c.o.Config(), d.Asked, time.Now())
-		d.Answer = &answer
+		d.Answer = new(route(c.o.Config(), d.Asked, time.Now()))
 	}
 	c.renderDelays(w, r, http.StatusOK, d)
 }

@@ -86,8 +86,7 @@ func New(o Options) (*Cluster, error) {
 // 200 bytes of it. Status shows it as the owner of partitions. All other requests have
 // Options.ClientID, so that quotas for it apply to all processes together.
 func (c *Cluster) NameMember(clientID string) {
-	name := strings.ToValidUTF8(clientID[:min(len(clientID), 200)], "")
-	c.member.Store(&name)
+	c.member.Store(new(strings.ToValidUTF8(clientID[:min(len(clientID), 200)], "")))
 }
 
 // Close closes the connections. Requests in flight fail.

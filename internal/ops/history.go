@@ -93,9 +93,9 @@ func (s History) pending() Sentence {
 	}
 	for _, p := range s.Topics {
 		for _, r := range p.Records {
-			if r.Waits && r.PendingSince != nil {
+			if r.Waits && !r.PendingSince.IsZero() {
 				return Sentence{
-					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments -ask %s", stamp(*r.PendingSince), ShellQuote(s.ID)),
+					say("it waits for the payment provider, which has no answer (unknown) since %s: ask it, such as with orderclose-payments -ask %s", stamp(r.PendingSince), ShellQuote(s.ID)),
 					say("a sweep asks again, and closes nothing without an answer: orderclose runbook the-payment-provider-does-not-answer"),
 				}
 			}
@@ -111,8 +111,8 @@ func (s History) record() Sentence {
 		searched = searched || p.Problem == "" && p.hasGroup()
 		for _, r := range p.Records {
 			switch {
-			case r.Waits && r.Leaves != nil:
-				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, stamp(*r.Leaves))}
+			case r.Waits && !r.Leaves.IsZero():
+				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, stamp(r.Leaves))}
 			case r.Waits:
 				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):

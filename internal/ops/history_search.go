@@ -56,18 +56,18 @@ func (topic HistoryTopic) afterClosing() bool {
 
 // Record is a record of the order.
 type Record struct {
-	Offset   int64      `json:"offset"`
-	Appended time.Time  `json:"appended"`
-	Waits    bool       `json:"waits"`            // the group has not committed the record
-	Due      *time.Time `json:"due_at,omitempty"` // as the record says
-	Leaves   *time.Time `json:"leaves_at,omitempty"`
-	Attempt  int        `json:"attempt,omitempty"`
-	Cause    string     `json:"cause,omitempty"` // of the last failed attempt
-	NotDue   int        `json:"not_due,omitempty"`
-	Lane     string     `json:"lane,omitempty"`
-	// PendingSince is since when the payment provider has no answer on the order; nil: it has, or was not asked.
-	PendingSince *time.Time `json:"pending_since,omitempty"`
-	Problem      string     `json:"problem,omitempty"` // why the record is invalid
+	Offset   int64     `json:"offset"`
+	Appended time.Time `json:"appended"`
+	Waits    bool      `json:"waits"`           // the group has not committed the record
+	Due      time.Time `json:"due_at,omitzero"` // as the record says
+	Leaves   time.Time `json:"leaves_at,omitzero"`
+	Attempt  int       `json:"attempt,omitempty"`
+	Cause    string    `json:"cause,omitempty"` // of the last failed attempt
+	NotDue   int       `json:"not_due,omitempty"`
+	Lane     string    `json:"lane,omitempty"`
+	// PendingSince is since when the payment provider has no answer on the order; zero: it has, or was not asked.
+	PendingSince time.Time `json:"pending_since,omitzero"`
+	Problem      string    `json:"problem,omitempty"` // why the record is invalid
 
 	Dead    *deadletters.Letter `json:"dead_letter,omitempty"`
 	Settles *wire.Resolution    `json:"settles,omitempty"`
@@ -179,8 +179,7 @@ func (p *searchedPartition) record(raw wire.RawRecord) Record {
 	case p.topic.Kind == KindDeadLetters && isResolution:
 		r.Settles = &resolution
 	case p.topic.Kind == KindDeadLetters:
-		l := deadletters.Read(p.number, m)
-		r.Dead = &l
+		r.Dead = new(deadletters.Read(p.number, m))
 	case p.topic.Kind == KindEvents:
 		r.Event = eventID(m.Value)
 	default:
@@ -196,14 +195,10 @@ func (r *Record) travels(topic *HistoryTopic, m wire.Message) {
 		r.Problem = err.Error()
 		return
 	}
-	due := record.Order.Due.UTC()
-	r.Due, r.Attempt, r.Cause, r.NotDue, r.Lane = &due, record.Attempt, record.Cause, record.NotDue, record.Lane
-	if since := record.PendingSince.UTC(); !since.IsZero() {
-		r.PendingSince = &since
-	}
+	r.Due, r.Attempt, r.Cause, r.NotDue, r.Lane = record.Order.Due.UTC(), record.Attempt, record.Cause, record.NotDue, record.Lane
+	r.PendingSince = record.PendingSince.UTC()
 	if topic.Kind == KindBucket {
-		leaves := orderclose.Bucket{Length: topic.Length}.Release(record.Release, r.Appended).UTC()
-		r.Leaves = &leaves
+		r.Leaves = orderclose.Bucket{Length: topic.Length}.Release(record.Release, r.Appended).UTC()
 	}
 }
 

@@ -21,8 +21,6 @@ var made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return made.Add(d) }
 
-func ptr[V any](v V) *V { return &v }
-
 func TestNew_SortsTheTimeline(t *testing.T) {
 	db := &store.OrderHistory{
 		At:            after(time.Hour),
@@ -37,7 +35,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
 	topics := []HistoryTopic{
-		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: ptr(after(5 * time.Minute))}}},
+		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: after(5 * time.Minute)}}},
 		{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{
 			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
 		{Topic: "replay", Kind: KindReplay, Group: "g", Partition: 3, Records: []Record{{Offset: 1, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
@@ -82,9 +80,9 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	bucket := func(skipped int64, records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
 	}
-	waiting := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute))}
-	gone := Record{Offset: 17, Leaves: ptr(made)}
-	pending := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute)), PendingSince: ptr(after(-30 * time.Second))}
+	waiting := Record{Offset: 17, Waits: true, Leaves: after(time.Minute)}
+	gone := Record{Offset: 17, Leaves: made}
+	pending := Record{Offset: 17, Waits: true, Leaves: after(time.Minute), PendingSince: after(-30 * time.Second)}
 	mapped := order(-1, -time.Minute)
 	mapped.Order.State, mapped.Order.Meaning = "101", "unpaid"
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
@@ -288,7 +286,7 @@ func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
 	}
 	var r Record
 	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)
-	if r.PendingSince == nil || !r.PendingSince.Equal(after(time.Second)) {
+	if !r.PendingSince.Equal(after(time.Second)) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -129,8 +129,8 @@ func (r Record) what(kind TopicKind) Sentence {
 	default:
 		states = append(states, say("handed to the closer"))
 	}
-	if r.Leaves != nil {
-		states = append(states, say("to leave at %s", stamp(*r.Leaves)))
+	if !r.Leaves.IsZero() {
+		states = append(states, say("to leave at %s", stamp(r.Leaves)))
 	}
 	if r.Attempt > 0 {
 		states = append(states, say("after %d failed attempts (%s)", r.Attempt, r.Cause))

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,9 +83,9 @@ type PostponeSummary struct {
 	// OtherCreation counts the orders of the categories that were created at other times, or at a
 	// time that is not known.
 	OtherCreation int64 `json:"other_creation"`
-	// FirstDue and LastDue are the due times of Orders before the change; nil: there are none.
-	FirstDue *time.Time `json:"first_due,omitempty"`
-	LastDue  *time.Time `json:"last_due,omitempty"`
+	// FirstDue and LastDue are the due times of Orders before the change; zero: there are none.
+	FirstDue time.Time `json:"first_due,omitzero"`
+	LastDue  time.Time `json:"last_due,omitzero"`
 }
 
 // PlanPostpone finds the open orders of the plan, in pages, writes the plan with each order and its
@@ -145,7 +146,7 @@ func PlanPostpone(ctx context.Context, db PostponeDatabase, p PostponePlan, max 
 				return r, err
 			}
 			r.add(o, now)
-			if err := lines.Encode(lineOf(o)); err != nil {
+			if err := lines.Encode(postponeLine{ID: o.ID, Due: o.Due.UTC(), CreatedAt: o.CreatedAt.UTC()}); err != nil {
 				return r, err
 			}
 		}
@@ -165,11 +166,8 @@ func checkPostponed(db PostponeDatabase, o orderclose.Order, by time.Duration, n
 // add counts an order.
 func (r *PostponeSummary) add(o orderclose.Order, now time.Time) {
 	r.Orders++
-	due := o.Due.UTC()
-	if r.FirstDue == nil {
-		r.FirstDue = &due
-	}
-	r.LastDue = &due
+	r.LastDue = o.Due.UTC()
+	r.FirstDue = cmp.Or(r.FirstDue, r.LastDue)
 	if !o.Due.After(now) {
 		r.Overdue++
 	}

@@ -24,21 +24,11 @@ var (
 
 // postponeLine is a line of the file after the first.
 type postponeLine struct {
-	ID        string     `json:"id,omitempty"`
-	Due       *time.Time `json:"due,omitempty"`        // before the change
-	CreatedAt *time.Time `json:"created_at,omitempty"` // nil: not known
+	ID        string    `json:"id,omitempty"`
+	Due       time.Time `json:"due,omitzero"`        // before the change
+	CreatedAt time.Time `json:"created_at,omitzero"` // zero: not known
 	// Orders is the number of orders, in the last line only.
 	Orders *int64 `json:"orders,omitempty"`
-}
-
-// lineOf returns the line of an order.
-func lineOf(o orderclose.Order) postponeLine {
-	due, created := o.Due.UTC(), o.CreatedAt.UTC()
-	line := postponeLine{ID: o.ID, Due: &due}
-	if !o.CreatedAt.IsZero() {
-		line.CreatedAt = &created
-	}
-	return line
 }
 
 // readPostponePlan reads a plan. It calls begin with the plan and each with every order, and stops at
@@ -63,14 +53,10 @@ func readPostponePlan(r io.Reader, begin func(PostponePlan) error, each func(ord
 			}
 			return p, orders, lines.Err()
 		}
-		if l.ID == "" || l.Due == nil {
+		if l.ID == "" || l.Due.IsZero() {
 			return p, orders, fmt.Errorf("%w: line %d has no id or no due time", ErrNoPlan, n)
 		}
-		o := orderclose.Order{ID: l.ID, Due: *l.Due}
-		if l.CreatedAt != nil {
-			o.CreatedAt = *l.CreatedAt
-		}
-		if err := each(o); err != nil {
+		if err := each(orderclose.Order{ID: l.ID, Due: l.Due, CreatedAt: l.CreatedAt}); err != nil {
 			return p, orders, err
 		}
 		orders++

@@ -94,7 +94,7 @@ func TestPostpone_APlanIsCarriedOutOnceInspiteOfAnInterruption(t *testing.T) {
 	var file bytes.Buffer
 	sum, err := PlanPostpone(t.Context(), d, d.postponePlan(), month, &file)
 	first, last := d.orders[1].Due, d.orders[659].Due // the 660th is due at DueBefore
-	want := PostponeSummary{PostponePlan: d.postponePlan(), Orders: 440, Overdue: 40, OtherCategories: 220, FirstDue: &first, LastDue: &last}
+	want := PostponeSummary{PostponePlan: d.postponePlan(), Orders: 440, Overdue: 40, OtherCategories: 220, FirstDue: first, LastDue: last}
 	want.Format, want.CreatedAt = 1, d.now
 	if diff := cmp.Diff(want, sum); err != nil || diff != "" {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)

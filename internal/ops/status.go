@@ -76,7 +76,7 @@ type PartitionStatus struct {
 	Late *Head `json:"late,omitempty"`
 	// FarthestDue is the latest due time of the waiting records that were read: the first, the
 	// last, and those among which Late was searched. Others may be due later.
-	FarthestDue *time.Time    `json:"farthest_due,omitempty"`
+	FarthestDue time.Time     `json:"farthest_due,omitzero"`
 	Owner       *kafka.Member `json:"owner,omitempty"`
 	// PerSecond is how many records a second were settled between two looks, and CatchUp about how many
 	// seconds the backlog still takes; 0: it does not shrink. Follow sets them.
@@ -246,8 +246,7 @@ func (in *inspection) searchBehind(ctx context.Context, p *PartitionStatus, head
 		}
 	}
 	if !seen.farthest.IsZero() {
-		farthest := printable(seen.farthest)
-		p.FarthestDue = &farthest
+		p.FarthestDue = printable(seen.farthest)
 	}
 }
 

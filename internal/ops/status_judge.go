@@ -93,7 +93,7 @@ func (t TopicStatus) Head() (first *Head) {
 // topic; 0 if no record is due later.
 func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 	for _, p := range t.Partitions {
-		if p.FarthestDue != nil {
+		if !p.FarthestDue.IsZero() {
 			seconds = max(seconds, p.FarthestDue.Sub(now).Seconds())
 		}
 	}

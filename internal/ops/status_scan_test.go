@@ -114,35 +114,32 @@ func TestInspect_ReadsNoMoreIfTheHeadIsOverdue(t *testing.T) {
 func TestInspect_TheFarthestDueTimeIsOfARecordThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().Truncate(time.Millisecond)
-		in := func(minutes int64) *time.Time {
-			due := now.Add(time.Duration(minutes) * time.Minute).UTC()
-			return &due
-		}
+		in := func(minutes int64) time.Time { return now.Add(time.Duration(minutes) * time.Minute).UTC() }
 		for name, c := range map[string]struct {
 			end  int64
 			runs []wire.Run
 			far  int64 // the offset that is due in a week; -1: none
-			want *time.Time
+			want time.Time
 		}{
 			"the last":                    {100_000, nil, -1, in(99_999)},
 			"the last that waits":         {1000, []wire.Run{{First: 900, End: 1000}}, -1, in(899)},
 			"one of the first":            {1000, nil, 5, in(7 * 24 * 60)},
 			"an acked one does not count": {1000, []wire.Run{{First: 5, End: 6}}, 5, in(999)},
 			"the only one":                {1, nil, 0, in(7 * 24 * 60)},
-			"none waits":                  {0, nil, -1, nil},
+			"none waits":                  {0, nil, -1, time.Time{}},
 		} {
 			log := &behindLog{partitionsLog: partitionsLog{now: now}, end: c.end, runs: c.runs, glanceOf: 10, at: func(offset int64) (time.Time, time.Time) {
 				if offset == c.far {
-					return *in(7 * 24 * 60), now
+					return in(7 * 24 * 60), now
 				}
-				return *in(offset), now
+				return in(offset), now
 			}}
 			p := log.inspect()
 			if diff := cmp.Diff(c.want, p.FarthestDue); diff != "" || p.Problem != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", name, p.Problem, diff)
 			}
 			want := 0.0
-			if c.want != nil {
+			if !c.want.IsZero() {
 				want = c.want.Sub(now).Seconds()
 			}
 			if got := (TopicStatus{Partitions: []PartitionStatus{{}, p}}).FarthestDue(now); got != want {
@@ -154,7 +151,7 @@ func TestInspect_TheFarthestDueTimeIsOfARecordThatWaits(t *testing.T) {
 
 func TestInspect_TheFarthestDueTimeIsOnlyAheadOfNow(t *testing.T) {
 	due := time.Now()
-	if s := (TopicStatus{Partitions: []PartitionStatus{{FarthestDue: &due}}}).FarthestDue(due.Add(time.Second)); s != 0 {
+	if s := (TopicStatus{Partitions: []PartitionStatus{{FarthestDue: due}}}).FarthestDue(due.Add(time.Second)); s != 0 {
 		t.Errorf("%v s, want 0", s)
 	}
 }

@@ -151,8 +151,7 @@ func (q *statements) mayHave(orders string, d delay) (where string) {
 
 // UseDelays makes d the delays with which CheckDelays compares the table order_delays, and which RecordDelays writes.
 func (s *Store) UseDelays(d orderclose.Delays) {
-	given := micros(d)
-	s.given.Store(&given)
+	s.given.Store(new(micros(d)))
 }
 
 // micros returns the delays of the categories in microseconds. The category "" stands for all other orders.

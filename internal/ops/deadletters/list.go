@@ -61,8 +61,7 @@ func (c *Catalog) Letters(ctx context.Context, positions []Position) (Listing, e
 		}
 	}
 	if r.end < len(positions) {
-		last := positions[r.end-1]
-		l.Next = &last
+		l.Next = new(positions[r.end-1])
 	}
 	return l, nil
 }

@@ -62,8 +62,7 @@ func (c *Catalog) Page(q Query) Page {
 	for len(cursors) > 0 {
 		u := slices.MaxFunc(cursors, func(a, b *cursor) int { return a.key().compare(b.key()) })
 		if len(page.Positions) == limit {
-			last := page.Positions[limit-1]
-			page.Next = &last
+			page.Next = new(page.Positions[limit-1])
 			return page
 		}
 		page.Positions = append(page.Positions, Position{u.partition, u.at(u.i).offset})
