@@ -190,12 +190,8 @@ func (s *selection) filter(args []string) (deadletters.Filter, error) {
 		at, err := deadletters.ParsePartitionOffset(through)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--through: %w", err))
-			continue
 		}
-		if f.Through == nil {
-			f.Through = map[int]int64{}
-		}
-		f.Through[at.Partition] = at.Offset
+		f.Through = append(f.Through, at)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return f, Exit(Usage, err)

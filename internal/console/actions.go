@@ -100,7 +100,7 @@ func (c *Console) planResolution(fields url.Values, how wire.ResolutionKind) (pl
 		if err != nil {
 			return prepared{}, err
 		}
-		o.Filter.Through = plan.Snapshot()
+		o.Filter.Through = plan.Through
 		return prepared{summary: plan, nothing: plan.Doable() == 0, planned: int64(plan.Doable()), run: func(ctx context.Context, report progress) (any, int64, error) {
 			if now, err := c.o.Kafka.TopicID(ctx, plan.Topic); err != nil {
 				return nil, 0, err

@@ -27,7 +27,7 @@ type Options struct {
 type Plan struct {
 	Topic string              `json:"topic"`
 	How   wire.ResolutionKind `json:"how"`
-	// Through is the snapshot: the last offset of each partition.
+	// Through is the snapshot: the last offset of each partition. It is never nil. A Filter with it selects no later dead letter.
 	Through []Position `json:"through"`
 	Pending int        `json:"pending"` // dead letters of the filter
 	ByCause Counts     `json:"by_cause"`
@@ -53,16 +53,6 @@ type Refusal struct {
 // Doable returns how many dead letters the plan would resolve.
 func (p Plan) Doable() int { return p.Pending - p.Refused }
 
-// Snapshot returns Through as a Filter has it, so that Run handles no later dead letter. It is
-// never nil.
-func (p Plan) Snapshot() map[int]int64 {
-	through := map[int]int64{}
-	for _, at := range p.Through {
-		through[at.Partition] = at.Offset
-	}
-	return through
-}
-
 // refuse adds a refusal.
 func (p *Plan) refuse(l Letter, why string) {
 	p.Refused++
@@ -85,15 +75,9 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 		return plan, nil, nil, err
 	}
 	for _, s := range spans {
-		last := s.End - 1
-		if o.Filter.Through != nil {
-			through, ok := o.Filter.Through[s.Partition]
-			if !ok {
-				continue
-			}
-			last = min(last, through)
+		if last, ok := o.Filter.last(s.Partition); ok {
+			plan.Through = append(plan.Through, Position{s.Partition, min(s.End-1, last)})
 		}
-		plan.Through = append(plan.Through, Position{s.Partition, last})
 	}
 	plan.ByCause = x.Pending()
 	plan.Pending = plan.ByCause.Total()

@@ -3,6 +3,7 @@ package deadletters
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -37,17 +38,26 @@ type Filter struct {
 	// Positions, if not empty, are the only dead letters.
 	Positions []Position
 	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
-	// partition that is not in the map is left out.
-	Through map[int]int64
+	// partition that is not listed is left out.
+	Through []Position
+}
+
+// last returns the last offset to read of a partition. It returns false if the partition is left out.
+func (f Filter) last(partition int) (offset int64, ok bool) {
+	if f.Through == nil {
+		return math.MaxInt64, true
+	}
+	for _, at := range f.Through {
+		if at.Partition == partition {
+			offset, ok = at.Offset, true
+		}
+	}
+	return offset, ok
 }
 
 func (f Filter) match(l Letter) bool {
-	if f.Through != nil {
-		if last, ok := f.Through[l.At.Partition]; !ok || l.At.Offset > last {
-			return false
-		}
-	}
-	return (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
+	last, ok := f.last(l.At.Partition)
+	return ok && l.At.Offset <= last && (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
 		(f.Source == "" || f.Source == l.Source.Topic) && (f.Order == "" || f.Order == l.Key) &&
 		!l.AppendedAt.Before(f.Since)
 }

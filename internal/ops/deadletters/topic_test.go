@@ -54,7 +54,7 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		"by other source":    {Filter{Source: "events"}, false, 0, ""},
 		"by age":             {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
 		"by place":           {Filter{Positions: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
-		"snapshot":           {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
+		"snapshot":           {Filter{Through: []Position{{0, 0}}}, false, 0, "a"},
 		"none in the period": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
 	} {
 		letters, _, err := log.topic().List(t.Context(), c.f, c.settled, c.limit)
@@ -115,7 +115,7 @@ func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 	log.addDeadLetter(t, 1, "b", "failed", now)
 	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
 	log.addDeadLetter(t, 0, "later", "failed", now)
-	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Through: plan.Snapshot()}), nil))
+	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Through: plan.Through}), nil))
 	if result.Done != 2 || log.pending(t) != "map[failed:1]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
