@@ -172,9 +172,6 @@ func (l losses) with(n notice, dueWithin time.Duration, now time.Time) losses {
 	return l
 }
 
-// readyAt returns when the losses are gathered and can be dealt with.
-func (l losses) readyAt() time.Time { return l.since.Add(gatherTime) }
-
 // unaffected reports that the order's record cannot have been lost: the order was created
 // after the last loss was reported. A creation time after now, by the database's
 // clock, comes from a clock that is ahead. Such an order may have been created much

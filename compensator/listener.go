@@ -61,7 +61,7 @@ func (c *Compensator) listen(ctx context.Context) {
 		c.metrics.lossesOpen.Set(zeroOrOne(err != nil || l.lost.count > 0))
 		wait := controlPollInterval
 		if l.lost.count > 0 {
-			ready := max(time.Until(l.lost.readyAt()), time.Until(l.retryAt))
+			ready := max(time.Until(l.lost.since.Add(gatherTime)), time.Until(l.retryAt))
 			if ready <= 0 {
 				l.act(ctx)
 			} else {

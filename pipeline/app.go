@@ -56,6 +56,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // Role is a part of the pipeline that a process can run.
@@ -260,7 +261,9 @@ func (a *App) watches(roles []Role) []watch {
 		{kafka && (has(Relay) || has(Closer)), a.keepClock},
 		{kafka && slices.ContainsFunc(roles, usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
-		{kafka && closes, a.watchDeadLetters},
+		{kafka && closes, func(ctx context.Context) {
+			deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
+		}},
 		{kafka && sweeps, a.watchRecords},
 		{closes, func(ctx context.Context) { a.watchPauses(ctx, sweeps) }},
 		{closes, a.watchWrites},

@@ -27,27 +27,6 @@ func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 // change later, and all at once; see config.Rollout.
 func (a *App) keepBuckets(ctx context.Context, relaying bool) {
 	m := &bucketManager{App: a, relaying: relaying, served: a.config().Buckets, stopRollout: func() {}}
-	m.run(ctx)
-}
-
-// usesBuckets reports whether a role puts records into buckets. A compensator does after a loss.
-func usesBuckets(r Role) bool {
-	return slices.Contains([]Role{Relay, Closer, Outbox, Intake, Compensator}, r)
-}
-
-// bucketManager is the state of keepBuckets. It belongs to one goroutine.
-type bucketManager struct {
-	*App
-	relaying    bool
-	served      orderclose.Buckets // the buckets that the relay serves; unused without a relay
-	lastWarning time.Time          // the last warning in the log
-
-	rollouts    sync.WaitGroup
-	finished    chan orderclose.Buckets // of the latest rollout: buckets that may now be used; capacity 1
-	stopRollout context.CancelFunc
-}
-
-func (m *bucketManager) run(ctx context.Context) {
 	defer m.rollouts.Wait()
 	defer func() { m.stopRollout() }()
 	if !m.start(ctx) {
@@ -75,6 +54,23 @@ func (m *bucketManager) run(ctx context.Context) {
 		m.notify()
 		timer.Reset(every)
 	}
+}
+
+// usesBuckets reports whether a role puts records into buckets. A compensator does after a loss.
+func usesBuckets(r Role) bool {
+	return slices.Contains([]Role{Relay, Closer, Outbox, Intake, Compensator}, r)
+}
+
+// bucketManager is the state of keepBuckets. It belongs to one goroutine.
+type bucketManager struct {
+	*App
+	relaying    bool
+	served      orderclose.Buckets // the buckets that the relay serves; unused without a relay
+	lastWarning time.Time          // the last warning in the log
+
+	rollouts    sync.WaitGroup
+	finished    chan orderclose.Buckets // of the latest rollout: buckets that may now be used; capacity 1
+	stopRollout context.CancelFunc
 }
 
 // startRollout starts a goroutine that waits until the configured buckets may be used. It first

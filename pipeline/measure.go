@@ -10,7 +10,6 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 )
@@ -21,11 +20,6 @@ const (
 	// recordsTimeout bounds one check. A partition that has not answered by then is unknown.
 	recordsTimeout = 30 * time.Second
 )
-
-// watchDeadLetters updates the metric of pending dead letters until ctx ends.
-func (a *App) watchDeadLetters(ctx context.Context) {
-	deadletters.Watch(ctx, a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger, a.metrics.DeadLettersPending)
-}
 
 // watchRecords checks each minute which records wait and which are overdue,
 // until ctx ends. Relays and closers report how far behind they are by their own state. This

@@ -171,7 +171,7 @@ func (c *closing) notInTable(t *table, ids []string) ([]string, error) {
 func (c *closing) lock(t *table, ids []string) error {
 	query := map[locking]string{waitForLocks: t.lock, skipLocked: t.lockFree, lockNothing: t.read}[c.locks]
 	columns := eventColumns{names: c.s.q.m.EventColumns}
-	return eachRow(c.tx, query, c.s.q.readArgs(c.s.q.args(ids)), func(rows *sql.Rows) (err error) {
+	return eachRow(c.tx, query, append(c.s.q.stateArgs(), c.s.q.d.now(), c.s.q.args(ids)), func(rows *sql.Rows) (err error) {
 		var (
 			id  string
 			row lockedRow

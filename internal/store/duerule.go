@@ -195,7 +195,9 @@ func (s *Store) checkDelays(tx *gorm.DB) error {
 	if err != nil {
 		return err
 	}
-	for _, category := range slices.Sorted(maps.Keys(merged(given, written))) {
+	all := maps.Clone(given)
+	maps.Copy(all, written)
+	for _, category := range slices.Sorted(maps.Keys(all)) {
 		has, known := written[category]
 		wants, listed := given[category]
 		if !listed {
@@ -206,12 +208,6 @@ func (s *Store) checkDelays(tx *gorm.DB) error {
 		}
 	}
 	return nil
-}
-
-func merged(a, b map[string]int64) map[string]int64 {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
 }
 
 func inWords(micros int64, known bool) string {

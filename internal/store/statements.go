@@ -255,9 +255,6 @@ func (q *statements) readOrders(orders string) string {
 // as closed.
 func (q *statements) listsPaid() bool { return len(q.m.Status.Paid) > 0 && len(q.m.Status.Closed) == 0 }
 
-// readArgs returns the arguments of table.lock, table.lockFree and table.read.
-func (q *statements) readArgs(ids []any) []any { return append(q.stateArgs(), q.d.now(), ids) }
-
 // payableArgs returns the arguments of table.payable.
 func (q *statements) payableArgs(id any) []any {
 	var named []any
