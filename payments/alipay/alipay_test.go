@@ -1,7 +1,6 @@
 package alipay_test
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -33,6 +32,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
+	"github.com/orderclose/orderclose/payments/internal/apitest"
 )
 
 type object = map[string]any
@@ -43,21 +43,13 @@ const (
 )
 
 var (
-	shopKey   = newKey()
-	alipayKey = newKey()
-	otherKey  = newKey()
+	shopKey   = apitest.NewKey()
+	alipayKey = apitest.NewKey()
+	otherKey  = apitest.NewKey()
 
 	open    = fmt.Sprintf("alipay:%s:%d", number, time.Now().Add(time.Hour).Unix())  // the page may be opened
 	expired = fmt.Sprintf("alipay:%s:%d", number, time.Now().Add(-time.Hour).Unix()) // it may not
 )
-
-func newKey() *rsa.PrivateKey {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		panic(err)
-	}
-	return key
-}
 
 func privateText(key *rsa.PrivateKey) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
@@ -96,16 +88,10 @@ func start(t *testing.T) *standIn {
 
 // RoundTrip sends every call to the stand-in.
 func (s *standIn) RoundTrip(r *http.Request) (*http.Response, error) {
-	u, err := url.Parse(s.server.URL)
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	s.hosts = append(s.hosts, r.URL.Host)
 	s.mu.Unlock()
-	r = r.Clone(r.Context())
-	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
-	return s.server.Client().Transport.RoundTrip(r)
+	return apitest.Send(r, s.server)
 }
 
 // answer writes a node with its signature, and business fields after code and msg.
@@ -441,32 +427,30 @@ func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
-		before      func(s *standIn, w http.ResponseWriter, node string) bool
-		options     alipay.Options
-		unavailable bool
-		after       time.Duration
-		says        string
+		before  func(s *standIn, w http.ResponseWriter, node string) bool
+		options alipay.Options
+		fails   apitest.Failure
 	}{
-		"rate limit":               {before: answer("40005", "isv.app-call-limited"), unavailable: true, says: "Call Limited"},
-		"rate limit of a proxy":    {before: status(429, "7"), unavailable: true, after: 7 * time.Second, says: "HTTP 429"},
-		"429 without a time":       {before: status(429, ""), unavailable: true, says: "HTTP 429"},
-		"gateway away":             {before: status(502, ""), unavailable: true, says: "HTTP 502"},
-		"system error":             {before: answer("40004", "ACQ.SYSTEM_ERROR"), unavailable: true, says: "ACQ.SYSTEM_ERROR"},
-		"service unavailable":      {before: answer("20000", "isp.unknow-error"), unavailable: true, says: "isp.unknow-error"},
-		"permission":               {before: answer("40006", "isv.insufficient-isv-permissions"), unavailable: true, says: "may the app query and close"},
-		"no access":                {before: answer("40004", "ACQ.ACCESS_FORBIDDEN"), unavailable: true, says: "may the app query and close"},
-		"no public key at Alipay":  {before: answer("40003", "isv.missing-signature-config"), unavailable: true, says: "private key right"},
-		"a code of tomorrow":       {before: answer("49999", "x"), unavailable: true, says: "49999"},
-		"parameter":                {before: answer("40004", "ACQ.INVALID_PARAMETER"), says: "ACQ.INVALID_PARAMETER"},
-		"parameter of the gateway": {before: answer("40002", "isv.invalid-parameter"), says: "isv.invalid-parameter"},
+		"rate limit":               {before: answer("40005", "isv.app-call-limited"), fails: apitest.Failure{Unavailable: true, Says: "Call Limited"}},
+		"rate limit of a proxy":    {before: status(429, "7"), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second, Says: "HTTP 429"}},
+		"429 without a time":       {before: status(429, ""), fails: apitest.Failure{Unavailable: true, Says: "HTTP 429"}},
+		"gateway away":             {before: status(502, ""), fails: apitest.Failure{Unavailable: true, Says: "HTTP 502"}},
+		"system error":             {before: answer("40004", "ACQ.SYSTEM_ERROR"), fails: apitest.Failure{Unavailable: true, Says: "ACQ.SYSTEM_ERROR"}},
+		"service unavailable":      {before: answer("20000", "isp.unknow-error"), fails: apitest.Failure{Unavailable: true, Says: "isp.unknow-error"}},
+		"permission":               {before: answer("40006", "isv.insufficient-isv-permissions"), fails: apitest.Failure{Unavailable: true, Says: "may the app query and close"}},
+		"no access":                {before: answer("40004", "ACQ.ACCESS_FORBIDDEN"), fails: apitest.Failure{Unavailable: true, Says: "may the app query and close"}},
+		"no public key at Alipay":  {before: answer("40003", "isv.missing-signature-config"), fails: apitest.Failure{Unavailable: true, Says: "private key right"}},
+		"a code of tomorrow":       {before: answer("49999", "x"), fails: apitest.Failure{Unavailable: true, Says: "49999"}},
+		"parameter":                {before: answer("40004", "ACQ.INVALID_PARAMETER"), fails: apitest.Failure{Says: "ACQ.INVALID_PARAMETER"}},
+		"parameter of the gateway": {before: answer("40002", "isv.invalid-parameter"), fails: apitest.Failure{Says: "isv.invalid-parameter"}},
 		"error node": {before: func(s *standIn, w http.ResponseWriter, _ string) bool {
 			s.answer(w, "error_response", "20000", object{"sub_code": "aop.unknow-error"})
 			return true
-		}, unavailable: true, says: "aop.unknow-error"},
-		"app id":      {options: alipay.Options{AppID: "2021000000000001"}, unavailable: true, says: "isv.invalid-app-id"},
-		"private key": {options: alipay.Options{PrivateKey: privateText(otherKey)}, unavailable: true, says: "isv.invalid-signature"},
-		"public key":  {options: alipay.Options{AlipayPublicKey: publicText(otherKey)}, unavailable: true, says: "is Alipay's public key that of this app"},
-		"no response": {before: func(*standIn, http.ResponseWriter, string) bool { panic(http.ErrAbortHandler) }, unavailable: true},
+		}, fails: apitest.Failure{Unavailable: true, Says: "aop.unknow-error"}},
+		"app id":      {options: alipay.Options{AppID: "2021000000000001"}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-app-id"}},
+		"private key": {options: alipay.Options{PrivateKey: privateText(otherKey)}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-signature"}},
+		"public key":  {options: alipay.Options{AlipayPublicKey: publicText(otherKey)}, fails: apitest.Failure{Unavailable: true, Says: "is Alipay's public key that of this app"}},
+		"no response": {before: func(*standIn, http.ResponseWriter, string) bool { panic(http.ErrAbortHandler) }, fails: apitest.Failure{Unavailable: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -478,19 +462,8 @@ func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
 				}
 			}
 			api := s.api(t, row.options)
-			for _, call := range []func() (payment.Answer, error){
-				func() (payment.Answer, error) { return api.Cancel(t.Context(), open) },
-				func() (payment.Answer, error) { return api.Ask(t.Context(), open) },
-			} {
-				got, err := call()
-				var u *payments.Unavailable
-				if got != payment.Unknown || err == nil || errors.As(err, &u) != row.unavailable || !strings.Contains(err.Error(), row.says) {
-					t.Fatalf("%q, %v", got, err)
-				}
-				if u != nil && u.After != row.after {
-					t.Errorf("wants no calls for %v, not %v", u.After, row.after)
-				}
-			}
+			row.fails.Check(t, open, api.Cancel)
+			row.fails.Check(t, open, api.Ask)
 		})
 	}
 }
@@ -507,25 +480,14 @@ func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 		}
 		return false
 	}
-	api := s.api(t, alipay.Options{})
-	if got, err := api.Cancel(t.Context(), open); got != payment.Unknown || !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("the answer is lost: %q, %v", got, err)
-	}
-	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
-		t.Errorf("the next cancel: %q, %v", got, err)
-	}
+	apitest.LostAnswer(t, s.api(t, alipay.Options{}), open)
 }
 
 func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 	s := start(t)
-	arrived, leave := make(chan bool), make(chan bool)
-	s.before = func(http.ResponseWriter, string) bool { close(arrived); <-leave; return true }
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-arrived; cancel() }()
-	if got, err := s.api(t, alipay.Options{}).Cancel(ctx, open); got != payment.Unknown || !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("%q, %v", got, err)
-	}
-	close(leave)
+	apitest.CallerGone(t, s.api(t, alipay.Options{}), open, func(wait func()) {
+		s.before = func(http.ResponseWriter, string) bool { wait(); return true }
+	})
 }
 
 // certificate returns a certificate of key in PEM, of the issuer that signs those of apps, and its name at Alipay.
@@ -584,12 +546,7 @@ func TestAPI_AnAppInCertificateMode(t *testing.T) {
 }
 
 func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
-	api := start(t).api(t, alipay.Options{})
-	for reference, want := range map[string]bool{"alipay:7": true, "alipay:7:1767225600": true, "wechatpay:7": false, "ALIPAY7ALIPAY7": false, "cs_1": false, "": false} {
-		if api.Owns(reference) != want {
-			t.Errorf("Owns(%q) is %t", reference, !want)
-		}
-	}
+	apitest.Owns(t, start(t).api(t, alipay.Options{}), map[string]bool{"alipay:7": true, "alipay:7:1767225600": true, "wechatpay:7": false, "ALIPAY7ALIPAY7": false, "cs_1": false, "": false})
 }
 
 func TestNew_SaysWhatIsWrong(t *testing.T) {

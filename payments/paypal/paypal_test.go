@@ -1,23 +1,20 @@
 package paypal_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/paypal"
 )
 
@@ -49,16 +46,10 @@ func start(t *testing.T) *standIn {
 
 // RoundTrip sends every call to the stand-in.
 func (s *standIn) RoundTrip(r *http.Request) (*http.Response, error) {
-	u, err := url.Parse(s.server.URL)
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	s.hosts = append(s.hosts, r.URL.Host)
 	s.mu.Unlock()
-	r = r.Clone(r.Context())
-	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
-	return s.server.Client().Transport.RoundTrip(r)
+	return apitest.Send(r, s.server)
 }
 
 func refuse(w http.ResponseWriter, status int, name, message string) {
@@ -264,14 +255,7 @@ func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
 			}
 			api := s.api(t, o)
 			for range 2 {
-				got, err := api.Cancel(t.Context(), id)
-				var u *payments.Unavailable
-				if got != payment.Unknown || err == nil || errors.As(err, &u) != row.unavailable || !strings.Contains(err.Error(), row.says) {
-					t.Fatalf("%q, %v", got, err)
-				}
-				if u != nil && u.After != row.after {
-					t.Errorf("wants no calls for %v, not %v", u.After, row.after)
-				}
+				apitest.Failure{Unavailable: row.unavailable, After: row.after, Says: row.says}.Check(t, id, api.Cancel)
 			}
 		})
 	}
@@ -279,49 +263,19 @@ func TestAPI_SaysWhetherPayPalOrThePaymentIsAtFault(t *testing.T) {
 
 func TestAPI_OwnsPayPalOrders(t *testing.T) {
 	api := start(t).api(t, paypal.Options{})
-	for reference, want := range map[string]bool{id: true, "cs_test_1": false, "pi_1": false, "": false, "../../v1/x": false} {
-		if api.Owns(reference) != want {
-			t.Errorf("Owns(%q) is %t", reference, !want)
-		}
-	}
+	apitest.Owns(t, api, map[string]bool{id: true, "cs_test_1": false, "pi_1": false, "": false, "../../v1/x": false})
 	if _, err := paypal.New(paypal.Options{ClientID: "x"}); err == nil {
 		t.Error("New without a secret returned no error")
 	}
 }
 
-// hanging is PayPal, and answers nothing, not even with a token, until the caller has gone.
-type hanging struct{}
-
-func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.
 func TestAPI_APayPalThatHangsIsUnknownInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, err := paypal.New(paypal.Options{ClientID: "client", Secret: "secret", ShopCapturesBeforeDue: true, Transport: hanging{}})
+		api, err := paypal.New(paypal.Options{ClientID: "client", Secret: "secret", ShopCapturesBeforeDue: true, Transport: apitest.Hanging{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		references := func(_ context.Context, ids []string) (map[string][]string, error) {
-			all := map[string][]string{}
-			for _, order := range ids {
-				all[order] = []string{id}
-			}
-			return all, nil
-		}
-		p, err := payments.New(payments.Options{References: references, APIs: []payments.API{api}, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, call := range map[string]func(context.Context, []string) ([]payment.Answer, error){"ask": p.Ask, "cancel": p.Cancel} {
-			time.Sleep(time.Minute) // the API is not called for a while after it was unavailable
-			began := time.Now()
-			answers, err := call(t.Context(), strings.Fields("a b c d e f g h i j k l m n o p q r s t"))
-			if took := time.Since(began); took < time.Second || took > payments.QuestionLimit || !errors.Is(err, orderclose.ErrUnavailable) || answers != nil {
-				t.Errorf("%s: %v after %v, %v", name, answers, took, err)
-			}
-		}
+		apitest.UnknownInTime(t, api, id)
 	})
 }

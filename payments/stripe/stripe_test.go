@@ -1,11 +1,9 @@
 package stripe_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,7 +17,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/stripe"
 )
 
@@ -341,14 +339,7 @@ func TestAPI_SaysWhetherStripeOrThePaymentIsAtFault(t *testing.T) {
 			s := start(t)
 			s.before = row.before
 			for _, reference := range []string{"cs_1", "pi_1"} {
-				got, err := s.api(stripe.Options{Key: row.key}).Cancel(t.Context(), reference)
-				var u *payments.Unavailable
-				if got != payment.Unknown || err == nil || errors.As(err, &u) != row.unavailable || !strings.Contains(err.Error(), row.says) {
-					t.Fatalf("%s: %q, %v", reference, got, err)
-				}
-				if u != nil && u.After != row.after {
-					t.Errorf("%s: wants no calls for %v, not %v", reference, u.After, row.after)
-				}
+				apitest.Failure{Unavailable: row.unavailable, After: row.after, Says: row.says}.Check(t, reference, s.api(stripe.Options{Key: row.key}).Cancel)
 			}
 		})
 	}
@@ -396,49 +387,19 @@ func TestAPI_NamesTheConnectedAccount(t *testing.T) {
 
 func TestAPI_OwnsSessionsAndIntents(t *testing.T) {
 	api := start(t).api(stripe.Options{})
-	for reference, want := range map[string]bool{"cs_test_1": true, "pi_1": true, "5O190127TN364715T": false, "": false, "ch_1": false} {
-		if api.Owns(reference) != want {
-			t.Errorf("Owns(%q) is %t", reference, !want)
-		}
-	}
+	apitest.Owns(t, api, map[string]bool{"cs_test_1": true, "pi_1": true, "5O190127TN364715T": false, "": false, "ch_1": false})
 	if _, err := stripe.New(stripe.Options{}); err == nil {
 		t.Error("New without a key returned no error")
 	}
 }
 
-// hanging is Stripe, and answers nothing until the caller has gone.
-type hanging struct{}
-
-func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.
 func TestAPI_AStripeThatHangsIsUnknownInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, err := stripe.New(stripe.Options{Key: key, Transport: hanging{}})
+		api, err := stripe.New(stripe.Options{Key: key, Transport: apitest.Hanging{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		references := func(_ context.Context, ids []string) (map[string][]string, error) {
-			all := map[string][]string{}
-			for _, order := range ids {
-				all[order] = []string{"cs_1", "pi_1"}
-			}
-			return all, nil
-		}
-		p, err := payments.New(payments.Options{References: references, APIs: []payments.API{api}, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, call := range map[string]func(context.Context, []string) ([]payment.Answer, error){"ask": p.Ask, "cancel": p.Cancel} {
-			time.Sleep(time.Minute) // the API is not called for a while after it was unavailable
-			began := time.Now()
-			answers, err := call(t.Context(), strings.Fields("a b c d e f g h i j k l m n o p q r s t"))
-			if took := time.Since(began); took < time.Second || took > payments.QuestionLimit || !errors.Is(err, orderclose.ErrUnavailable) || answers != nil {
-				t.Errorf("%s: %v after %v, %v", name, answers, took, err)
-			}
-		}
+		apitest.UnknownInTime(t, api, "cs_1", "pi_1")
 	})
 }

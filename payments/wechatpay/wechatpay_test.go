@@ -1,7 +1,6 @@
 package wechatpay_test
 
 import (
-	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -15,7 +14,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -28,6 +26,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/wechatpay"
 )
 
@@ -41,21 +40,13 @@ const (
 )
 
 var (
-	shopKey  = newKey()
-	wechat   = newKey()
-	otherKey = newKey()
+	shopKey  = apitest.NewKey()
+	wechat   = apitest.NewKey()
+	otherKey = apitest.NewKey()
 
 	open    = fmt.Sprintf("wechatpay:%s:%d", number, time.Now().Add(time.Hour).Unix())  // it may be created
 	expired = fmt.Sprintf("wechatpay:%s:%d", number, time.Now().Add(-time.Hour).Unix()) // it may not
 )
-
-func newKey() *rsa.PrivateKey {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		panic(err)
-	}
-	return key
-}
 
 func privateText(key *rsa.PrivateKey) string {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
@@ -108,13 +99,10 @@ func start(t *testing.T) *standIn {
 
 // RoundTrip sends every call to the stand-in.
 func (s *standIn) RoundTrip(r *http.Request) (*http.Response, error) {
-	u, err := url.Parse(s.server.URL)
-	if err != nil || r.URL.Host != "api.mch.weixin.qq.com" || r.URL.Scheme != "https" {
-		return nil, fmt.Errorf("a call of %v: %v", r.URL, err)
+	if r.URL.Host != "api.mch.weixin.qq.com" || r.URL.Scheme != "https" {
+		return nil, fmt.Errorf("a call of %v", r.URL)
 	}
-	r = r.Clone(r.Context())
-	r.URL.Scheme, r.URL.Host = u.Scheme, u.Host
-	return s.server.Client().Transport.RoundTrip(r)
+	return apitest.Send(r, s.server)
 }
 
 // answer writes a response with its signature.
@@ -415,30 +403,28 @@ func TestAPI_SaysWhetherWeChatPayOrThePaymentIsAtFault(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
-		prepare     func(s *standIn)
-		options     func(o *wechatpay.Options)
-		unavailable bool
-		after       time.Duration
-		says        string
+		prepare func(s *standIn)
+		options func(o *wechatpay.Options)
+		fails   apitest.Failure
 	}{
-		"rate limit":           {prepare: answer(429, "FREQUENCY_LIMITED", "7", false), unavailable: true, after: 7 * time.Second, says: "FREQUENCY_LIMITED the message"},
-		"rate limit, no time":  {prepare: answer(429, "FREQUENCY_LIMITED", "", false), unavailable: true, says: "FREQUENCY_LIMITED"},
-		"rate limit, unsigned": {prepare: answer(429, "", "3", true), unavailable: true, after: 3 * time.Second, says: "answered 429"},
-		"rule limit":           {prepare: answer(403, "RULE_LIMIT", "", false), unavailable: true, says: "RULE_LIMIT"},
-		"system error":         {prepare: answer(500, "SYSTEM_ERROR", "", false), unavailable: true, says: "answered 500: SYSTEM_ERROR"},
-		"gateway":              {prepare: answer(502, "", "", true), unavailable: true, says: "answered 502"},
-		"no right":             {prepare: answer(403, "NO_AUTH", "", false), unavailable: true, says: "may the merchant query and close"},
-		"no merchant":          {prepare: answer(400, "MCH_NOT_EXISTS", "", false), unavailable: true, says: "do merchant id"},
-		"parameter":            {prepare: answer(400, "PARAM_ERROR", "", false), says: "PARAM_ERROR"},
-		"no such path":         {prepare: answer(404, "NOT_FOUND", "", false), says: "NOT_FOUND"},
-		"parameter, unsigned":  {prepare: answer(400, "PARAM_ERROR", "", true), unavailable: true, says: "so it is not believed. It says: answered 400: PARAM_ERROR"},
-		"private key":          {options: func(o *wechatpay.Options) { o.PrivateKey = privateText(otherKey) }, unavailable: true, says: "the signature is wrong"},
-		"serial":               {options: func(o *wechatpay.Options) { o.CertificateSerial = "1" }, unavailable: true, says: "belong together"},
-		"public key":           {options: func(o *wechatpay.Options) { o.PublicKey = publicText(otherKey) }, unavailable: true, says: "does the public key belong"},
-		"public key id":        {options: func(o *wechatpay.Options) { o.PublicKeyID = "PUB_KEY_ID_2" }, unavailable: true, says: `not with "PUB_KEY_ID_2"`},
+		"rate limit":           {prepare: answer(429, "FREQUENCY_LIMITED", "7", false), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second, Says: "FREQUENCY_LIMITED the message"}},
+		"rate limit, no time":  {prepare: answer(429, "FREQUENCY_LIMITED", "", false), fails: apitest.Failure{Unavailable: true, Says: "FREQUENCY_LIMITED"}},
+		"rate limit, unsigned": {prepare: answer(429, "", "3", true), fails: apitest.Failure{Unavailable: true, After: 3 * time.Second, Says: "answered 429"}},
+		"rule limit":           {prepare: answer(403, "RULE_LIMIT", "", false), fails: apitest.Failure{Unavailable: true, Says: "RULE_LIMIT"}},
+		"system error":         {prepare: answer(500, "SYSTEM_ERROR", "", false), fails: apitest.Failure{Unavailable: true, Says: "answered 500: SYSTEM_ERROR"}},
+		"gateway":              {prepare: answer(502, "", "", true), fails: apitest.Failure{Unavailable: true, Says: "answered 502"}},
+		"no right":             {prepare: answer(403, "NO_AUTH", "", false), fails: apitest.Failure{Unavailable: true, Says: "may the merchant query and close"}},
+		"no merchant":          {prepare: answer(400, "MCH_NOT_EXISTS", "", false), fails: apitest.Failure{Unavailable: true, Says: "do merchant id"}},
+		"parameter":            {prepare: answer(400, "PARAM_ERROR", "", false), fails: apitest.Failure{Says: "PARAM_ERROR"}},
+		"no such path":         {prepare: answer(404, "NOT_FOUND", "", false), fails: apitest.Failure{Says: "NOT_FOUND"}},
+		"parameter, unsigned":  {prepare: answer(400, "PARAM_ERROR", "", true), fails: apitest.Failure{Unavailable: true, Says: "so it is not believed. It says: answered 400: PARAM_ERROR"}},
+		"private key":          {options: func(o *wechatpay.Options) { o.PrivateKey = privateText(otherKey) }, fails: apitest.Failure{Unavailable: true, Says: "the signature is wrong"}},
+		"serial":               {options: func(o *wechatpay.Options) { o.CertificateSerial = "1" }, fails: apitest.Failure{Unavailable: true, Says: "belong together"}},
+		"public key":           {options: func(o *wechatpay.Options) { o.PublicKey = publicText(otherKey) }, fails: apitest.Failure{Unavailable: true, Says: "does the public key belong"}},
+		"public key id":        {options: func(o *wechatpay.Options) { o.PublicKeyID = "PUB_KEY_ID_2" }, fails: apitest.Failure{Unavailable: true, Says: `not with "PUB_KEY_ID_2"`}},
 		"no response": {prepare: func(s *standIn) {
 			s.before = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
-		}, unavailable: true},
+		}, fails: apitest.Failure{Unavailable: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -448,19 +434,8 @@ func TestAPI_SaysWhetherWeChatPayOrThePaymentIsAtFault(t *testing.T) {
 				row.prepare(s)
 			}
 			api := s.api(t, row.options)
-			for _, call := range []func() (payment.Answer, error){
-				func() (payment.Answer, error) { return api.Cancel(t.Context(), open) },
-				func() (payment.Answer, error) { return api.Ask(t.Context(), open) },
-			} {
-				got, err := call()
-				var u *payments.Unavailable
-				if got != payment.Unknown || err == nil || errors.As(err, &u) != row.unavailable || !strings.Contains(err.Error(), row.says) {
-					t.Fatalf("%q, %v", got, err)
-				}
-				if u != nil && u.After != row.after {
-					t.Errorf("wants no calls for %v, not %v", u.After, row.after)
-				}
-			}
+			row.fails.Check(t, open, api.Cancel)
+			row.fails.Check(t, open, api.Ask)
 		})
 	}
 }
@@ -477,34 +452,18 @@ func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 		}
 		return false
 	}
-	api := s.api(t, nil)
-	if got, err := api.Cancel(t.Context(), open); got != payment.Unknown || !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("the answer is lost: %q, %v", got, err)
-	}
-	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
-		t.Errorf("the next cancel: %q, %v", got, err)
-	}
+	apitest.LostAnswer(t, s.api(t, nil), open)
 }
 
 func TestAPI_ReturnsSoonAfterTheCallerHasGone(t *testing.T) {
 	s := start(t)
-	arrived, leave := make(chan bool), make(chan bool)
-	s.before = func(http.ResponseWriter, *http.Request) bool { close(arrived); <-leave; return true }
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-arrived; cancel() }()
-	if got, err := s.api(t, nil).Cancel(ctx, open); got != payment.Unknown || !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("%q, %v", got, err)
-	}
-	close(leave)
+	apitest.CallerGone(t, s.api(t, nil), open, func(wait func()) {
+		s.before = func(http.ResponseWriter, *http.Request) bool { wait(); return true }
+	})
 }
 
 func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
-	api := start(t).api(t, nil)
-	for reference, want := range map[string]bool{"wechatpay:7": true, "wechatpay:7:1767225600": true, "alipay:7": false, "5O190127TN364715T": false, "": false} {
-		if api.Owns(reference) != want {
-			t.Errorf("Owns(%q) is %t", reference, !want)
-		}
-	}
+	apitest.Owns(t, start(t).api(t, nil), map[string]bool{"wechatpay:7": true, "wechatpay:7:1767225600": true, "alipay:7": false, "5O190127TN364715T": false, "": false})
 }
 
 func TestNew_SaysWhatIsWrong(t *testing.T) {

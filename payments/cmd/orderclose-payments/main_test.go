@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"database/sql"
@@ -27,6 +26,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
@@ -160,15 +160,7 @@ func documented(t *testing.T) string {
 }
 
 // shopKey signs requests, and providerKey the responses of Alipay and WeChat Pay.
-var shopKey, providerKey = newKey(), newKey()
-
-func newKey() *rsa.PrivateKey {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		panic(err)
-	}
-	return key
-}
+var shopKey, providerKey = apitest.NewKey(), apitest.NewKey()
 
 func keySignature(message string) string {
 	signature, err := signed.Sign(providerKey, message)

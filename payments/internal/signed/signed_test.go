@@ -23,6 +23,7 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
@@ -211,14 +212,6 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 	}
 }
 
-// silent is a provider that never answers.
-type silent struct{}
-
-func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
 func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil)
@@ -227,7 +220,7 @@ func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {
 		}
 		began := time.Now()
 		var u *payments.Unavailable
-		if _, _, err := signed.Do(signed.Client(silent{}), request); !errors.As(err, &u) || time.Since(began) != payments.CallLimit {
+		if _, _, err := signed.Do(signed.Client(apitest.Hanging{}), request); !errors.As(err, &u) || time.Since(began) != payments.CallLimit {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
