@@ -48,22 +48,22 @@ func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- struct{}) {
 	failures := retry.NewBackOff()
 	var pause time.Duration
-	found := 0
+	idle := true // the last batch was empty
 	for ctx.Err() == nil {
-		if found == 0 {
+		if idle {
 			select {
 			case <-rows:
 			case <-ctx.Done():
 				return
 			}
 		}
-		var err error
-		found, err = w.dispatchNew(ctx)
+		found, err := w.dispatchNew(ctx)
 		if err == nil && ctx.Err() == nil {
 			var retried int
 			retried, err = w.dispatchSkipped(ctx)
 			found = max(found, retried)
 		}
+		idle = found == 0 && err == nil
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -71,7 +71,7 @@ func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- str
 			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
-			found, pause = 0, failures.NextBackOff()
+			pause = failures.NextBackOff()
 		default:
 			failures.Reset()
 			if pause = nextPause(pause, found, w.o.Batch); pause == 0 {
