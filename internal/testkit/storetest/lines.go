@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,10 +32,16 @@ func (s *shop) change(queries ...string) *sql.Tx {
 	return tx
 }
 
+// watched is held by a test that watches the server's list of transactions. The server refreshes it only if nobody has
+// read it for 100 ms.
+var watched sync.Mutex
+
 // closeBeside begins to close orders while a transaction is open, commits the transaction once the
 // close waits, and returns the outcomes.
 func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderclose.Outcome {
 	s.Helper()
+	watched.Lock()
+	defer watched.Unlock()
 	waited := s.DB().Stats().WaitCount
 	done := make(chan struct{})
 	var out []orderclose.Outcome
@@ -44,7 +51,7 @@ func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderc
 		out, err = s.CloseOrders(s.Context(), orderclose.PathPipeline, reqs)
 	}()
 	for n := 0; n < 100 && !s.closeWaits(waited); n++ {
-		<-time.After(150 * time.Millisecond) // the server refreshes its list of transactions ten times a second
+		<-time.After(150 * time.Millisecond)
 	}
 	s.must(tx.Commit())
 	<-done
