@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +22,19 @@ type fakeControl struct {
 	told     []wire.Lost
 	position int64
 	log      wire.LogID
-	failure  error // of Bounds
+	failure  error      // of Bounds
+	mu       sync.Mutex // of a test that changes told or failure while they are read
 }
 
 func (k *fakeControl) Bounds(context.Context, string, int) (first, end int64, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	return 0, int64(len(k.told)), k.failure
 }
 
 func (k *fakeControl) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	f := wire.Fetched{Next: int64(len(k.told)), Log: k.log}
 	if at.Log != k.log && at.Log != (wire.LogID{}) {
 		lost := wire.Range{Last: at.Offset - 1, Err: errors.New("the topic was deleted and recreated")}
@@ -171,12 +177,16 @@ func TestListen_SaysWhetherALossIsNotRepaired(t *testing.T) {
 		open(1, "before the start")
 		go comp.listen(ctx)
 		open(0, "nothing was lost")
+		k.mu.Lock()
 		k.told = append(k.told, wire.Lost{Topic: "delay_5m", Last: 9, Reason: "gone"})
+		k.mu.Unlock()
 		time.Sleep(controlPollInterval)
 		open(1, "a loss")
 		time.Sleep(gatherTime + 2*controlPollInterval)
 		open(0, "the loss is repaired")
+		k.mu.Lock()
 		k.failure = errors.New("no broker")
+		k.mu.Unlock()
 		time.Sleep(controlPollInterval)
 		open(1, "the topic cannot be read")
 	})
