@@ -30,8 +30,12 @@ type readiness struct {
 // reasons say why things are missing. The zero value has none. It is safe for concurrent use.
 type reasons struct {
 	mu sync.Mutex
-	by map[string]func() string // by name; "": it is not missing now
-	at map[string]time.Time     // since when it is missing
+	by map[string]reason // by name
+}
+
+type reason struct {
+	why   func() string // "": it is not missing now
+	since time.Time     // when it was added
 }
 
 // add adds something that is missing, or replaces its reason.
@@ -44,12 +48,13 @@ func (r *reasons) addFunc(what string, why func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.by == nil {
-		r.by, r.at = map[string]func() string{}, map[string]time.Time{}
+		r.by = map[string]reason{}
 	}
-	if _, known := r.by[what]; !known {
-		r.at[what] = time.Now()
+	since := r.by[what].since
+	if since.IsZero() {
+		since = time.Now()
 	}
-	r.by[what] = why
+	r.by[what] = reason{why, since}
 }
 
 // remove removes what was added.
@@ -63,8 +68,8 @@ func (r *reasons) remove(what string) {
 func (r *reasons) since(what string) (at time.Time, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok = r.by[what]
-	return r.at[what], ok
+	known, ok := r.by[what]
+	return known.since, ok
 }
 
 // list lists what is missing, with the reasons, sorted by name.
@@ -73,7 +78,7 @@ func (r *reasons) list() (all []string) {
 	by := maps.Clone(r.by)
 	r.mu.Unlock()
 	for _, what := range slices.Sorted(maps.Keys(by)) {
-		if why := by[what](); why != "" {
+		if why := by[what].why(); why != "" {
 			all = append(all, what+": "+why)
 		}
 	}

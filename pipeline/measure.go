@@ -76,8 +76,9 @@ func (a *App) countOrders(ctx context.Context) {
 	count := func(ctx context.Context) (ops.OverdueOrders, error) {
 		asked.Config = a.config()
 		if late == nil || time.Since(lateAt) >= lateInterval {
-			sum, err := asked.CountLate(ctx)
-			if late, lateAt = &sum, time.Now(); err != nil {
+			if sum, err := asked.CountLate(ctx); err == nil {
+				late, lateAt = &sum, time.Now()
+			} else {
 				late = nil
 				a.o.Logger.Warn("late payments cannot be counted, will retry", "err", err)
 			}
@@ -151,8 +152,8 @@ func (c orderCounter) once(ctx context.Context) (next time.Duration, err error) 
 // writeProbeInterval is the pause between two questions of a closer or compensator whether the database takes writes.
 const writeProbeInterval = 15 * time.Second
 
-// writeProbeLatest is the longest time without the writes of a close, which are some fifteen statements. Closes of other orders do not show that
-// a table of a month is locked.
+// writeProbeLatest is the longest time until the writes of a close are tried again. A try is some fifteen statements. Closes of
+// other orders do not show that the table of a month is locked.
 const writeProbeLatest = time.Minute
 
 // writesReason is the name of refused writes in /-/ready.

@@ -2,7 +2,6 @@ package pipeline_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/http/httptest"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
@@ -61,12 +61,13 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := servers.DB().ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 7, 2)"); err != nil {
+				shop := shopdb.New(shopdb.Options{DB: servers.DB(), Dialect: producer.SQLite})
+				if err := shop.PutStock(ctx, "ink", 9); err != nil {
 					t.Fatal(err)
 				}
 				checkout, span := provider.Tracer("shop").Start(ctx, "checkout")
 				for id, ctx := range map[string]context.Context{"traced": checkout, "another": ctx} {
-					if err := order(ctx, servers, cfg, id, mode == "link"); err != nil {
+					if err := order(ctx, servers, shop, cfg, id, mode == "link"); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -96,7 +97,7 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 }
 
 // order writes an order with a line, and schedules its close directly or by the outbox.
-func order(ctx context.Context, servers *pipelinetest.Servers, cfg *pipeline.Config, id string, directly bool) error {
+func order(ctx context.Context, servers *pipelinetest.Servers, shop *shopdb.Orders, cfg *pipeline.Config, id string, directly bool) error {
 	p, err := servers.Producer(cfg)
 	if err != nil {
 		return err
@@ -105,15 +106,17 @@ func order(ctx context.Context, servers *pipelinetest.Servers, cfg *pipeline.Con
 	if err != nil {
 		return err
 	}
-	o, db := p.Order(id, time.Now()), servers.DB()
-	_, err1 := db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", id, o.CreatedAt.UnixMilli(), o.Due.UnixMilli())
-	_, err2 := db.ExecContext(ctx, "INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'ink', 1)", id)
-	if directly {
-		err = p.Schedule(ctx, o)
-	} else {
-		err = outbox.Add(ctx, db, o)
+	o := p.Order(id, time.Now())
+	err = shop.Checkout(ctx, func(tx *shopdb.Tx) error {
+		if err := tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil || directly {
+			return err
+		}
+		return outbox.Add(ctx, tx.SQL(), o)
+	})
+	if err != nil || !directly {
+		return err
 	}
-	return errors.Join(err1, err2, err)
+	return p.Schedule(ctx, o)
 }
 
 // shape says by name where each span is, and to which span it has a link.

@@ -98,11 +98,8 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s.sweep(lock); s.page() && s.owner() == ""; s.sweep(lock) {
-		s.stop() // Redis took too long, as on a busy machine, and the sweep has begun without the lock
-		<-s.over
-		s.store, s.over = &endless{enough: make(chan struct{}), more: make(chan struct{})}, make(chan struct{})
-	}
+	s.sweep(patient{lock})
+	s.page()
 	return s
 }
 
@@ -210,18 +207,13 @@ func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// A busy machine may need longer to connect than Redis may take to grant the lock.
-			for try := 1; !survives(t, fail); try++ {
-				if try == 3 {
-					t.Fatal("the lock was never granted")
-				}
-			}
+			survives(t, fail)
 		})
 	}
 }
 
-// survives checks a sweep during a failure of Redis. It returns false if the sweep did not get the lock.
-func survives(t *testing.T, fail func(p *testkit.Proxy)) bool {
+// survives checks a sweep during a failure of Redis.
+func survives(t *testing.T, fail func(p *testkit.Proxy)) {
 	const expiry = 5 * time.Second
 	s := sweepThroughProxy(t, expiry)
 	s.page()
@@ -236,8 +228,6 @@ func survives(t *testing.T, fail func(p *testkit.Proxy)) bool {
 	s.stop()
 	err := s.ended()
 	switch {
-	case s.report.Lock == "unavailable":
-		return false
 	case owner == "" || now != owner:
 		t.Errorf("the lock was %q's and is %q's", owner, now)
 	case err != nil || s.report.Lock != "held":
@@ -245,7 +235,6 @@ func survives(t *testing.T, fail func(p *testkit.Proxy)) bool {
 	case s.owner() != "":
 		t.Error("the lock was not given back")
 	}
-	return true
 }
 
 func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {

@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -95,13 +95,15 @@ func addOrder(ctx context.Context, servers *pipelinetest.Servers, cfg *pipeline.
 	if err != nil {
 		return err
 	}
-	tx, err := servers.DB().BeginTx(ctx, nil)
-	if err != nil {
+	shop := shopdb.New(shopdb.Options{DB: servers.DB(), Dialect: producer.SQLite})
+	if err := shop.PutStock(ctx, "ink", 9); err != nil {
 		return err
 	}
 	o := p.Order("order-17", time.Now())
-	_, err1 := tx.ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 8, 1)")
-	_, err2 := tx.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", o.ID, o.CreatedAt.UnixMilli(), o.Due.UnixMilli())
-	_, err3 := tx.ExecContext(ctx, "INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'ink', 1)", o.ID)
-	return errors.Join(err1, err2, err3, outbox.Add(ctx, tx, o), tx.Commit())
+	return shop.Checkout(ctx, func(tx *shopdb.Tx) error {
+		if err := tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil {
+			return err
+		}
+		return outbox.Add(ctx, tx.SQL(), o)
+	})
 }
