@@ -147,8 +147,9 @@ type waiting struct {
 	measured time.Time     // when the backlog was read
 }
 
-// poll asks until ctx ends whether the outboxes have rows, and wakes the leaders of those that have. One statement for all of them, at
-// least once a second, is what quiet outboxes cost. After an error all leaders are woken, and log it.
+// poll asks the database until ctx ends which outboxes have rows, and wakes their leaders. It asks about all outboxes with one
+// statement, and waits for about a second in between at most. After an error it wakes all leaders: each tries a batch, and logs why
+// that fails.
 func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 	boxes := make([]wire.Outbox, len(all))
 	for i, w := range all {

@@ -43,8 +43,8 @@ func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	return workers
 }
 
-// lead dispatches batches: at once after a full one, after a pause while rows come, and otherwise when there are rows, as
-// rows says. While batches are full it wakes the other workers.
+// lead dispatches one batch after the other. After a full batch it goes on at once and wakes the other workers. After a smaller
+// batch, or an error, it pauses first. After an empty batch it also waits for a signal from rows.
 func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- struct{}) {
 	failures := retry.NewBackOff()
 	var pause time.Duration

@@ -88,8 +88,8 @@ axe_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/axe-core-4.14.1"; 
 # default_dir prints the default folder of up.sh and down.sh.
 default_dir() { echo "${TMPDIR:-/tmp}/orderclose-up-$(id -u)"; }
 
-# quick_dir prints the folder for temporary files that no test needs after a loss of power: in memory, where commits do
-# not wait for a disk, if there is plenty of it, programs may run there, and TMPDIR names no other.
+# quick_dir prints the folder for the temporary files of tests. It is in memory, where a commit does not wait for a disk.
+# It is the usual folder if TMPDIR names one, if there is little memory, or if no program may run in /dev/shm.
 quick_dir() {
   local shm=/dev/shm
   if [[ ! ${TMPDIR-} && -w $shm ]] && ! grep -q " $shm [^ ]* [^ ]*noexec" /proc/mounts &&

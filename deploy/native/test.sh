@@ -46,7 +46,7 @@ eval "$lines"
 
 go build -o "$dir/progress" ./internal/testkit/progress
 
-# Otherwise collecting garbage takes a quarter of the time of the two cores (random scenarios: 121 s, with it 90 s).
+# Compilers and tests collect garbage less often. With Go's default, random scenarios took 121 s of CPU instead of 90 s.
 export GOGC=${GOGC:-400}
 # Below DIR, so that finish finds the servers of a killed test.
 mkdir "$dir/tmp"
