@@ -12,6 +12,10 @@ cd "$here/../.."
 
 race=()
 if [[ ${RACE:-0} != 0 ]]; then race=(-race -cpu 1); fi
+# The packages that take longest start first.
+packages=(./internal/testkit/realtest ./internal/store ./internal/testkit/simulation ./...)
+if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
+compiler=
 tests=
 
 # finish ends the tests if they still run, and every server, also those that a test
@@ -19,6 +23,7 @@ tests=
 # shellcheck disable=SC2317 # called by trap
 finish() {
   trap '' INT TERM HUP
+  if [[ $compiler ]]; then kill "$compiler" 2>/dev/null || true; fi
   if [[ $tests ]] && kill -TERM -- "-$tests" 2>/dev/null; then wait "$tests" || true; fi
   "$here/down.sh" "$dir"
 }
@@ -29,6 +34,11 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+# Compilers and tests collect garbage less often. With Go's default, random scenarios took 121 s of CPU instead of 90 s.
+export GOGC=${GOGC:-400}
+# Packages are compiled while servers are installed and started. What does not compile, go test reports.
+go list -export -test -deps ${race[0]+"${race[0]}"} "${packages[@]}" >/dev/null 2>&1 &
+compiler=$!
 choose_servers
 # Tests start databases of their own, and a secured Kafka.
 if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb mysql postgresql pgbouncer kafka openssl; fi
@@ -44,10 +54,11 @@ if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 lines=$(KAFKA_HEAP_OPTS=${KAFKA_HEAP_OPTS:--Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1} "$here/up.sh" "$dir/servers")
 eval "$lines"
 
+note "compiling"
+wait "$compiler" || true
+compiler=
 go build -o "$dir/progress" ./internal/testkit/progress
 
-# Compilers and tests collect garbage less often. With Go's default, random scenarios took 121 s of CPU instead of 90 s.
-export GOGC=${GOGC:-400}
 # Below DIR, so that finish finds the servers of a killed test.
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp
@@ -56,15 +67,12 @@ export TMPDIR=$dir/tmp
 # detector's run plays even fewer, so it is followed by one with all of them.
 run_tests() {
   local code=0
-  # More packages in parallel than there are cores: tests on real servers mostly
+  # More tests in parallel than there are cores, in more packages: tests on real servers mostly
   # wait. -cpu 1 under the race detector: it crashes if two goroutines of a bubble
   # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
   # nevertheless, because it compares the order of events, not their times.
-  # The packages that take longest start first.
-  local packages=(./internal/testkit/realtest ./internal/store ./internal/testkit/simulation ./...)
-  if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
-  note "running the tests${race[*]:+ with the race detector}; the first lines come after some minutes of compiling"
-  FEW_WORLDS=1 shown_test "${race[@]}" -count=1 -parallel 6 -timeout 40m "${packages[@]}" "$@" || code=$?
+  note "running the tests${race[*]:+ with the race detector}"
+  FEW_WORLDS=1 shown_test "${race[@]}" -count=1 -p 3 -parallel 6 -timeout 40m "${packages[@]}" "$@" || code=$?
   if [[ ${race[*]} ]]; then
     note "running the random scenarios again, without the race detector"
     shown_test -count=1 -timeout 40m ./internal/testkit/simulation "$@" || code=$?

@@ -50,7 +50,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
 	last := ""
 	for ; ok; p, ok = c.livePage(r) {
 		var part bytes.Buffer
-		if err := templates[p.Name].ExecuteTemplate(&part, "live", p); err != nil {
+		if err := templates()[p.Name].ExecuteTemplate(&part, "live", p); err != nil {
 			c.o.Logger.Error("render a live update", "page", p.Name, "err", err)
 			return
 		}

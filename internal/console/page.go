@@ -14,6 +14,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -204,15 +205,15 @@ func clean(s string, most int) string {
 	return b.String()
 }
 
-// templates has, for each page, its template with the layout.
-var templates = func() map[string]*template.Template {
+// templates returns, for each page, its template with the layout. Programs that show no page do not parse them.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	for _, name := range []string{"now", "order", "delays", "replay", "sweeps", "payments", "dead-letters", "dead-letter", "plan", "plans", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all
-}()
+})
 
 func (c *Console) newPage(r *http.Request, name string, data any) page {
 	chosen := ""
@@ -225,7 +226,7 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 // render writes a page, whole or not at all.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
 	var body bytes.Buffer
-	if err := templates[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
+	if err := templates()[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
 		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
 		http.Error(w, "this page cannot be shown; the log of the console has the reason", http.StatusInternalServerError)
 		return

@@ -39,7 +39,7 @@ func computed() (keys []string) {
 	for _, k := range ops.ProblemKinds() {
 		keys = append(keys, "problem."+string(k))
 	}
-	for name := range templates {
+	for name := range templates() {
 		keys = append(keys, name+".title")
 	}
 	keys = append(keys, lineKeys...)

@@ -69,17 +69,15 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 	}
 }
 
-// watch returns false when the loop has ended, or true when it was silent at two ticks in
-// a row. One is not enough: when a stopped process continues, every loop looks silent for
-// a moment.
+// watch returns false when the loop has ended, or true when it was silent at two looks in
+// a row, 5 s apart. One is not enough: when a stopped process continues, every loop looks silent for
+// a moment. A ticker would not do: its next tick may follow at once.
 func watch(p *Pulse, ended <-chan struct{}) (stuck bool) {
-	tick := time.NewTicker(stuckAfter / 6)
-	defer tick.Stop()
 	for silent := 0; silent < 2; {
 		select {
 		case <-ended:
 			return false
-		case <-tick.C:
+		case <-time.After(stuckAfter / 6):
 			silent++
 			if p.Silent() <= stuckAfter {
 				silent = 0

@@ -13,10 +13,10 @@ var (
 	chaosSeeds    = scenarios(20)
 )
 
-// scenarios returns all, or with FEW_WORLDS, as make test sets it, a third of them.
+// scenarios returns all, or with FEW_WORLDS, as make test sets it, a sixth of them.
 func scenarios(all int) int {
 	if os.Getenv("FEW_WORLDS") != "" {
-		return all / 3
+		return all / 6
 	}
 	return all
 }
