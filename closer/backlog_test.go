@@ -2,6 +2,7 @@ package closer
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,44 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 			t.Errorf("transactions took up to %v, %d of %d over %v", most, over, n, DefaultTargetLatency)
 		}
 	})
+}
+
+// A database closes 500 orders in 35.5 ms, or 1,000 in 47.8 ms if two transactions run at once. The first backlog of a closer
+// has two at once from its first batch on.
+func TestCloser_AFirstBacklogHasTwoTransactionsAtOnce(t *testing.T) {
+	for _, orders := range []int{5000, 20_000} {
+		synctest.Test(t, func(t *testing.T) {
+			const alone, both = 35500 * time.Microsecond, 47800 * time.Microsecond
+			begin := time.Now()
+			log := &orderLog{}
+			for i := range orders {
+				o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
+				log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: i % 12}, wire.Record{Order: o, Release: begin})
+			}
+			store := &fakeStore{slow: func(inFlight int) time.Duration {
+				if inFlight <= DefaultBatch {
+					return alone
+				}
+				return both
+			}}
+			defer runCloser(t, log, store, DefaultBatch)()
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			var last time.Time
+			for _, at := range store.closedAt {
+				if at.After(last) {
+					last = at
+				}
+			}
+			single := len(slices.DeleteFunc(slices.Clone(store.took), func(took time.Duration) bool { return took != alone }))
+			t.Logf("%d orders were closed after %v; %d of %d transactions began alone", orders, last.Sub(begin), single, len(store.took))
+			if len(store.closed) != orders || single > 2 { // the first and the last
+				t.Errorf("%d of %d closed, and %d transactions began alone", len(store.closed), orders, single)
+			}
+		})
+	}
 }
 
 // Records that stayed unread for a day are retried a minute from now, and their payment

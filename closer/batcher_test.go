@@ -192,6 +192,22 @@ func TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow(t *testing.T) {
 	})
 }
 
+// A closer that has just started has the same two slots for full batches as one that has run for a while.
+func TestBatcher_BeginsWithAFullBatchInEachSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, of := range []struct{ workers, running int }{{1, 1}, {4, 2}} {
+			b := newTestBatcher(t, of.workers)
+			for _, name := range []string{"a", "b", "c"} {
+				b.wait(t.Context(), name, b.maxOrders, false)
+			}
+			if used := b.counts(); used.fresh != of.running || used.orders != of.running*b.maxOrders {
+				t.Errorf("%d workers begin with %d transactions of %d orders, want %d full ones", of.workers, used.fresh, used.orders, of.running)
+			}
+			b.finish()
+		}
+	})
+}
+
 func TestBatcher_CutsAWaitingJobToTheCurrentLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 2)
@@ -210,6 +226,7 @@ func TestBatcher_CutsAWaitingJobToTheCurrentLimit(t *testing.T) {
 func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestBatcher(t, 2)
+		b.limiter.limit = 10
 		b.wait(t.Context(), "a", 8, false)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := b.wait(ctx, "b", 5, false) // too many beside 8

@@ -17,10 +17,10 @@ type limiter struct {
 	lastCut                  time.Time // when the limit was last lowered
 }
 
-// newLimiter returns the limiter for workers that close batches of the given size. The
-// limit begins with one batch.
+// newLimiter returns the limiter for workers that close batches of the given size. The limit begins with a batch for
+// each slot of fresh orders: the first backlog is closed as fast as later ones.
 func newLimiter(target time.Duration, batch, workers int) limiter {
-	return limiter{target: target, minLimit: max(batch/50, 1), maxLimit: batch * workers, step: max(batch/10, 1), limit: batch}
+	return limiter{target: target, minLimit: max(batch/50, 1), maxLimit: batch * workers, step: max(batch/10, 1), limit: batch * min(freshSlots, workers)}
 }
 
 // sample is a transaction that succeeded.
