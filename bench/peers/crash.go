@@ -6,13 +6,18 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // measureCrash is W4: in the middle of the workload it kills the server or the worker and starts
-// it again at once. Refused messages are published again until they are accepted.
+// it again at once. A leader of three is not started again. Refused messages are published again until they are accepted.
 func (m *measurement) measureCrash(ctx context.Context, victim string) (result, error) {
 	r := m.newResult()
 	r.Victim = victim
+	target, err := m.target(ctx, victim)
+	if err != nil {
+		return r, err
+	}
 	start := time.Now()
 	mark := m.markCPU()
 	middle := make(chan struct{})
@@ -21,7 +26,7 @@ func (m *measurement) measureCrash(ctx context.Context, victim string) (result, 
 	go func() {
 		<-middle
 		killed = time.Now()
-		err := m.crash(ctx, victim)
+		err := m.crash(ctx, target, victim)
 		r.RestartS = measure.Round(time.Since(killed).Seconds(), 3)
 		restarted <- err
 	}()
@@ -56,12 +61,22 @@ func (m *measurement) measureCrash(ctx context.Context, victim string) (result, 
 	return r, ctx.Err()
 }
 
-// crash kills the victim and starts it again.
-func (m *measurement) crash(ctx context.Context, victim string) error {
-	if victim == victimServer {
-		s := m.servers[0]
+// target returns the server to kill; nil: the worker.
+func (m *measurement) target(ctx context.Context, victim string) (*servers.Server, error) {
+	switch victim {
+	case victimWorker:
+		return nil, nil
+	case victimServer:
+		return m.servers[0], nil
+	}
+	return m.way.(withLeader).leader(ctx, victim, m.servers)
+}
+
+// crash kills the server, or the worker if there is none. It starts again what has no replicas.
+func (m *measurement) crash(ctx context.Context, s *servers.Server, victim string) error {
+	if s != nil {
 		m.killed.server += cpuOf(s.PIDs()...)
-		if err := s.Kill(); err != nil {
+		if err := s.Kill(); err != nil || victim != victimServer {
 			return err
 		}
 		return s.Start(ctx)
@@ -78,10 +93,20 @@ func (m *measurement) crash(ctx context.Context, victim string) error {
 const (
 	victimServer = "server"
 	victimWorker = "worker"
+	// victimLeader leads messages of the way. It may not be the active controller of Kafka.
+	victimLeader = "leader"
+	// victimController leads messages, and is the active controller of Kafka.
+	victimController = "controller"
 )
 
 // victims returns what W4 can kill of a way.
 func (s spec) victims() []string {
+	if s.cluster != nil && isOwn(s.name) {
+		return []string{victimLeader, victimController}
+	}
+	if s.cluster != nil {
+		return []string{victimLeader}
+	}
 	if len(s.servers) == 0 {
 		return []string{victimWorker}
 	}

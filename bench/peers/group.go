@@ -16,7 +16,7 @@ func grouped(all []result) (groups []group) {
 	ways := namesOf(specs())
 	for _, workload := range allWorkloads {
 		for _, way := range ways {
-			for _, victim := range []string{"", victimServer, victimWorker} {
+			for _, victim := range []string{"", victimServer, victimWorker, victimLeader, victimController} {
 				var g group
 				for _, r := range all {
 					if r.Workload == workload && r.System == way && r.Victim == victim {

@@ -7,7 +7,7 @@
 //	peers poller    the process that polls in W5; likewise
 //
 // Files: way.go has the interface and the list of ways; orderclose.go, rabbitmq.go, redisset.go,
-// rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways;
+// rediskeys.go, polling.go, timers.go, asynq.go, river.go, rocketmq.go and nats.go the ways, cluster.go those on three servers;
 // worker.go and proc.go their processes; plan.go the workloads; session.go
 // runs them; measure.go, crash.go (W4), orders.go and poller.go (W5) and waiting.go (W6) the measurements;
 // publish.go, message.go, receipts.go and tracker.go what they use; result.go and

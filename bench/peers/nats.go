@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // natsSchedules uses the message schedules of JetStream: the stream publishes a message to the
@@ -43,11 +45,28 @@ func (s *natsSchedules) open(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	s.stream.DeleteStream(ctx, natsStream) // an error means that there was none
-	_, err := s.stream.CreateStream(ctx, jetstream.StreamConfig{
-		Name: natsStream, Subjects: []string{natsDelayed + ">", natsDue}, Storage: jetstream.FileStorage, AllowMsgSchedules: true, AllowMsgTTL: true,
-	})
-	return err
+	create := func(ctx context.Context) error {
+		s.stream.DeleteStream(ctx, natsStream) // an error means that there was none
+		_, err := s.stream.CreateStream(ctx, jetstream.StreamConfig{
+			Name: natsStream, Subjects: []string{natsDelayed + ">", natsDue}, Storage: jetstream.FileStorage, AllowMsgSchedules: true, AllowMsgTTL: true,
+			Replicas: s.replicas(),
+		})
+		return err
+	}
+	if s.replicas() > 1 {
+		return eventually(ctx, create)
+	}
+	return create(ctx)
+}
+
+func (s *natsSchedules) replicas() int { return len(strings.Split(s.run.Servers["nats"], ",")) }
+
+func (s *natsSchedules) leader(ctx context.Context, _ string, all []*servers.Server) (*servers.Server, error) {
+	stream, err := s.stream.Stream(ctx, natsStream)
+	if err != nil {
+		return nil, err
+	}
+	return serverAt(stream.CachedInfo().Cluster.Leader, all)
 }
 
 // publish gives each message a subject of its own, because a subject holds one schedule.
@@ -106,7 +125,7 @@ func (s *natsSchedules) settings(context.Context) map[string]string {
 	return map[string]string{
 		"server":  "nats-server " + s.conn.ConnectedServerVersion(),
 		"client":  versionOf("github.com/nats-io/nats.go"),
-		"stream":  "file storage, 1 replica, sync_interval 2m (the default): no fsync before the ack",
+		"stream":  fmt.Sprintf("file storage, %d replicas, sync_interval 2m (the default): no fsync before the ack", s.replicas()),
 		"publish": "Nats-Schedule: @at with nanoseconds, a subject for each message, PublishMsgAsync and wait for the acks",
 		"consume": fmt.Sprintf("durable pull consumer, explicit acks, MaxAckPending %d", natsPending),
 	}

@@ -57,9 +57,10 @@ func newOrderclose(roles string) func(run) way {
 func (p *pipeline) prefix() string            { return "peers-" + p.run.ID + "-" }
 func (p *pipeline) closeTopic() string        { return p.prefix() + "order-close" }
 func (p *pipeline) process() *process.Process { return p.relay }
+func (p *pipeline) brokers() []string         { return strings.Split(p.run.Servers["kafka"], ",") }
 
 func (p *pipeline) open(ctx context.Context) error {
-	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: 1\nbuckets: %s\n", p.prefix(), closePartitions, bucketsOf[p.run.Workload])
+	text := fmt.Sprintf("topics: {prefix: %s}\npartitions: %d\nreplication: %d\nbuckets: %s\n", p.prefix(), closePartitions, len(p.brokers()), bucketsOf[p.run.Workload])
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (p *pipeline) open(ctx context.Context) error {
 		return err
 	}
 	var err error
-	p.producer, err = producer.New(producer.Options{Brokers: []string{p.run.Servers["kafka"]}, TopicsFile: p.file})
+	p.producer, err = producer.New(producer.Options{Brokers: p.brokers(), TopicsFile: p.file})
 	return err
 }
 
@@ -187,8 +188,11 @@ const commitInterval = 100 * time.Millisecond
 
 func (p *pipeline) consume(ctx context.Context, to *receipts) error {
 	go to.flushOften(ctx)
+	if len(p.brokers()) > 1 {
+		return p.consumeAsCloser(ctx, to)
+	}
 	reader := kafka.NewReader(kafka.ReaderConfig{
-		Brokers: []string{p.run.Servers["kafka"]}, GroupID: "peers-" + p.run.ID, Topic: p.closeTopic(), StartOffset: kafka.FirstOffset,
+		Brokers: p.brokers(), GroupID: "peers-" + p.run.ID, Topic: p.closeTopic(), StartOffset: kafka.FirstOffset,
 		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, ReadBackoffMin: time.Millisecond, ReadBackoffMax: 5 * time.Millisecond,
 		QueueCapacity: 1000, SessionTimeout: 6 * time.Second, HeartbeatInterval: time.Second, JoinGroupBackoff: 250 * time.Millisecond,
 	})
@@ -236,6 +240,10 @@ func (p *pipeline) settings(context.Context) map[string]string {
 		"topics":  fmt.Sprintf("buckets %s, %d partitions, as orderclose topics apply creates them", bucketsOf[p.run.Workload], closePartitions),
 		"publish": "package producer, Schedule for each order, acks from all in-sync replicas",
 		"consume": "kafka-go Reader, 1 member of a group, MinBytes 1, MaxWait 500 ms, ReadBackoffMin 1 ms, a commit each 100 ms, SessionTimeout 6 s, HeartbeatInterval 1 s, JoinGroupBackoff 250 ms; " + versionOf("github.com/segmentio/kafka-go"),
+	}
+	if len(p.brokers()) > 1 {
+		s["server"] = "Apache Kafka 4.1.0, 3 brokers, each also a controller, " + strings.Join(brokerSettings, ", ") + ", -Xmx384m; replication 3 with min.insync.replicas 2; default flushing: no fsync before the ack"
+		s["consume"] = "the client of orderclose's closer, 1 member of a group, a commit each 200 ms"
 	}
 	if p.roles == rolesAll {
 		s["relay"] = "orderclose run all, built from this tree, with MariaDB and Redis: relay, closer, outbox and sweeps"

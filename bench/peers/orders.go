@@ -54,7 +54,7 @@ func (s *session) measureOrders(ctx context.Context) error {
 	if slices.ContainsFunc(ways, func(way spec) bool { return way.name == onPostgres }) {
 		kinds = append(kinds, server{kind: "postgresql"})
 	}
-	started, err := startServers(ctx, dir, kinds)
+	started, err := startServers(ctx, dir, spec{servers: kinds})
 	defer stopServers(dir, started)
 	if err != nil {
 		for _, way := range ways {

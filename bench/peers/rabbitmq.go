@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // rabbitMQ publishes to queues without consumers. Their messages expire, and the dead-letter
@@ -38,7 +41,33 @@ func newRabbitMQ(r run) way {
 }
 
 func (b *rabbitMQ) dial() (*amqp.Connection, error) {
-	return amqp.Dial("amqp://guest:guest@" + b.run.Servers["rabbitmq"] + "/")
+	var errs []error
+	for _, node := range b.nodes() {
+		conn, err := amqp.Dial("amqp://guest:guest@" + node + "/")
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (b *rabbitMQ) nodes() []string { return strings.Split(b.run.Servers["rabbitmq"], ",") }
+
+// replicated adds the type of a queue on three nodes to its arguments. A dead letter must not be lost either.
+func (b *rabbitMQ) replicated(t amqp.Table) amqp.Table {
+	if len(b.nodes()) > 1 {
+		t["x-queue-type"] = "quorum"
+		if t["x-dead-letter-exchange"] != nil {
+			t["x-dead-letter-strategy"], t["x-overflow"] = "at-least-once", "reject-publish"
+		}
+	}
+	return t
+}
+
+// leader is the node to which open is connected, because a queue's leader is where it is declared.
+func (b *rabbitMQ) leader(_ context.Context, _ string, all []*servers.Server) (*servers.Server, error) {
+	return serverAt(b.conn.RemoteAddr().String(), all)
 }
 
 // deadLetters are the arguments of a queue whose messages expire.
@@ -63,14 +92,14 @@ func (b *rabbitMQ) open(context.Context) error {
 	if err := ch.ExchangeDeclare(rabbitExchange, "direct", true, false, false, false, nil); err != nil {
 		return err
 	}
-	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, nil); err != nil {
+	if _, err := ch.QueueDeclare(rabbitDue, true, false, false, false, b.replicated(amqp.Table{})); err != nil {
 		return err
 	}
 	if err := ch.QueueBind(rabbitDue, rabbitDue, rabbitExchange, false, nil); err != nil {
 		return err
 	}
 	if !b.perDelay {
-		if _, err := ch.QueueDeclare(rabbitWaiting, true, false, false, false, deadLetters(b.run.SameDelay)); err != nil {
+		if _, err := ch.QueueDeclare(rabbitWaiting, true, false, false, false, b.replicated(deadLetters(b.run.SameDelay))); err != nil {
 			return err
 		}
 	}
@@ -228,9 +257,13 @@ func (b *rabbitMQ) settings(context.Context) map[string]string {
 	case b.run.SameDelay > 0:
 		ttl = "x-message-ttl on the queue"
 	}
+	kind := "classic"
+	if len(b.nodes()) > 1 {
+		kind = "quorum, dead letters at least once,"
+	}
 	s := map[string]string{
 		"client":  versionOf("github.com/rabbitmq/amqp091-go"),
-		"queue":   ttl + "; classic and durable, persistent messages, confirm mode, a channel for each publisher",
+		"queue":   ttl + "; " + kind + " and durable, persistent messages, confirm mode, a channel for each publisher",
 		"consume": fmt.Sprintf("1 consumer, prefetch %d, ack of %d or of what came in 5 ms", rabbitPrefetch, rabbitAcks),
 	}
 	if b.conn != nil {

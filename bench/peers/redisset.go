@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // redisSet keeps messages in a sorted set by due time. The worker polls the set and moves what is
@@ -26,6 +28,9 @@ const (
 	redisPage    = 500
 )
 
+// redisDurable are the arguments of every Redis.
+var redisDurable = []string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "3600 1 300 100 60 10000"}
+
 // redisMove moves a page of due messages to the stream, all or none.
 var redisMove = redis.NewScript(`
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
@@ -39,10 +44,29 @@ func newRedisSet(every time.Duration) func(run) way {
 }
 
 func redisClient(r run) *redis.Client {
+	if sentinels := r.Servers["sentinel"]; sentinels != "" {
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redisMaster, SentinelAddrs: strings.Split(sentinels, ","), PoolSize: r.Publishers + 4})
+	}
 	return redis.NewClient(&redis.Options{Addr: r.Servers["redis"], PoolSize: r.Publishers + 4})
 }
 
+// leader is the master, which Sentinel has chosen.
+func (s *redisSet) leader(ctx context.Context, _ string, all []*servers.Server) (*servers.Server, error) {
+	return serverAt("127.0.0.1:"+redisInfo(ctx, s.client, "server", "tcp_port"), all)
+}
+
 func (s *redisSet) open(ctx context.Context) error {
+	if s.run.Servers["sentinel"] != "" {
+		err := eventually(ctx, func(ctx context.Context) error {
+			if n := redisInfo(ctx, s.client, "replication", "connected_slaves"); n != "2" {
+				return fmt.Errorf("the master has %q replicas", n)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if err := s.client.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
@@ -123,21 +147,29 @@ func complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// redisSettings reads version and durability from the server.
-func redisSettings(ctx context.Context, c *redis.Client) string {
-	var version string
-	for line := range strings.Lines(c.Info(ctx, "server").Val()) {
-		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			version = strings.TrimSpace(v)
+// redisInfo returns a field of INFO; empty: the server does not say it.
+func redisInfo(ctx context.Context, c *redis.Client, section, field string) string {
+	for line := range strings.Lines(c.Info(ctx, section).Val()) {
+		if v, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(v)
 		}
 	}
+	return ""
+}
+
+// redisSettings reads version and durability from the server.
+func redisSettings(ctx context.Context, c *redis.Client) string {
 	value := func(name string) string { return c.ConfigGet(ctx, name).Val()[name] }
-	return fmt.Sprintf("Redis %s, appendonly %s, appendfsync %s, save %q", version, value("appendonly"), value("appendfsync"), value("save"))
+	return fmt.Sprintf("Redis %s, appendonly %s, appendfsync %s, save %q", redisInfo(ctx, c, "server", "redis_version"), value("appendonly"), value("appendfsync"), value("save"))
 }
 
 func (s *redisSet) settings(ctx context.Context) map[string]string {
+	group := ""
+	if s.run.Servers["sentinel"] != "" {
+		group = fmt.Sprintf(", 2 replicas, 3 Sentinels with down-after-milliseconds %d; a write is acknowledged before a replica has it", redisDownAfter.Milliseconds())
+	}
 	return map[string]string{
-		"server": redisSettings(ctx, s.client),
+		"server": redisSettings(ctx, s.client) + group,
 		"client": versionOf("github.com/redis/go-redis/v9"),
 		"poll":   fmt.Sprintf("every %v, a script: ZRANGEBYSCORE LIMIT %d, XADD, ZREM; again until it finds fewer", s.every, redisPage),
 		"read":   fmt.Sprintf("1 consumer, XREADGROUP COUNT %d, XACK and XDEL; after a start first what is pending", redisPage),

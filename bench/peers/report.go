@@ -101,7 +101,7 @@ func (p page) plots() map[string]string {
 func (p page) markdown() string {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	fmt.Fprintf(&b, "The machine has %s. Client, servers and programs share it, over the loopback, without replication.\n", p.machines())
+	fmt.Fprintf(&b, "The machine has %s. Client, servers and programs share it, over the loopback. Each way has one server, but for those in W4 whose names end with -3.\n", p.machines())
 	b.WriteString(p.trust() + "\n" + p.aims())
 	b.WriteString("## The ways\n\n| name | what it is |\n| --- | --- |\n")
 	for _, s := range specs() {

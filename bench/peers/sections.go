@@ -62,6 +62,14 @@ func columns(parts ...[]column) (all []column) {
 	return all
 }
 
+// backAfter is when a killed server or worker was back. A leader stays down.
+func backAfter(g group) string {
+	if victim := g.first().Victim; victim == victimLeader || victim == victimController {
+		return ""
+	}
+	return number(g.median(func(r result) float64 { return r.RestartS }))
+}
+
 var sections = []section{
 	{
 		workload: "w1", title: "W1: one delay",
@@ -85,12 +93,14 @@ var sections = []section{
 	{
 		workload: "w4", title: "W4: a crash",
 		text: "W1, and in its middle `kill -9` of the server or of the worker, which is started again at once. The worker is the\n" +
-			"process that looks for due messages or receives them; of orderclose it is the relay. A message that was refused is published again until it is\n" +
+			"process that looks for due messages or receives them; of orderclose it is the relay. Ways that end with -3 have three servers.\n" +
+			"Of them the *leader* is killed, and it stays down: the leader of the queue or the stream, Redis' master, or a broker that leads\n" +
+			"a third of the partitions. The *controller* is a broker that is also the active controller. A message that was refused is published again until it is\n" +
 			"accepted. *Gap* is the longest time without a message after the kill. A message is lost if it was accepted and is not received\n" +
 			"100 s after the last due time; a poller has its interval more.",
 		plot: &plotOf{"W4, kill -9: the longest time without a message, s", " s", gap},
 		columns: columns([]column{
-			systemColumn, text("killed", func(g group) string { return g.first().Victim }), value("gap s", gap), value("back after s", func(r result) float64 { return r.RestartS }),
+			systemColumn, text("killed", func(g group) string { return g.first().Victim }), value("gap s", gap), text("back after s", backAfter),
 			text("survived", func(g group) string {
 				all := g.sum(func(r result) int { return r.Messages - r.Refused })
 				return fmt.Sprintf("%s of %s", number(float64(all-g.sum(lost))), number(float64(all)))

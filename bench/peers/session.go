@@ -51,12 +51,15 @@ func (s *session) run(ctx context.Context) error {
 // errNotInstalled means that a server cannot be installed on this machine.
 var errNotInstalled = errors.New("cannot be installed")
 
-// startServers installs and starts servers with empty folders below dir. Those that were started must
-// be stopped also after an error.
-func startServers(ctx context.Context, dir string, wanted []server) (started []*servers.Server, err error) {
-	for _, w := range wanted {
+// startServers installs and starts the servers of a way with empty folders below dir. Those that were started
+// must be stopped also after an error.
+func startServers(ctx context.Context, dir string, way spec) (started []*servers.Server, err error) {
+	for _, w := range way.servers {
 		if err := servers.Install(ctx, w.kind); err != nil {
 			return started, fmt.Errorf("%s %w: %w", w.kind, errNotInstalled, err)
+		}
+		if way.cluster != nil {
+			return way.cluster(ctx, dir)
 		}
 		s, err := servers.New(w.kind, filepath.Join(dir, w.kind), w.arguments...)
 		if err != nil {
@@ -70,8 +73,12 @@ func startServers(ctx context.Context, dir string, wanted []server) (started []*
 	return started, nil
 }
 
-// stopServers stops servers and removes the folder above theirs.
+// stopServers ends servers and removes the folder above theirs. Of a cluster the last ones would wait for
+// a majority, so all are killed. Stop ends the name servers.
 func stopServers(dir string, started []*servers.Server) {
+	if err := servers.KillAll(started...); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+	}
 	for _, s := range started {
 		if err := s.Stop(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "peers:", err)
@@ -80,12 +87,12 @@ func stopServers(dir string, started []*servers.Server) {
 	os.RemoveAll(dir)
 }
 
-// addresses returns the address of each server by its kind. RocketMQ's clients ask its name
+// addresses returns the addresses of the servers by their kind. RocketMQ's clients ask its name
 // server, "rocketmq-names".
 func addresses(started []*servers.Server) map[string]string {
 	all := map[string]string{}
 	for _, s := range started {
-		all[s.Kind] = s.Addr()
+		all[s.Kind] = strings.TrimPrefix(all[s.Kind]+","+s.Addr(), ",")
 		if port, err := os.ReadFile(filepath.Join(s.Dir, "names", "port")); err == nil {
 			all[s.Kind+"-names"] = net.JoinHostPort("127.0.0.1", strings.TrimSpace(string(port)))
 		}
@@ -100,7 +107,7 @@ func (s *session) measureWay(ctx context.Context, way spec, workloads []string) 
 	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", way.name, strings.Join(workloads, " "))
 	dir := filepath.Join(s.dir, way.name)
-	started, err := startServers(ctx, dir, way.servers)
+	started, err := startServers(ctx, dir, way)
 	defer stopServers(dir, started)
 	for range s.rounds {
 		for _, name := range workloads {

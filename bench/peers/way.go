@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
 // way is one way to deliver a message later. The driver process opens it and publishes; a worker
@@ -37,12 +38,17 @@ type withDatabase interface {
 	queries(ctx context.Context) (int64, error)
 }
 
+// withLeader is a way on three servers. leader returns the one that W4 kills.
+type withLeader interface {
+	leader(ctx context.Context, victim string, all []*servers.Server) (*servers.Server, error)
+}
+
 // run is one measurement, as the processes of a way know it.
 type run struct {
 	Way        string
 	ID         string
 	Workload   string
-	Servers    map[string]string // addresses, host:port, by kind
+	Servers    map[string]string // addresses, host:port, by kind; with commas between several
 	Dir        string            // an empty folder
 	Program    string            // the program orderclose
 	Publishers int
@@ -58,8 +64,11 @@ type server struct {
 // spec describes a way.
 type spec struct {
 	name, title string
-	servers     []server      // that it needs
-	lead        time.Duration // of W2: enough to publish everything; 0: defaultLead
+	servers     []server // that it needs
+	// cluster, if set, starts three servers of that kind instead, and what belongs to them. Those that were
+	// created must be stopped also after an error.
+	cluster func(ctx context.Context, dir string) ([]*servers.Server, error)
+	lead    time.Duration // of W2: enough to publish everything; 0: defaultLead
 	// interval is the longest time between two looks for due messages; 0: none.
 	interval time.Duration
 	// cannot says why a workload is left out.
@@ -82,9 +91,12 @@ const bySweeps = "orderclose-sweeper"
 // onlyRelay is why the other roles of orderclose are in W5 and W6 only.
 const onlyRelay = "the messages have no orders that its closer could close; W5 has them"
 
+// onlyCrash is why ways on three servers are in W4 only.
+const onlyCrash = "the way with one server is there; three of them would share the cores"
+
 func specs() []spec {
 	redis := func(arguments ...string) []server {
-		return []server{{kind: "redis", arguments: append([]string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "3600 1 300 100 60 10000"}, arguments...)}}
+		return []server{{kind: "redis", arguments: slices.Concat(redisDurable, arguments)}}
 	}
 	mariadb := []server{{kind: "mariadb"}}
 	all := []spec{
@@ -122,6 +134,20 @@ func specs() []spec {
 			cannot: map[string]string{"w2": "a message has one of 18 delays, so messages that are sent one after the other are not due at one instant"}},
 		spec{name: "nats", title: "NATS JetStream, message schedules", servers: []server{{kind: "nats"}}, make: newNATS},
 	)
+	for _, s := range []spec{
+		{name: "orderclose-3", title: "orderclose on three brokers", servers: []server{{kind: "kafka"}}, cluster: threeBrokers, make: newOrderclose(rolesRelay)},
+		{name: "rabbitmq-3", title: "RabbitMQ, TTL and dead-letter exchange, quorum queues on three nodes", servers: []server{{kind: "rabbitmq"}}, cluster: threeRabbits, make: newRabbitMQ},
+		{name: "nats-3", title: "NATS JetStream, message schedules, three replicas", servers: []server{{kind: "nats"}}, cluster: threeNATS, make: newNATS},
+		{name: "redis-3", title: "Redis sorted set, polled every 100 ms, two replicas and three Sentinels", servers: redis(), cluster: redisSentinel, make: newRedisSet(100 * time.Millisecond)},
+	} {
+		s.cannot = map[string]string{}
+		for _, w := range allWorkloads {
+			if w != "w4" {
+				s.cannot[w] = onlyCrash
+			}
+		}
+		all = append(all, s)
+	}
 	for i := range all {
 		if all[i].lead == 0 {
 			all[i].lead = defaultLead

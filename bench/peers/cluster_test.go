@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/orderclose/orderclose/internal/testkit/servers"
+)
+
+func TestVictims_OfThreeServersAreLeaders(t *testing.T) {
+	for name, want := range map[string][]string{
+		"orderclose-3": {victimLeader, victimController}, "redis-3": {victimLeader}, "redis": {victimServer, victimWorker}, "timers": {victimWorker},
+	} {
+		chosen, err := specsOf(name)
+		if err != nil || !slices.Equal(chosen[0].victims(), want) {
+			t.Errorf("%s: %v, %v", name, chosen[0].victims(), err)
+		}
+		if three := chosen[0].cluster != nil; three != (chosen[0].cannot["w1"] == onlyCrash) || chosen[0].cannot["w4"] != "" {
+			t.Errorf("%s cannot %v", name, chosen[0].cannot)
+		}
+	}
+}
+
+func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
+	all, err := three("kafka", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := filepath.Join(all[0].Dir, "data", "__cluster_metadata-0")
+	if err := os.MkdirAll(metadata, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string][2]*servers.Server{ // the controller and a leader
+		`{"leaderId":1,"leaderEpoch":7,"data_version":1}`: {all[0], all[1]},
+		`{"leaderId":3}`:  {all[2], all[0]},
+		`{"leaderId":-1}`: {},
+		`{`:               {},
+	} {
+		if err := os.WriteFile(filepath.Join(metadata, "quorum-state"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i, victim := range []string{victimController, victimLeader} {
+			got, err := (&pipeline{}).leader(t.Context(), victim, all)
+			if got != want[i] || (err == nil) != (want[i] != nil) {
+				t.Errorf("%s, %s: %v, %v", text, victim, got, err)
+			}
+		}
+	}
+}
+
+func TestAddresses_JoinServersOfAKind(t *testing.T) {
+	all := []*servers.Server{{Kind: "redis", Port: "1"}, {Kind: "redis", Port: "2"}, {Kind: "sentinel", Port: "3"}}
+	if got := addresses(all); got["redis"] != "127.0.0.1:1,127.0.0.1:2" || got["sentinel"] != "127.0.0.1:3" {
+		t.Errorf("got %v", got)
+	}
+	if s, err := serverAt("127.0.0.1:2", all); s != all[1] || err != nil {
+		t.Errorf("got %v, %v", s, err)
+	}
+	if _, err := serverAt("127.0.0.1:4", all); err == nil {
+		t.Error("an unknown address has a server")
+	}
+}
+
+func TestRabbitMQ_ReplicatesQueuesOnThreeNodesOnly(t *testing.T) {
+	one := &rabbitMQ{run: run{Servers: map[string]string{"rabbitmq": "a:1"}}}
+	several := &rabbitMQ{run: run{Servers: map[string]string{"rabbitmq": "a:1,b:2,c:3"}}}
+	if got := one.replicated(amqp.Table{}); len(got) != 0 {
+		t.Errorf("one node: %v", got)
+	}
+	if got := several.replicated(amqp.Table{}); len(got) != 1 || got["x-queue-type"] != "quorum" {
+		t.Errorf("three nodes: %v", got)
+	}
+	if got := several.replicated(deadLetters(0)); got["x-dead-letter-strategy"] != "at-least-once" || got["x-overflow"] != "reject-publish" {
+		t.Errorf("dead letters: %v", got)
+	}
+}
+
+func TestEventually_RepeatsUntilItSucceeds(t *testing.T) {
+	failures := 2
+	do := func(context.Context) error {
+		if failures--; failures >= 0 {
+			return errors.New("no leader yet")
+		}
+		return nil
+	}
+	if err := eventually(t.Context(), do); err != nil || failures != -1 {
+		t.Errorf("%v after %d failures left", err, failures)
+	}
+}
