@@ -44,7 +44,8 @@ var reasons = map[string]map[string]string{
 		"rabbitmq": "one server holds the queue, and a message passes one network hop after its due time; a record of orderclose passes two appends to Kafka and the relay, on the same cores",
 	},
 	"w4": {
-		"*": "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas is back after some 12 s. For 9 s of them it waits until its own former session ends (broker.session.timeout.ms). A killed member of a consumer group keeps its partitions until its session ends, after 6 s. Brokers allow no shorter session by default",
+		"rabbitmq-3": "its nodes elect another leader as soon as the connection to a killed process is closed; Kafka's controller waits until the session of the broker ends",
+		"*":          "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas is back after some 12 s. For 9 s of them it waits until its own former session ends (broker.session.timeout.ms). A killed member of a consumer group keeps its partitions until its session ends, after 6 s. Brokers allow no shorter session by default",
 	},
 	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
 	"w6": {"*": "most of its statements are the polls of the two outboxes, one a second each, by primary key; a poller with a long interval asks less often, and is late by it"},

@@ -97,7 +97,17 @@ var sections = []section{
 			"Of them the *leader* is killed, and it stays down: the leader of the queue or the stream, Redis' master, or a broker that leads\n" +
 			"a third of the partitions. The *controller* is a broker that is also the active controller. A message that was refused is published again until it is\n" +
 			"accepted. *Gap* is the longest time without a message after the kill. A message is lost if it was accepted and is not received\n" +
-			"100 s after the last due time; a poller has its interval more.",
+			"100 s after the last due time; a poller has its interval more.\n\n" +
+			"What limits the gap of three servers:\n\n" +
+			"- orderclose-3: Kafka's controller waits until the session of the killed broker ends, 2 s here. Until then no append is\n" +
+			"  acknowledged, wherever the leader of its partition is. A killed controller costs an election before, and then the session begins again.\n" +
+			"  The worker uses the client of orderclose's closer. A kafka-go Reader in its place waits 6 s more, because it gives up its membership.\n" +
+			"- rabbitmq-3: nothing but the election. The nodes see at once that the connections of a killed process are closed. A machine that\n" +
+			"  disappears closes none; that is not measured here.\n" +
+			"- nats-3: a replica waits 4 to 9 s, at random, without a heartbeat of the leader until it stands for election.\n" +
+			"- redis-3: the Sentinels wait for down-after-milliseconds, 2 s here, and then elect one of them that makes a replica the master. A write is\n" +
+			"  acknowledged before a replica has it, and so it may be lost with the master. In these rounds nothing was lost: the kernel still sends what a killed\n" +
+			"  process has written to its sockets.",
 		plot: &plotOf{"W4, kill -9: the longest time without a message, s", " s", gap},
 		columns: columns([]column{
 			systemColumn, text("killed", func(g group) string { return g.first().Victim }), value("gap s", gap), text("back after s", backAfter),
