@@ -173,7 +173,7 @@ const standInLayout = `<!doctype html>
 {{define "now"}}<p id="verdict" role="status" data-state="well">{{.T "All is well" "一切正常"}}</p>
 <table><caption>{{.T "Buckets" "桶"}}</caption><tr><th {{if not (.Is "no scope")}}scope="row"{{end}}>6h</th></tr>
 <tr data-topic="delay_6h"><td>{{.Waiting "later"}}</td></tr><tr data-topic="delay_12h"><td>{{.Waiting "tomorrow"}}</td></tr></table>
-<a id="more" href="/sweeps">{{.T "more" "更多"}}</a>{{end}}
+<p id="horizons"><a id="more" href="?due=1h">{{.T "an hour" "一小时"}}</a></p>{{end}}
 {{define "plan"}}<section id="plan" data-state="{{.Plan.State}}">{{.Plan.Kind}} {{.Plan.At}}{{if eq .Plan.State "planned"}}<form id="confirm" method="post" action="{{.Path}}/confirm"><button>{{.T "Confirm" "确认"}}</button></form>{{end}}</section>{{end}}`
 
 var standInTemplate = template.Must(template.New("").Funcs(template.FuncMap{"pages": func() map[string]string { return pagesOf }}).Parse(standInLayout))
@@ -451,7 +451,7 @@ func TestChecks_FindEachFault(t *testing.T) {
 		{"unreachable", keyboard, `Tab does not reach <button tabindex="-1">`, 0},
 		{"not live", updatesLive, "Now shows the new order: not so after", 10 * time.Second},
 		{"takes the focus", updatesLive, "the update takes the focus or the text from the search", 0},
-		{"loses the focus", updatesLive, `the update takes the focus from A /sweeps  to BODY`, 0},
+		{"loses the focus", updatesLive, `the update takes the focus from A ?due=1h to BODY`, 0},
 		{"keeps connections", comesBack, "deadline exceeded", 10 * time.Second},
 		{"id in URL", findsAnOrder, "the order id is in the URL", 0},
 		{"not confirmed", redrives, "nobody has confirmed it", 0},
