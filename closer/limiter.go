@@ -12,6 +12,7 @@ import "time"
 type limiter struct {
 	target                   time.Duration
 	minLimit, maxLimit, step int
+	first                    int // the limit of a closer that starts
 	limit                    int
 	fastOrders               int       // orders in fast transactions since the limit last changed; as many as the limit raise it
 	lastCut                  time.Time // when the limit was last lowered
@@ -20,7 +21,8 @@ type limiter struct {
 // newLimiter returns the limiter for workers that close batches of the given size. The limit begins with a batch for
 // each slot of fresh orders: the first backlog is closed as fast as later ones.
 func newLimiter(target time.Duration, batch, workers int) limiter {
-	return limiter{target: target, minLimit: max(batch/50, 1), maxLimit: batch * workers, step: max(batch/10, 1), limit: batch * min(freshSlots, workers)}
+	first := batch * min(freshSlots, workers)
+	return limiter{target: target, minLimit: max(batch/50, 1), maxLimit: batch * workers, step: max(batch/10, 1), first: first, limit: first}
 }
 
 // sample is a transaction that succeeded.
@@ -35,14 +37,15 @@ type sample struct {
 //
 // A slow transaction that began before the last cut ran under an older limit, and does not
 // lower the limit again. A fast transaction that ran while less than half of the limit was in
-// use does not show that more orders would be fast, and does not raise the limit.
+// use does not show that more orders would be fast. It raises the limit only up to the one of a closer that starts,
+// which has no such proof either.
 func (l *limiter) observe(s sample) {
 	switch {
 	case s.took > l.target:
 		if !s.began.Before(l.lastCut) {
 			l.limit, l.fastOrders, l.lastCut = max(l.limit/2, l.minLimit), 0, s.began.Add(s.took)
 		}
-	case 2*s.inFlight >= l.limit:
+	case 2*s.inFlight >= l.limit || l.limit < l.first:
 		if l.fastOrders += s.orders; l.fastOrders >= l.limit {
 			l.limit, l.fastOrders = min(l.limit+l.step, l.maxLimit), 0
 		}

@@ -27,7 +27,7 @@ func TestLimiter_StaysWithinItsBoundsAndHalvesOnce(t *testing.T) {
 				t.Fatalf("a limit of %d outside %d to %d", l.limit, l.minLimit, l.maxLimit)
 			case !slow && (l.limit < before.limit || l.limit > before.limit+l.step):
 				t.Fatalf("a transaction of %v changed the limit from %d to %d", took, before.limit, l.limit)
-			case !slow && 2*inFlight < before.limit && l.limit != before.limit:
+			case !slow && 2*inFlight < before.limit && before.limit >= l.first && l.limit != before.limit:
 				t.Fatalf("%d of %d in use changed the limit to %d", inFlight, before.limit, l.limit)
 			case slow && began.Before(before.lastCut) && l.limit != before.limit:
 				t.Fatal("cut twice for transactions in flight at the first cut")
@@ -62,5 +62,17 @@ func TestLimiter_SettlesAtTheTargetTime(t *testing.T) {
 	}
 	if l.limit < 125 || l.limit > 300 {
 		t.Errorf("a limit of %d, want it around 250", l.limit)
+	}
+}
+
+// A limit that fell once is no smaller than that of a restarted closer hours later, though there were never many orders.
+func TestLimiter_RecoversWhileFewOrdersAreClosed(t *testing.T) {
+	l := newLimiter(250*time.Millisecond, 500, 4)
+	l.failed(epoch)
+	for range 10_000 {
+		l.observe(sample{1, 1, epoch, time.Millisecond})
+	}
+	if want := newLimiter(250*time.Millisecond, 500, 4).limit; l.limit < want || l.limit > want+l.step {
+		t.Errorf("a limit of %d, want %d", l.limit, want)
 	}
 }

@@ -32,7 +32,7 @@ func (a *asked) Explain(_ context.Context, missed []orderclose.Order) []Miss {
 	a.pages = append(a.pages, missed)
 	misses := make([]Miss, len(missed))
 	for i, o := range missed {
-		misses[i] = Miss{Order: o, Cause: Absent, Fix: "orderclose doctor"}
+		misses[i] = Miss{Order: o, Cause: Absent, Fix: "orderclose order ID"}
 	}
 	return misses
 }

@@ -123,7 +123,7 @@ const (
 	LaterRelease Cause = "later_release" // its record leaves a delay topic later: the due time was moved to an earlier time
 	Retrying     Cause = "retrying"      // a close failed, and the record waits for its retry
 	DeadLettered Cause = "dead_lettered" // its record was given up and is a pending dead letter
-	Absent       Cause = "absent"        // no record of it is in the pipeline: never published, or lost
+	Absent       Cause = "absent"        // no record of it is in the pipeline: never published, lost, or acknowledged without a close
 	Unknown      Cause = "unknown"       // the lookup did not get far enough: the budget was spent, or Kafka was unavailable
 )
 

@@ -40,6 +40,7 @@ func files(t *testing.T, pattern string) []string {
 type rule struct {
 	file                string
 	Alert, Expr, For    string
+	KeepFiringFor       string `yaml:"keep_firing_for"`
 	Labels, Annotations map[string]string
 }
 

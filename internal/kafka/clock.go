@@ -114,7 +114,7 @@ func (c *BrokerClock) at(now reading) time.Time {
 func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, onOffset func(offset time.Duration)) {
 	cluster.clock.Store(c)
 	defer cluster.clock.CompareAndSwap(c, nil)
-	lastWarning := time.Now() // no warning while Kafka starts
+	started, said := time.Now(), "" // no warning while Kafka starts, and one for each reason
 	for {
 		pause := probeRetry
 		// Forget earlier mismatches. A mismatch from here on may be newer than the measurement.
@@ -125,11 +125,12 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 			}
 		}
 		measured, err := c.measure(ctx, cluster, topic)
-		if err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
-			lastWarning = time.Now()
+		if err != nil && ctx.Err() == nil && time.Since(started) >= probeEvery && err.Error() != said {
+			said = err.Error()
 			cluster.opts.Logger.Warn("measuring the brokers' clock failed, will retry", "topic", topic, "err", err)
 		}
 		if measured != nil {
+			said = ""
 			c.lastSample.Store(measured)
 			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil {
 				cluster.opts.Logger.Warn("learning the database's clock from the control topic failed, will retry", "topic", topic, "err", err)

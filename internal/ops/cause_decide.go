@@ -70,7 +70,7 @@ var fixes = map[compensator.Cause]string{
 	compensator.LaterRelease: "orderclose send --id ID --due TIME", // an application that moves a due time earlier must send one more record
 	compensator.Retrying:     "orderclose order ID",
 	compensator.DeadLettered: "orderclose dlq ls",
-	compensator.Absent:       "orderclose doctor",
+	compensator.Absent:       "orderclose order ID",
 	compensator.Unknown:      "orderclose order ID --budget 1000000",
 }
 

@@ -55,7 +55,7 @@ func (s History) Skipped() (offsets int64) {
 
 // now says where the order is: the decision of the database, or else what will happen next.
 func (s History) now() Sentence {
-	record := s.record()
+	record, acked := s.record()
 	if s.Database == nil {
 		return record
 	}
@@ -76,6 +76,9 @@ func (s History) now() Sentence {
 		now := append(Sentence{say("unpaid, and overdue by %s", s.Database.At.Sub(o.Due).Round(time.Millisecond))}, record...)
 		if pending := s.pending(); pending != nil {
 			return append(now, pending...)
+		}
+		if acked {
+			now = append(now, say("it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database"))
 		}
 		if s.pays {
 			return append(now, say("a sweep asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate --once"))
@@ -104,31 +107,35 @@ func (s History) pending() Sentence {
 	return nil
 }
 
-// record says where the order's record is: the waiting one, or else the pending dead letter.
-func (s History) record() Sentence {
+// record says where the order's record is: the waiting one, or else the pending dead letter, or else the one that a
+// closer has acknowledged.
+func (s History) record() (where Sentence, acked bool) {
 	searched, dead := false, deadletters.Position{Offset: -1}
+	none := Sentence{say("no record of it waits")}
 	for _, p := range s.Topics {
 		searched = searched || p.Problem == "" && p.hasGroup()
 		for _, r := range p.Records {
 			switch {
 			case r.Waits && !r.Leaves.IsZero():
-				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, stamp(r.Leaves))}
+				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, stamp(r.Leaves))}, false
 			case r.Waits:
-				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}
+				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)}, false
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
 				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
+			case p.Kind == KindClose || p.Kind == KindReplay:
+				none, acked = append(none[:1], say("a closer has acknowledged the one in %s/%d at %d", p.Topic, p.Partition, r.Offset)), true
 			}
 		}
 	}
 	switch {
 	case dead.Offset >= 0:
-		return Sentence{say("its record is a dead letter: orderclose dlq show %s", dead)}
+		return Sentence{say("its record is a dead letter: orderclose dlq show %s", dead)}, false
 	case !searched:
-		return Sentence{say("its record was not searched for")}
+		return Sentence{say("its record was not searched for")}, false
 	case s.Skipped() > 0:
-		return Sentence{say("no record of it waits in the searched part"), say("%d offsets were skipped, search more with --budget", s.Skipped())}
+		return Sentence{say("no record of it waits in the searched part"), say("%d offsets were skipped, search more with --budget", s.Skipped())}, false
 	}
-	return Sentence{say("no record of it waits")}
+	return none, acked
 }
 
 // settled reports whether the partition has a resolution of a dead letter.

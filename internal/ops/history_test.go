@@ -103,6 +103,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"never due":           {never, []HistoryTopic{bucket(0)}, true, "unpaid, and never closed: its due time means never; no record of it waits"},
 		"without a record":    {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
 		"overdue":             {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
+		"acknowledged":        {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), {Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{{Offset: 7}, {Offset: 9}}}}, true, "no record of it waits; a closer has acknowledged the one in order-close/3 at 9; it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database; the sweep closes it"},
+		"acknowledged, paid":  {order(store.Paid, -time.Minute), []HistoryTopic{{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}}}}, true, "paid"},
 		"dead":                {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
 		"dead, and settled":   {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, resolution)}, true, "no record of it waits"},
 		"budget spent":        {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},

@@ -189,7 +189,7 @@ func (j *judgement) waiting() {
 			if j.Pays {
 				wait = "a retry or for the payment provider"
 			}
-			detail += j.databases() + "; no record is overdue in Kafka: these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing"
+			detail += j.databases() + "; no record is overdue in Kafka: these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says orderclose order " + ShellQuote(overdue.Example)
 		}
 		p := j.add(OrdersOverdue, 0, detail)
 		p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)

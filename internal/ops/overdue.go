@@ -35,6 +35,8 @@ type OverdueOrders struct {
 	Categories map[string]int64 `json:"categories"`
 	Oldest     time.Time        `json:"oldest,omitzero"` // the earliest due time of Orders
 	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
+	// Example is the id of the one of Orders that became due last.
+	Example string `json:"example,omitempty"`
 }
 
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
@@ -76,6 +78,7 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 		}
 		o.Orders++
 		o.Categories[name]++
+		o.Example = order.ID // the orders are sorted by due time
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
 			o.Oldest = order.Due
 		}

@@ -35,7 +35,7 @@ type Process struct {
 	State     ProcessState `json:"state"`
 	Started   time.Time    `json:"started_at,omitzero"`   // its first record of the last week; zero: it has none
 	Announced time.Time    `json:"announced_at,omitzero"` // when it last announced itself, by the brokers' clock; zero: it never did
-	Seen      time.Time    `json:"last_seen_at,omitzero"` // when it was last seen in a group or announced itself
+	Seen      time.Time    `json:"last_seen_at,omitzero"` // when it was last seen in a group or announced itself; zero: not since it started
 }
 
 // processes returns the processes that run or should run, sorted by name; status was just read. Processes
@@ -89,6 +89,9 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 			continue // another process has taken its place
 		default:
 			p.State = Gone
+			if p.EverySeconds == 0 {
+				p.Seen = time.Time{} // it announced itself only when it started
+			}
 		}
 		all = append(all, p)
 	}
