@@ -51,7 +51,8 @@ fi
 if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 "$here/install.sh" promtool amtool
 # A run is too short for the JVM's second compiler and its parallel collector to pay off.
-lines=$(KAFKA_HEAP_OPTS=${KAFKA_HEAP_OPTS:--Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1} "$here/up.sh" "$dir/servers")
+export KAFKA_HEAP_OPTS=${KAFKA_HEAP_OPTS:--Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1}
+lines=$("$here/up.sh" "$dir/servers")
 eval "$lines"
 
 note "compiling"

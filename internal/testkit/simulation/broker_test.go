@@ -123,7 +123,7 @@ func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 // late, and no record hops in circles.
 func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 	t.Parallel()
-	for _, behind := range []time.Duration{5 * time.Second, 15 * time.Second, 5 * time.Minute, 40 * time.Minute} {
+	for _, behind := range variants(5*time.Second, 15*time.Second, 5*time.Minute, 40*time.Minute) {
 		simulateBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
 			r.startAll()
 			time.Sleep(time.Minute) // longer than the first start takes: the order is created ahead of the database's clock
@@ -144,7 +144,7 @@ func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 // own is. With two clocks a record would hop in circles.
 func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
 	t.Parallel()
-	for _, ahead := range []time.Duration{11 * time.Second, -11 * time.Second, time.Hour, -24 * time.Hour} {
+	for _, ahead := range variants(11*time.Second, -11*time.Second, time.Hour, -24*time.Hour) {
 		simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 			r.relayAhead = ahead
 			r.startAll()

@@ -152,7 +152,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.startPipeline()
 				untilMissed(r.order("o", "virtual", false))
 			},
-			want: compensator.Absent, fix: "orderclose doctor",
+			want: compensator.Absent, fix: "orderclose order o",
 		},
 		"the checkout's clock is an hour ahead": {
 			scene: func(ctx context.Context, r *rig) {

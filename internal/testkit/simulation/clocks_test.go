@@ -139,7 +139,7 @@ func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 // closer by the control topic.
 func TestSimulation_ABrokersClockMakesNoOrderLate(t *testing.T) {
 	t.Parallel()
-	for _, ahead := range []time.Duration{-40 * time.Minute, -time.Minute, time.Minute, 40 * time.Minute} {
+	for _, ahead := range variants(-40*time.Minute, -time.Minute, time.Minute, 40*time.Minute) {
 		for _, brokers := range []int{1, 3} {
 			t.Run(fmt.Sprint(ahead, " on one of ", brokers), func(t *testing.T) {
 				t.Parallel()

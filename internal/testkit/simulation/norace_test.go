@@ -2,8 +2,6 @@
 
 package simulation
 
-import "os"
-
 // The numbers of random scenarios of an ordinary run.
 var (
 	seeds         = scenarios(50)
@@ -13,9 +11,9 @@ var (
 	chaosSeeds    = scenarios(20)
 )
 
-// scenarios returns all, or with FEW_WORLDS, as make test sets it, a sixth of them.
+// scenarios returns all, or of few a sixth.
 func scenarios(all int) int {
-	if os.Getenv("FEW_WORLDS") != "" {
+	if few {
 		return all / 6
 	}
 	return all

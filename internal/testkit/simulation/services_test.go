@@ -86,7 +86,8 @@ func httpConfig() *config.Config {
 // it, no order is given up, and all close when it is back.
 func TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset} {
+	ways := map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset}
+	for _, name := range variants("hangs", "500", "reset") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			simulate(t, httpConfig(), func(ctx context.Context, r *rig) {
@@ -112,7 +113,7 @@ func TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 				if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
 					t.Fatalf("closed %v, up to %v late, before anything was wrong", v.ByPath, v.Quantile(1))
 				}
-				s.setBroken(how)
+				s.setBroken(ways[name])
 				for i := range 300 {
 					r.order(fmt.Sprint("during-", i), "virtual", true)
 				}
