@@ -158,7 +158,7 @@ func (c *common) flags(root *cobra.Command) {
 	}
 }
 
-// logger returns a logger that writes to stderr, with the level that the flags give.
+// logger returns a logger that writes to stderr, with the level that the flags give. Commands in its texts name the topics.yaml.
 func (c *common) logger() *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -167,7 +167,13 @@ func (c *common) logger() *slog.Logger {
 	case c.debug:
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		_, isErr := a.Value.Any().(error)
+		if isErr || a.Value.Kind() == slog.KindString {
+			a.Value = slog.StringValue(withConfig(a.Value.String(), c.config))
+		}
+		return a
+	}}))
 }
 
 const defaultConfig = "topics.yaml"

@@ -48,11 +48,22 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 	}
 	setting("*")
 	waitFor(t, counts("SELECT COUNT(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = '*'", 1))
+	const waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+	for waits := false; !waits; { // until the checkpointer has read the setting too
+		probe := make(chan error, 1)
+		go func() {
+			_, err := pool.ExecContext(context.WithoutCancel(t.Context()), "SELECT pg_logical_emit_message(true, 'probe', '')")
+			probe <- err
+		}()
+		waitFor(t, func() bool {
+			waits = counts(waiting, 1)()
+			return waits || len(probe) > 0
+		})
+	}
 	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) {
 		t.Errorf("the close returned %v", err)
 	}
-	const waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-	if !counts(waiting, 1)() || !counts("SELECT status FROM orders", 0)() || !counts("SELECT COUNT(*) FROM outbox_events", 0)() {
+	if !counts(waiting, 2)() || !counts("SELECT status FROM orders", 0)() || !counts("SELECT COUNT(*) FROM outbox_events", 0)() {
 		t.Error("others see the close, or its COMMIT does not wait any more")
 	}
 	setting("")
