@@ -213,11 +213,11 @@ func (r *rig) dispatch() {
 	for _, row := range r.texts("SELECT CONCAT(order_id, ' ', payload) FROM outbox_events") {
 		id, payload, _ := strings.Cut(row, " ")
 		for range 2 {
-			_, err := r.kafka.Append(context.Background(), r.cfg.Topics.Events, kafka.PartitionOf([]byte(id), r.cfg.Partitions),
-				[]wire.Message{{Key: []byte(id), Value: store.ExpandEvent(id, []byte(payload))}})
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			r.eventually(func() error {
+				_, err := r.kafka.Append(context.Background(), r.cfg.Topics.Events, kafka.PartitionOf([]byte(id), r.cfg.Partitions),
+					[]wire.Message{{Key: []byte(id), Value: store.ExpandEvent(id, []byte(payload))}})
+				return err
+			})
 		}
 	}
 }
