@@ -173,4 +173,13 @@ poll-1s, some 430 a minute, because it also takes a lock, probes its writes and 
 The pipeline pays if orders must close within milliseconds, if many are due at once while the database is
 busy, or if a query each second costs too much, such as with tables for each month.
 
+## Expiry on read
+
+The cheapest way is to close nothing: a page that shows an unpaid order compares its due time, and a checkout counts only what
+unexpired orders reserve. It needs no server and no process. Nothing happens at the due time, so there is no lateness to
+measure, and no row in the tables here. The price comes later: every query on stock adds up reservations, no event tells
+the coupon, the warehouse or the customer that the order has ended, a payment that is under way is not cancelled, and an order that
+nobody reads keeps its stock column reserved. It goes well beside a pipeline: package sqlclose closes an overdue order when
+it is read, with the same receipt, so the pipeline finds it closed.
+
 `
