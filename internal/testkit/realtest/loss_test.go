@@ -136,9 +136,15 @@ func (r *rig) losses(topic string) (all []wire.Lost) {
 func (r *rig) notices(each func(offset int64, l wire.Lost)) {
 	r.t.Helper()
 	control := r.cfg.Topics.Control
-	_, end, err := r.kafka.Bounds(r.t.Context(), control, 0)
-	if err == nil {
-		err = r.kafka.ReadSpan(r.t.Context(), control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
+	var offsets []int64
+	var found []wire.Lost
+	r.eventually(func() error {
+		offsets, found = nil, nil
+		_, end, err := r.kafka.Bounds(r.t.Context(), control, 0)
+		if err != nil {
+			return err
+		}
+		return r.kafka.ReadSpan(r.t.Context(), control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
 			for _, record := range records {
 				m, err := record.Message()
 				if err != nil || string(m.Key) != wire.KeyLost {
@@ -148,13 +154,13 @@ func (r *rig) notices(each func(offset int64, l wire.Lost)) {
 				if err := json.Unmarshal(m.Value, &l); err != nil {
 					return err
 				}
-				each(m.Offset, l)
+				offsets, found = append(offsets, m.Offset), append(found, l)
 			}
 			return nil
 		})
-	}
-	if err != nil {
-		r.t.Fatal(err)
+	})
+	for i, l := range found {
+		each(offsets[i], l)
 	}
 }
 
@@ -163,11 +169,10 @@ func (r *rig) ends(topic string) []int64 {
 	r.t.Helper()
 	ends := make([]int64, r.cfg.Partitions)
 	for p := range ends {
-		_, end, err := r.kafka.Bounds(r.t.Context(), topic, p)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		ends[p] = end
+		r.eventually(func() (err error) {
+			_, ends[p], err = r.kafka.Bounds(r.t.Context(), topic, p)
+			return err
+		})
 	}
 	return ends
 }

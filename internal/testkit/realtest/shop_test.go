@@ -167,7 +167,7 @@ func theShop(t *testing.T, servers config.Servers) {
 	wg.Wait()
 	r.settle()
 	v := r.check()
-	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"] == 0 {
+	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"]+v.ByPath["sweep"] == 0 {
 		t.Errorf("%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))
 	}
 	slices.Sort(paid)
