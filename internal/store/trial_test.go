@@ -16,6 +16,9 @@ import (
 func trialSays(t *testing.T, s *store.Store, refused bool, said string) {
 	t.Helper()
 	trial, err := s.TryClose(t.Context())
+	for n := 0; n < 20 && err != nil && strings.Contains(err.Error(), "it took longer than"); n++ { // a busy server
+		trial, err = s.TryClose(t.Context())
+	}
 	if said == "" {
 		if err != nil || trial.OrderID == "" {
 			t.Errorf("%+v, %v; want a close", trial, err)

@@ -113,25 +113,29 @@ func twoShops(t *testing.T, servers config.Servers) {
 	closedOnce(one, two)
 }
 
-// unknownIDs reads ten thousand ids that no order has. The filter takes one in a hundred for known. On a busy machine
-// an answer of Redis that comes too late costs a read of the database too.
+// unknownIDs reads ids that no order has. The filter takes one in a hundred for known. On a busy machine an answer of
+// Redis that comes too late costs a read of the database too, so one of several rounds must show it.
 func unknownIDs(s *shopProcess) {
-	const ids, workers = 10_000, 8
-	before := s.sum("checkout_reads_total", checkout.FromDatabase)
-	var all sync.WaitGroup
-	for worker := range workers {
-		all.Go(func() {
-			for i := worker; i < ids; i += workers {
-				if code := s.ask("GET", fmt.Sprintf("/orders/unknown-%d", i), "", "", &struct{}{}); code != 404 {
-					s.t.Errorf("unknown-%d: %d", i, code)
+	const ids, workers, rounds = 3_000, 8, 10
+	var reads float64
+	for round := range rounds {
+		before := s.sum("checkout_reads_total", checkout.FromDatabase)
+		var all sync.WaitGroup
+		for worker := range workers {
+			all.Go(func() {
+				for i := worker; i < ids; i += workers {
+					if code := s.ask("GET", fmt.Sprintf("/orders/unknown-%d-%d", round, i), "", "", &struct{}{}); code != 404 {
+						s.t.Errorf("unknown-%d-%d: %d", round, i, code)
+					}
 				}
-			}
-		})
+			})
+		}
+		all.Wait()
+		if reads = s.sum("checkout_reads_total", checkout.FromDatabase) - before; reads <= ids/10 {
+			return
+		}
 	}
-	all.Wait()
-	if n := s.sum("checkout_reads_total", checkout.FromDatabase) - before; n > ids/10 {
-		s.t.Errorf("%d unknown ids cost %v reads of the database, want at most a tenth", ids, n)
-	}
+	s.t.Errorf("%d unknown ids cost %v reads of the database in each of %d rounds, want at most a tenth", ids, reads, rounds)
 }
 
 // changesAreSeen pays orders by one process while the other reads them. No reader sees an order
