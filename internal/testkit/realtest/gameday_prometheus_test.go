@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,7 +100,7 @@ func hurried(t *testing.T, rules []byte) string {
 func hurry(t *testing.T, n *yaml.Node) {
 	t.Helper()
 	for i, child := range n.Content {
-		if n.Kind == yaml.MappingNode && i%2 == 1 && (n.Content[i-1].Value == "for" || n.Content[i-1].Value == "interval") {
+		if n.Kind == yaml.MappingNode && i%2 == 1 && slices.Contains([]string{"for", "keep_firing_for", "interval"}, n.Content[i-1].Value) {
 			d, err := time.ParseDuration(child.Value)
 			if err != nil {
 				t.Fatal(err)
