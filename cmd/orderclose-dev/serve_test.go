@@ -56,7 +56,7 @@ func startServeIn(t *testing.T, environ map[string]string, args ...string) *runn
 		code := run(ctx, cli.Env{
 			Stdin: strings.NewReader(""), Stdout: writing, Stderr: r.stderr,
 			LookupEnv: func(name string) (string, bool) { v, ok := environ[name]; return v, ok },
-		}, append([]string{"serve", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}, args...))
+		}, append([]string{"serve", "--shop-port", "0", "--console-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}, args...))
 		_ = writing.Close()
 		r.code <- code
 	}()
