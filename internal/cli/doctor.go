@@ -166,7 +166,7 @@ func checkupsError(all []checkup) error {
 			found++
 		}
 	}
-	return exitIf(found > 0, Findings, "%d findings", found)
+	return exitIf(found > 0, Findings, "findings: %d", found)
 }
 
 // check makes one check, with a timeout. needs are the keys of topics.yaml on which the check depends.
@@ -299,7 +299,7 @@ func (c *common) doctorStock(ctx context.Context) error {
 		return Exit(Refused, fmt.Errorf("%w; docs/mapping.md says how to check yours", err))
 	}
 	return c.answer(report, err, func(w io.Writer) { printStock(w, report) },
-		exitIf(report.Found > 0, Findings, "%d findings about the stock", report.Found))
+		exitIf(report.Found > 0, Findings, "findings about the stock: %d", report.Found))
 }
 
 func printStock(w io.Writer, r store.StockReport) {

@@ -79,7 +79,7 @@ func (c *common) topicsCheck(ctx context.Context, wait time.Duration) error {
 			fmt.Fprintf(w, "all %d topics match topics.yaml\n", p.Topics)
 		}
 		printFindings(w, "", result.Findings)
-	}, exitIf(n > 0, Findings, "%d differences; orderclose topics apply fixes those that it can", n))
+	}, exitIf(n > 0, Findings, "differences: %d; orderclose topics apply fixes those that it can", n))
 }
 
 func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []string) error {
@@ -115,7 +115,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		printFindings(w, "left to you\t", left)
 	}),
 		exitIf(len(unlisted) > 0, Findings, "%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)),
-		exitIf(len(left) > 0, Partly, "%d differences must be fixed by a person", len(left)))
+		exitIf(len(left) > 0, Partly, "differences that a person must fix: %d", len(left)))
 }
 
 func printFindings(w io.Writer, prefix string, findings []kafka.Finding) {
