@@ -138,6 +138,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 		}
 		return m
 	}
+	r.configureCauses("{time: 2m}")
 	soon := time.Now().Add(5 * time.Minute)
 	relay, closer, later, retry, dead := order("relay"), order("closer"), order("later"), order("retry"), order("dead")
 	order("absent")
@@ -162,7 +163,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	}
 
 	order("unknown")
-	r.configureCauses("{records: 0, time: 10s}")
+	r.rewrite("causes: {time: 2m}", "causes: {records: 0, time: 10s}")
 	out := r.must("compensate", "--once")
 	if !strings.Contains(out, "unknown") || !strings.Contains(out, " order unknown --budget") {
 		t.Errorf("without a budget:\n%s", out)

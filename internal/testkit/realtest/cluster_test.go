@@ -247,15 +247,15 @@ func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 	r.settle()
 	r.checkNoRepeats(r.check().Repeated)
 	for _, b := range r.cfg.Buckets {
-		group, err := r.kafka.Group(t.Context(), r.cfg.RelayGroup(b), b.Topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for p := range 7 {
-			if group.Owner(p) == nil {
-				t.Errorf("%s/%d has no owner", b.Topic, p)
+		r.until("each partition of "+b.Topic+" has an owner", func() bool {
+			group, err := r.kafka.Group(t.Context(), r.cfg.RelayGroup(b), b.Topic)
+			for p := range 7 {
+				if err != nil || group.Owner(p) == nil {
+					return false
+				}
 			}
-		}
+			return true
+		})
 	}
 }
 

@@ -163,7 +163,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 }
 
 func (r *rig) openShop() {
-	o := producer.Options{Brokers: r.servers.Brokers, TopicsFile: r.file, Logger: slog.New(slog.DiscardHandler)}
+	o := producer.Options{Brokers: r.servers.Brokers, TopicsFile: r.file, Timeout: waitLimit, Logger: slog.New(slog.DiscardHandler)}
 	if r.secured != nil {
 		r.secured.producer(&o)
 	}
