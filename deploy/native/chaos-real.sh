@@ -5,7 +5,10 @@
 #
 # usage: chaos-real.sh
 #   MINUTES=10   how long orders are created; 480 is a night
-#   DATABASE=... mariadb (the default) or postgres
+#   DATABASE=... mariadb (the default), mysql or postgres
+#   MAPPED=1     orders are in tables of a shop's own
+#   SECURED=1    the pipeline connects to the brokers by TLS and SASL
+#   OTHER=HEAD^  the second process of each stage is the program of that commit
 #   SEED=1       another seed draws other faults
 #   FAULTS=8     faults a minute
 #   LOSSES=0     no fault deletes records
@@ -24,8 +27,9 @@ report=$(realpath -m -- "${REPORT:-bin/chaos-real.html}")
 mkdir -p "$(dirname -- "$report")"
 case ${DATABASE:-mariadb} in
 mariadb) database=mariadb ;;
+mysql) database=mysql ;;
 postgres) database=postgresql ;;
-*) die "DATABASE is '$DATABASE': mariadb or postgres" ;;
+*) die "DATABASE is '$DATABASE': mariadb, mysql or postgres" ;;
 esac
 export ORDERCLOSE_SERVERS=native # containers do not share a loopback interface
 
@@ -55,9 +59,17 @@ trap 'exit 143' TERM HUP
 "$native/install.sh" faketime || note "no libfaketime: no clock is stepped"
 go build -o "$dir/orderclose" ./cmd/orderclose
 go build -o "$dir/chaosreal" ./internal/testkit/chaosreal
+if [[ ${SECURED-} ]]; then "$native/install.sh" openssl; fi
+other=()
+if [[ ${OTHER-} ]]; then
+  git worktree add --quiet --detach "$dir/other" "$OTHER"
+  other=("$dir/orderclose-other")
+  go -C "$dir/other" build -o "${other[0]}" ./cmd/orderclose
+  git worktree remove --force "$dir/other"
+fi
 mkdir "$dir/servers"
 
-"$dir/chaosreal" "$dir/servers" "$dir/orderclose" "$report" </dev/null &
+"$dir/chaosreal" "$dir/servers" "$dir/orderclose" "$report" ${other[0]+"${other[0]}"} </dev/null &
 program=$!
 code=0
 wait "$program" || code=$?

@@ -12,6 +12,7 @@
 # script adds admin with a random password. SCRAM users are created by a client.
 #
 # usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...]
+#        kafka-secured.sh authority DIR     creates DIR/tls with ca.crt and broker.pem, for another broker
 #        kafka-secured.sh cert DIR NAME     creates DIR/tls/NAME.crt and NAME.key
 #        kafka-secured.sh stop DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -110,7 +111,8 @@ start() {
 case ${1:-}:$# in
 start:[0-3]) ;;
 start:*) start "${@:2}"; exit ;;
+authority:2) make_tls "$2/tls"; exit ;;
 cert:3) certify "$2/tls" "$3"; exit ;;
 stop:2) "$here/kafka.sh" stop "$2"; exit ;;
 esac
-die "usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...] | cert DIR NAME | stop DIR"
+die "usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...] | authority DIR | cert DIR NAME | stop DIR"

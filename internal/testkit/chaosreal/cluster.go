@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ const clockLibrary = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 // cluster is every server, and the proxies in front of them. The pipeline connects through the
 // proxies, everything else directly.
 type cluster struct {
+	variant
+	dir   string // of the servers
 	disks bool   // the data of brokers and database are on disks that can be filled
 	clock string // file that steps the clock of the database; "": it cannot be stepped
 
@@ -50,9 +53,9 @@ var brokerSettings = []string{
 }
 
 // startCluster starts all servers below dir.
-func startCluster(ctx context.Context, dir string, kind *database) (*cluster, error) {
-	c := &cluster{kind: kind}
-	if err := c.define(dir); err != nil {
+func startCluster(ctx context.Context, dir string, kind *database, v variant) (*cluster, error) {
+	c := &cluster{variant: v, dir: dir, kind: kind}
+	if err := c.define(ctx, dir); err != nil {
 		return c, err
 	}
 	if err := servers.StartAll(ctx, c.servers()...); err != nil {
@@ -66,7 +69,11 @@ func (c *cluster) servers() []*servers.Server {
 }
 
 // define creates folders, disks and proxies.
-func (c *cluster) define(dir string) (err error) {
+func (c *cluster) define(ctx context.Context, dir string) (err error) {
+	secured, err := c.secureListener(ctx, dir)
+	if err != nil {
+		return err
+	}
 	c.brokers, err = servers.Brokers(dir, func(target string) (string, error) {
 		link, err := testkit.NewProxy(target)
 		if err != nil {
@@ -74,7 +81,7 @@ func (c *cluster) define(dir string) (err error) {
 		}
 		c.links = append(c.links, link)
 		return link.Addr(), nil
-	}, brokerSettings...)
+	}, slices.Concat(brokerSettings, secured)...)
 	if err != nil {
 		return err
 	}

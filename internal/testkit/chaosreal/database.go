@@ -46,15 +46,18 @@ type database struct {
 	none, some                  string   // leave the pipeline one connection at most; undo it
 	readLock, lockOrders, alter []string // in a session of their own
 	commit                      []byte   // the packet by which the pipeline commits
+
+	types      *strings.Replacer // of ownTables
+	mappedTime string            // of ownMapping
 }
 
-var databases = []*database{mariadb, postgreSQL}
+var databases = []*database{mariadb, mySQL, postgreSQL}
 
 // databaseNamed returns the database of that name; "": the default.
 func databaseNamed(name string) (*database, error) {
 	n := slices.IndexFunc(databases, func(d *database) bool { return d.name == name })
 	if n < 0 && name != "" {
-		return nil, fmt.Errorf("DATABASE=%q: write mariadb or postgres", name)
+		return nil, fmt.Errorf("DATABASE=%q: write mariadb, mysql or postgres", name)
 	}
 	return databases[max(n, 0)], nil
 }
@@ -91,7 +94,15 @@ var mariadb = &database{
 	lockOrders: []string{"LOCK TABLES orders WRITE"},
 	alter:      []string{"ALTER TABLE orders FORCE"},
 	commit:     testkit.MySQLCommit,
+	types:      strings.NewReplacer("TEXT64", "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "INT64 AUTO", "BIGINT AUTO_INCREMENT", "INT64", "BIGINT", "MOMENT", "DATETIME(3)"),
+	mappedTime: "type: datetime, zone: UTC, precision: ms",
 }
+
+var mySQL = func() *database {
+	d := *mariadb
+	d.name, d.server = "mysql", "mysql"
+	return &d
+}()
 
 var postgreSQL = &database{
 	name: "postgres", server: "postgresql", driver: "pgx", dialect: producer.Postgres, root: "postgres", noName: "postgres",
@@ -123,4 +134,6 @@ var postgreSQL = &database{
 	lockOrders: []string{"BEGIN", "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE"},
 	alter:      []string{"VACUUM FULL orders"},
 	commit:     testkit.PostgresCommit,
+	types:      strings.NewReplacer("TEXT64", `VARCHAR(64) COLLATE "C"`, "INT64 AUTO", "BIGINT GENERATED ALWAYS AS IDENTITY", "INT64", "BIGINT", "MOMENT", "TIMESTAMPTZ(3)"),
+	mappedTime: "type: timestamptz, precision: ms",
 }

@@ -122,7 +122,7 @@ func (w *world) session(e event, queries ...string) error {
 		}
 		defer conn.Close()
 		for _, query := range queries {
-			if _, err := conn.ExecContext(w.ctx, query); err != nil {
+			if _, err := conn.ExecContext(w.ctx, w.cluster.table(query)); err != nil {
 				return fmt.Errorf("%s: %w", query, err)
 			}
 		}

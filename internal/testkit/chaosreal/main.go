@@ -3,7 +3,7 @@
 // Command chaosreal runs the whole pipeline on real servers while faults disturb them, and judges
 // what came of it. make chaos-real runs it; docs/reliability.md describes it.
 //
-// It starts three brokers, MariaDB or PostgreSQL, and Redis, and two processes of each stage, all of the
+// It starts three brokers, MariaDB, MySQL or PostgreSQL, and Redis, and two processes of each stage, all of the
 // production binary. A shop creates, pays, cancels and moves more than a hundred orders a second.
 // A schedule, drawn from a seed, plays faults meanwhile. Afterwards everything must be done within
 // five minutes, and package judge reads Kafka and the database.
@@ -19,6 +19,7 @@
 //	kafka.go      requests to Kafka that the faults need
 //	database.go   what differs between the databases
 //	cluster.go    brokers, database, Redis, and the proxies in front of them
+//	variant.go    mapped tables, TLS with SASL, two versions
 //	world.go      a round: its topics, its processes, plays the faults
 //	round.go      waits until all is done, and judges
 //	shop.go       creates, pays, cancels and moves orders
@@ -50,6 +51,7 @@ type settings struct {
 	minutes     float64       // MINUTES: how long orders are created
 	seed        uint64        // SEED
 	database    *database     // DATABASE
+	variant     variant       // MAPPED, SECURED, and the other program
 	perMinute   float64       // FAULTS: how many faults a minute
 	losses      bool          // LOSSES=0: no round deletes records
 	only        []string      // KINDS: only these kinds
@@ -74,10 +76,14 @@ func main() {
 
 // readSettings reads the arguments and the environment.
 func readSettings(args []string, env func(string) string) (s settings, err error) {
-	if len(args) != 3 {
-		return s, fmt.Errorf("usage: chaosreal DIR ORDERCLOSE REPORT, as deploy/native/chaos-real.sh does")
+	if len(args) < 3 || len(args) > 4 {
+		return s, fmt.Errorf("usage: chaosreal DIR ORDERCLOSE REPORT [OTHER-ORDERCLOSE], as deploy/native/chaos-real.sh does")
 	}
 	s = settings{dir: args[0], binary: args[1], report: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute, losses: env("LOSSES") != "0", round: 10 * time.Minute}
+	s.variant = variant{mapped: env("MAPPED") == "1", secured: env("SECURED") == "1"}
+	if len(args) == 4 {
+		s.variant.other = args[3]
+	}
 	number := func(name string, value *float64, least float64) {
 		if text := env(name); text != "" && err == nil {
 			if *value, err = strconv.ParseFloat(text, 64); err != nil || *value < least {
@@ -104,7 +110,7 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 // run plays all rounds, prints the summary, and writes the report. The error says that a promise
 // was broken, or that the run could not be made.
 func run(ctx context.Context, s settings) error {
-	c, err := startCluster(ctx, s.dir, s.database)
+	c, err := startCluster(ctx, s.dir, s.database, s.variant)
 	if c != nil {
 		defer c.stop()
 	}

@@ -43,7 +43,7 @@ func newShop(ctx context.Context, w *world) (*shop, error) {
 	}
 	s.db.SetMaxOpenConns(40)
 	s.db.SetMaxIdleConns(40)
-	if s.payments, err = sqlclose.New(sqlclose.Options{DSN: d.dsn(d.root, w.cluster.database.Addr(), w.database(), false)}); err != nil {
+	if s.payments, err = sqlclose.New(sqlclose.Options{DSN: d.dsn(d.root, w.cluster.database.Addr(), w.database(), false), TopicsFile: w.file()}); err != nil {
 		return nil, err
 	}
 	s.Orders = shopdb.New(shopdb.Options{DB: s.db, Dialect: d.dialect, Record: s.payments.RecordPayment})

@@ -24,6 +24,7 @@ type spread struct {
 // summary is the result of a run.
 type summary struct {
 	Database string  `json:"database"`
+	Variant  string  `json:"variant"` // see variant.String
 	Seed     uint64  `json:"seed"`
 	Minutes  float64 `json:"minutes"`
 	Rounds   int     `json:"rounds"`
@@ -67,7 +68,7 @@ type summary struct {
 // summarize computes the summary of some rounds.
 func summarize(s settings, rounds []*round, missing []string) *summary {
 	sum := &summary{
-		Database: s.database.name, Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds), Acts: map[string]int{}, Faults: map[string]int{},
+		Database: s.database.name, Variant: s.variant.String(), Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds), Acts: map[string]int{}, Faults: map[string]int{},
 		RecoverySeconds: map[string]spread{}, ByPath: map[string]int{}, NotTried: append([]string{}, missing...), Violations: []string{}, FailedFaults: []string{},
 	}
 	recovery := map[string][]time.Duration{}

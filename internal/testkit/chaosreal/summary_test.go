@@ -34,9 +34,12 @@ func aRound() *round {
 }
 
 func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
-	sum := summarize(settings{seed: 4, minutes: 2, database: postgreSQL}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
+	sum := summarize(settings{seed: 4, minutes: 2, database: postgreSQL, variant: variant{secured: true, mapped: true}}, []*round{aRound(), aRound()}, []string{"full-disk-broker"})
 	if sum.Orders != 1200 || sum.TotalFaults != 4 || sum.Faults["kill-relay"] != 2 || sum.Exits != 2 || sum.PerSecond != 110 {
 		t.Errorf("%+v", sum)
+	}
+	if sum.Variant != "TLS and SASL, mapped tables" {
+		t.Errorf("variant %q", sum.Variant)
 	}
 	if r := sum.RecoverySeconds["kill-relay"]; r != (spread{4, 4}) {
 		t.Errorf("recovery %+v, want 4 s", r)
@@ -55,7 +58,7 @@ func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
-	for _, name := range []string{"database", "orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
+	for _, name := range []string{"database", "variant", "orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
 		if _, ok := fields[name]; !ok || err != nil {
 			t.Errorf("no %s in %s, %v", name, text, err)
 		}
@@ -119,17 +122,21 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 		return readSettings(args, func(name string) string { return env[name] })
 	}
 	s, err := read(nil)
-	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb {
+	if err != nil || s.minutes != 10 || s.seed != 1 || s.perMinute != defaultPerMinute || !s.losses || s.database != mariadb || s.variant != (variant{}) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "postgres"})
-	if err != nil || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses || len(s.only) != 2 || s.database != postgreSQL {
+	s, err = read(map[string]string{"MINUTES": "480", "SEED": "7", "FAULTS": "12", "LOSSES": "0", "KINDS": "pause,replay", "DATABASE": "mysql", "MAPPED": "1", "SECURED": "1"})
+	if err != nil || s.variant != (variant{mapped: true, secured: true}) || s.minutes != 480 || s.seed != 7 || s.perMinute != 12 || s.losses || len(s.only) != 2 || s.database != mySQL {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, wrong := range []map[string]string{{"MINUTES": "ten"}, {"MINUTES": "0"}, {"SEED": "-1"}, {"DATABASE": "oracle"}, {"FAULTS": "0"}} {
 		if _, err := read(wrong); err == nil {
 			t.Errorf("%v is accepted", wrong)
 		}
+	}
+	args = append(args, "other")
+	if s, err := read(nil); err != nil || s.variant.other != "other" {
+		t.Errorf("%+v, %v", s, err)
 	}
 	if _, err := readSettings(nil, func(string) string { return "" }); err == nil {
 		t.Error("no arguments are accepted")

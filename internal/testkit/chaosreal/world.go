@@ -73,7 +73,7 @@ func newWorld(ctx context.Context, c *cluster, binary, dir, prefix string) (w *w
 	if err := w.createDatabase(); err != nil {
 		return nil, err
 	}
-	if err := w.writeConfig(scenario.Topics(prefix, len(c.brokers), 5*time.Second)); err != nil {
+	if err := w.writeConfig(c.topics(scenario.Topics(prefix, len(c.brokers), 5*time.Second), c.kind)); err != nil {
 		return nil, err
 	}
 	if w.cfg, err = config.Load(w.file()); err != nil {
@@ -115,7 +115,10 @@ func (w *world) createDatabase() error {
 			return fmt.Errorf("%s: %w", query, err)
 		}
 	}
-	return nil
+	return w.cluster.createTables(w.ctx, w.cluster.kind, func(ctx context.Context, query string) error {
+		_, err := db.ExecContext(ctx, query)
+		return err
+	})
 }
 
 func (w *world) startParts() error {
@@ -128,7 +131,7 @@ func (w *world) startParts() error {
 			}
 			w.logs = append(w.logs, log)
 			p := &process.Process{Name: name, Restart: restartAfter, Command: func() *exec.Cmd {
-				cmd := w.command(false, "run", role)
+				cmd := w.cluster.program(w.command(false, "run", role), n)
 				cmd.Stdout, cmd.Stderr = log, log
 				return cmd
 			}}
@@ -168,6 +171,9 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(brokers, ","), config.EnvDSN+"="+dsn,
 		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0", config.EnvReleaseURL+"="+w.service.url)
+	if !admin {
+		cmd.Env = append(cmd.Env, w.cluster.environ(w.cluster.dir)...)
+	}
 	return cmd
 }
 
