@@ -123,14 +123,15 @@ const (
 	LaterRelease Cause = "later_release" // its record leaves a delay topic later: the due time was moved to an earlier time
 	Retrying     Cause = "retrying"      // a close failed, and the record waits for its retry
 	DeadLettered Cause = "dead_lettered" // its record was given up and is a pending dead letter
-	Absent       Cause = "absent"        // no record of it is in the pipeline: never published, lost, or acknowledged without a close
+	Acknowledged Cause = "acknowledged"  // a closer has acknowledged its record in the close topic, and not closed the order
+	Absent       Cause = "absent"        // no record of it was found: never published, or lost
 	Unknown      Cause = "unknown"       // the lookup did not get far enough: the budget was spent, or Kafka was unavailable
 )
 
 // Causes returns all causes, in the order in which an order passes through the
 // pipeline.
 func Causes() []Cause {
-	return []Cause{Unpublished, RelayBehind, CloserBehind, LaterRelease, Retrying, DeadLettered, Absent, Unknown}
+	return []Cause{Unpublished, RelayBehind, CloserBehind, LaterRelease, Retrying, DeadLettered, Acknowledged, Absent, Unknown}
 }
 
 // Miss is an order that a sweep closed, and why the pipeline had missed it.

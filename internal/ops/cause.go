@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -69,7 +70,7 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 			i.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
 			n.incomplete = cmp.Or(n.incomplete, err.Error())
 		}
-		n.index = newRecordIndex(i.Log, topics, i.MaxRecords)
+		n.index, n.acked = newRecordIndex(i.Log, topics, i.MaxRecords), newAckedIndex(i.Log, topics)
 	})
 	return n, nil
 }
@@ -78,6 +79,7 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 type investigation struct {
 	*Investigator
 	index      *recordIndex // nil: no Kafka is configured
+	acked      *recordIndex
 	left       time.Duration
 	seed       maphash.Seed
 	rows       map[uint64]int64 // id of the row in the schedule outbox, by hash of the order's id
@@ -124,6 +126,7 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 			return
 		}
 		found = n.index.explain(ctx, missed) // with no time left it returns what is known already
+		n.findAcked(ctx, missed, found)
 		for i := range found {
 			if found[i].notRead != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				found[i].notRead = "the time limit was reached"
@@ -139,4 +142,28 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		misses[i].Fix = fixOne(misses[i])
 	}
 	return misses
+}
+
+// findAcked searches for acknowledged records of the orders of which no record waits, with what is left of the limit. A
+// record that was appended before its order was due says nothing: it was sent on when the order was postponed.
+func (n *investigation) findAcked(ctx context.Context, missed []orderclose.Order, found []evidence) {
+	var absent []orderclose.Order
+	var of []*evidence
+	for i, o := range missed {
+		if e := &found[i]; len(e.matches) == 0 && e.notRead == "" {
+			o.CreatedAt = o.Due // no record reaches the close topic earlier
+			absent, of = append(absent, o), append(of, e)
+		}
+	}
+	if len(absent) == 0 {
+		return
+	}
+	n.acked.left = n.index.left
+	for i, e := range n.acked.explain(ctx, absent) {
+		after := func(m match) bool { return m.Leaves >= absent[i].Due.Add(-slack).UnixMilli() }
+		if m := slices.IndexFunc(e.matches, after); m >= 0 {
+			of[i].acked = &e.matches[m]
+		}
+	}
+	n.index.left = n.acked.left
 }

@@ -18,6 +18,7 @@ const releaseGrace = 2 * time.Second
 type evidence struct {
 	row     int64 // its row id in the schedule outbox when the sweep began; 0: it had no row
 	matches []match
+	acked   *match // the record that a closer has acknowledged; nil: none is known
 	notRead string // which topics were not searched, and why; empty: all were searched
 }
 
@@ -31,7 +32,9 @@ func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 	switch {
 	case len(e.matches) > 0:
 		s := slices.MinFunc(e.matches, func(a, b match) int { return precedence[causeOf(a, now)] - precedence[causeOf(b, now)] })
-		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic.Topic, s.Partition, s.Offset)
+		return causeOf(s, now), s.where()
+	case e.acked != nil:
+		return compensator.Acknowledged, e.acked.where()
 	case e.notRead != "":
 		return compensator.Unknown, e.notRead
 	}
@@ -70,6 +73,7 @@ var fixes = map[compensator.Cause]string{
 	compensator.LaterRelease: "orderclose send --id ID --due TIME", // an application that moves a due time earlier must send one more record
 	compensator.Retrying:     "orderclose order ID",
 	compensator.DeadLettered: "orderclose dlq ls",
+	compensator.Acknowledged: "orderclose order ID",
 	compensator.Absent:       "orderclose order ID",
 	compensator.Unknown:      "orderclose order ID --budget 1000000",
 }

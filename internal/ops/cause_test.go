@@ -15,11 +15,12 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// recordsLog holds topics of two partitions in memory. No group has a commit.
+// recordsLog holds topics of two partitions in memory.
 type recordsLog struct {
 	Log
 	records map[string]map[int][]wire.RawRecord
-	read    int // how many records were read, repeats included
+	read    int              // how many records were read, repeats included
+	commits map[string]int64 // of topics; 0: none
 	err     error
 }
 
@@ -40,10 +41,12 @@ func (l *recordsLog) Partitions(ctx context.Context, _ string) (int, error) {
 	return 2, errors.Join(l.err, ctx.Err())
 }
 
-func (l *recordsLog) Commits(_ context.Context, _, _ string, n int) ([]kafka.Commit, error) {
+func (l *recordsLog) Commits(_ context.Context, _, topic string, n int) ([]kafka.Commit, error) {
 	commits := make([]kafka.Commit, n)
 	for i := range commits {
-		commits[i].Offset = -1
+		if commits[i].Offset = -1; l.commits[topic] > 0 {
+			commits[i].Offset = l.commits[topic]
+		}
 	}
 	return commits, nil
 }
@@ -229,5 +232,35 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
 	if m := begin(t, Investigator{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
 		t.Errorf("a day ahead: %+v", m)
+	}
+}
+
+// A record that was acknowledged before the order was due, such as that of a postponed order, says nothing.
+func TestInvestigator_SaysWhatWasAcknowledgedWithoutAClose(t *testing.T) {
+	l := &recordsLog{records: map[string]map[int][]wire.RawRecord{}, commits: map[string]int64{"close": 1}}
+	due := now.Add(time.Hour)
+	put := func(id string, appended time.Time) orderclose.Order {
+		l.put("close", id, appended, due)
+		return orderclose.Order{ID: id, CreatedAt: now, Due: due}
+	}
+	// One record in each of the two partitions is below the commit.
+	acked, early := put("a", due), put("f", due.Add(-30*time.Minute))
+	waits := put("c", due)
+	if kafka.PartitionOf([]byte("a"), 2) == kafka.PartitionOf([]byte("f"), 2) {
+		t.Fatal("choose other ids")
+	}
+	for limit, want := range map[int64]map[string]compensator.Cause{
+		1000: {"a": compensator.Acknowledged, "f": compensator.Absent, "c": compensator.CloserBehind, "d": compensator.Absent},
+		1:    {"a": compensator.Absent, "f": compensator.Absent, "c": compensator.CloserBehind, "d": compensator.Absent},
+	} {
+		misses := begin(t, Investigator{Log: l, MaxRecords: limit, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{acked, early, waits, {ID: "d", CreatedAt: now, Due: due}})
+		for _, m := range misses {
+			if m.Cause != want[m.Order.ID] {
+				t.Errorf("limit %d: %s is %s (%s), want %s", limit, m.Order.ID, m.Cause, m.Where, want[m.Order.ID])
+			}
+			if m.Cause == compensator.Acknowledged && (m.Where != fmt.Sprintf("close/%d@0", kafka.PartitionOf([]byte("a"), 2)) || m.Fix != "orderclose order a") {
+				t.Errorf("%+v", m)
+			}
+		}
 	}
 }

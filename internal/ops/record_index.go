@@ -11,15 +11,20 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// match is a waiting record, or a pending dead letter.
+// match is a waiting record, a pending dead letter, or a record that a closer has acknowledged.
 type match struct {
 	Topic     *HistoryTopic
 	Partition int32
 	Again     bool // a close of the order was tried before
 	Offset    int64
-	Leaves    int64 // the release of a record in a bucket, in unix milliseconds; 0 if the record is invalid
-	older     int32 // the index of the next older match with this key; -1: none
+	// Leaves is the release of a record in a bucket, and when an acknowledged one was appended, in unix milliseconds; 0 if
+	// the record is invalid.
+	Leaves int64
+	older  int32 // the index of the next older match with this key; -1: none
 }
+
+// where returns the position of the record.
+func (m match) where() string { return fmt.Sprintf("%s/%d@%d", m.Topic.Topic, m.Partition, m.Offset) }
 
 // recordIndex searches for the waiting records of many orders, as recordSearch describes.
 //
@@ -44,6 +49,13 @@ func newRecordIndex(log Log, topics []HistoryTopic, limit int64) *recordIndex {
 	return x
 }
 
+// newAckedIndex returns a recordIndex of the records in the close topics that closers have acknowledged.
+func newAckedIndex(log Log, topics []HistoryTopic) *recordIndex {
+	x := newRecordIndex(log, slices.DeleteFunc(slices.Clone(topics), func(t HistoryTopic) bool { return t.Kind == KindBucket || t.Kind == KindDeadLetters }), 0)
+	x.acked = true
+	return x
+}
+
 // explain returns the waiting records of each order, in the order of the argument. For an
 // order without CreatedAt it reads all waiting records.
 func (x *recordIndex) explain(ctx context.Context, orders []orderclose.Order) []evidence {
@@ -55,9 +67,9 @@ func (x *recordIndex) explain(ctx context.Context, orders []orderclose.Order) []
 	return all
 }
 
-// add adds a record that waits. An invalid record has no release.
+// add adds a record that waits, or one that does not if those are searched for. An invalid record has no release.
 func (x *recordIndex) add(p *searchedPartition, r wire.RawRecord) {
-	if !p.waits(r.Offset) {
+	if p.waits(r.Offset) == x.acked {
 		return
 	}
 	one := match{Topic: p.topic, Partition: int32(p.number), Offset: r.Offset, older: -1}
@@ -69,6 +81,8 @@ func (x *recordIndex) add(p *searchedPartition, r wire.RawRecord) {
 		return
 	case p.topic.Kind == KindDeadLetters && isEvent(&m):
 		return // its order was closed
+	case x.acked:
+		one.Leaves = r.AppendedAt().UnixMilli()
 	case p.topic.Kind == KindBucket:
 		if due, err := m.Due(); err == nil {
 			one.Leaves = orderclose.Bucket{Length: p.topic.Length}.Release(due, r.AppendedAt()).UnixMilli()

@@ -7,6 +7,7 @@ type Miss struct{ OrderID, Cause string }
 // The causes that say where a record is, as sweeps report them.
 const (
 	causeAbsent       = "absent"
+	causeAcknowledged = "acknowledged"
 	causeRelayBehind  = "relay_behind"
 	causeCloserBehind = "closer_behind"
 	causeLaterRelease = "later_release"
@@ -54,7 +55,7 @@ func consistent(cause string, delayed, closes int, dead, before bool) bool {
 		return !before || closes > 0 || dead // the record may have left its delay topic since
 	case causeRelayBehind, causeLaterRelease, causeRetrying:
 		return delayed > 0
-	case causeCloserBehind:
+	case causeCloserBehind, causeAcknowledged:
 		return closes > 0
 	case causeDeadLettered:
 		return dead
