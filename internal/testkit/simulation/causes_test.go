@@ -145,7 +145,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 					r.t.Fatal(err)
 				}
 			},
-			want: compensator.Absent,
+			want: compensator.Acknowledged, where: "order-close/",
 		},
 		"it was never published": {
 			scene: func(_ context.Context, r *rig) {
