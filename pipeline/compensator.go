@@ -129,8 +129,7 @@ func (a *App) sweepLock(suffix string, longest time.Duration) (compensator.Lock,
 	return a.conns.SweepLock(c, suffix, longest)
 }
 
-// investigator returns the search for the reasons why orders were missed. It reads topics
-// with few waiting records first.
+// investigator returns the search for the reasons why orders were missed.
 func (a *App) investigator(source sweepSource) *ops.Investigator {
 	c := a.o.Config.Compensator.Causes
 	i := &ops.Investigator{Clock: source.Now, MaxRecords: int64(c.Records), MaxTime: c.Time, Logger: a.o.Logger.With("stage", "compensator")}
@@ -142,17 +141,7 @@ func (a *App) investigator(source sweepSource) *ops.Investigator {
 	}
 	i.Log = a.conns.Kafka
 	i.Topics = func(ctx context.Context) ([]ops.HistoryTopic, error) {
-		all, err := ops.OrderTopics(ctx, a.conns.Kafka, a.config())
-		var first, buckets []ops.HistoryTopic
-		for _, p := range all {
-			switch p.Kind {
-			case ops.KindBucket:
-				buckets = append(buckets, p)
-			case ops.KindClose, ops.KindReplay, ops.KindDeadLetters:
-				first = append(first, p)
-			}
-		}
-		return append(first, buckets...), err
+		return ops.RecordTopics(ctx, a.conns.Kafka, a.config())
 	}
 	return i
 }

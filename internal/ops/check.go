@@ -60,7 +60,7 @@ func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pip
 			before = s
 			return s, err
 		}),
-		Overdue: NewQuestion(ends, soon, soon, first, func(ctx context.Context) (OverdueOrders, error) { return pipeline().OverdueOrders(ctx) }),
+		Overdue: NewQuestion(ends, soon, soon, first, func(ctx context.Context) (OverdueOrders, error) { return pipeline().overdueExplained(ctx) }),
 		Writes: NewQuestion(ends, soon, often, first, only(func(ctx context.Context) error {
 			err := pipeline().Writable(ctx)
 			if err != nil {

@@ -185,11 +185,7 @@ func (j *judgement) waiting() {
 			severity = Today
 			detail += "; a shadow run reads the close topic and closes nothing: they are late by the job that closes the orders today"
 		} else if _, inKafka := j.Status.Value.Worst(OverdueGrace); !inKafka && j.Status.Err == nil && j.Status.Known() {
-			wait := "a retry"
-			if j.Pays {
-				wait = "a retry or for the payment provider"
-			}
-			detail += j.databases() + "; no record is overdue in Kafka: these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says orderclose order " + ShellQuote(overdue.Example)
+			detail += j.databases() + "; no record is overdue in Kafka" + j.whyOverdue()
 		}
 		p := j.add(OrdersOverdue, 0, detail)
 		p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)
@@ -205,6 +201,20 @@ func (j *judgement) waiting() {
 	if letters > 0 {
 		j.add(LettersPending, letters, describeCauses(j.Letters.Value))
 	}
+}
+
+// whyOverdue says where the record of an overdue order is, or else what is possible.
+func (j *judgement) whyOverdue() string {
+	overdue := j.Overdue.Value
+	command := "orderclose order " + ShellQuote(overdue.Example)
+	if overdue.Where != "" {
+		return fmt.Sprintf("; of one of these orders, %s; more says %s", overdue.Where, command)
+	}
+	wait := "a retry"
+	if j.Pays {
+		wait = "a retry or for the payment provider"
+	}
+	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
 }
 
 // databases says which databases the processes use, if they have different names.

@@ -3,11 +3,13 @@ package ops
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -37,6 +39,10 @@ type OverdueOrders struct {
 	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
 	// Example is the id of the one of Orders that became due last.
 	Example string `json:"example,omitempty"`
+	// Where says in words where the record of Example is; "" if that is not known.
+	Where string `json:"where,omitempty"`
+
+	example orderclose.Order
 }
 
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
@@ -62,6 +68,46 @@ func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
 	return o, nil
 }
 
+// Limits of a search for the record of one overdue order, which console and status repeat each 5 s.
+const (
+	exampleRecords = 20_000
+	exampleTime    = 2 * time.Second
+)
+
+// exampleTexts say where the record of an order is, by the cause that a sweep would report. %s is its position.
+var exampleTexts = map[compensator.Cause]string{
+	compensator.RelayBehind:  "the record is overdue in %s",
+	compensator.CloserBehind: "the record is in %s, and no closer has acknowledged it",
+	compensator.LaterRelease: "the record is in %s, and leaves later than the order is due",
+	compensator.Retrying:     "the record waits in %s for another attempt",
+	compensator.DeadLettered: "the record is the dead letter %s",
+	compensator.Acknowledged: "a closer has acknowledged the record %s without closing the order",
+}
+
+// overdueExplained is OverdueOrders, with Where if many orders are overdue.
+func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
+	o, err := p.OverdueOrders(ctx)
+	if err != nil || p.Kafka == nil || o.Severity(0) != Urgent {
+		return o, err
+	}
+	i := Investigator{Log: p.Kafka, Clock: p.Store.Now, MaxRecords: exampleRecords, MaxTime: exampleTime, Logger: slog.New(slog.DiscardHandler),
+		Topics: func(ctx context.Context) ([]HistoryTopic, error) { return RecordTopics(ctx, p.Kafka, p.Config) }}
+	if found, err := i.Begin(ctx); err == nil {
+		o.explain(found.Explain(ctx, []orderclose.Order{o.example})[0])
+	}
+	return o, nil
+}
+
+// explain sets Where.
+func (o *OverdueOrders) explain(m compensator.Miss) {
+	switch text := exampleTexts[m.Cause]; {
+	case text != "":
+		o.Where = fmt.Sprintf(text, m.Where)
+	case m.Cause == compensator.Absent:
+		o.Where = "no record was found"
+	}
+}
+
 // sumOverdue counts orders. listed has the categories of topics.yaml.
 func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[string]time.Duration) OverdueOrders {
 	o := OverdueOrders{Categories: map[string]int64{metrics.OtherCategories: 0}}
@@ -78,7 +124,7 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 		}
 		o.Orders++
 		o.Categories[name]++
-		o.Example = order.ID // the orders are sorted by due time
+		o.Example, o.example = order.ID, order // the orders are sorted by due time
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
 			o.Oldest = order.Due
 		}

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
@@ -18,6 +20,13 @@ import (
 
 // knownAs is an answer that was just given.
 func knownAs[T any](v T) Answer[T] { return Answer[T]{Value: v, At: noon} }
+
+// explained returns overdue orders of which one, o, has a record as m says.
+func explained(o OverdueOrders, m compensator.Miss) OverdueOrders {
+	o.Example = "o"
+	o.explain(m)
+	return o
+}
 
 // uses returns a process that uses a database.
 func uses(name, database string) Process {
@@ -85,6 +94,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
 		{Facts{Overdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Acknowledged, Where: "order-close/3@17"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; of one of these orders, a closer has acknowledged the record order-close/3@17 without closing the order; more says orderclose order o", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Unknown, Where: "the time limit was reached"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Pays: true, Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "db:1/other"), uses("c", "db:1/shop")}})}, ActNow, []ProblemKind{OrdersOverdue}, "; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
@@ -191,7 +202,7 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got := sumOverdue(orders, c.pauses, listed)
-		if diff := cmp.Diff(c.want, got); diff != "" || !strings.Contains(got.String(), c.text) {
+		if diff := cmp.Diff(c.want, got, cmpopts.IgnoreUnexported(OverdueOrders{})); diff != "" || !strings.Contains(got.String(), c.text) {
 			t.Errorf("%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 		}
 	}

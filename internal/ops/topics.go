@@ -76,6 +76,22 @@ func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]H
 	), err
 }
 
+// RecordTopics returns those topics of OrderTopics in which records wait, and that of the dead letters. Those with few
+// records come first. With an error it returns the topics that it knows.
+func RecordTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
+	all, err := OrderTopics(ctx, k, cfg)
+	var first, buckets []HistoryTopic
+	for _, t := range all {
+		switch t.Kind {
+		case KindBucket:
+			buckets = append(buckets, t)
+		case KindClose, KindReplay, KindDeadLetters:
+			first = append(first, t)
+		}
+	}
+	return append(first, buckets...), err
+}
+
 // WaitingTopics returns the topics in which records wait: the delay topics of the configured
 // buckets and of other buckets that still hold records, shortest bucket first, then the close
 // topic and the replay topic. While a shadow run has members and the closers have none, its group stands for the closers. It returns no error of Kafka: other

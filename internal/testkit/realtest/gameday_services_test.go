@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,9 @@ var serviceIncidents = []incident{
 			g.begin("relay", "closer", "compensator") // which counts the overdue orders
 			g.place("acknowledged", 40, time.Second)
 			g.told(ops.OrdersOverdue)
+			g.named(ops.OrdersOverdue, func(all []ops.Problem) bool {
+				return slices.ContainsFunc(all, func(p ops.Problem) bool { return strings.Contains(p.Detail, "a closer has acknowledged the record") })
+			})
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			lies.Store(false) // somebody repairs the service
