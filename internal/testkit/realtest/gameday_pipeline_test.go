@@ -165,7 +165,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "a delay is cut",
-		alerts: []string{"OrdercloseDelayFell"},
+		alerts: []string{"OrdercloseDelayFell", "OrdercloseDelayJustFell"},
 		play: func(g *game) {
 			g.watch()
 			g.begin("compensator")
