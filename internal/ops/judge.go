@@ -64,7 +64,7 @@ func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
 	if a.Err == nil {
 		return nil
 	}
-	p := j.add(kind, 0, a.Err.Error())
+	p := j.add(kind, 0, strings.TrimSuffix(a.Err.Error(), ".")) // Redis ends some errors with a dot
 	if a.Known() { // a first question cannot tell when the fault began
 		p.Since = a.Since
 	}
@@ -287,12 +287,16 @@ func (j *judgement) sweeps() {
 
 // losses judges the losses of records. One is over when the sweep that it started has closed its orders.
 func (j *judgement) losses() {
-	n, newest := recentLosses(j.Sweeps.Value.Losses, j.Now)
+	n, recent := recentLosses(j.Sweeps.Value.Losses, j.Now)
 	if n == 0 {
 		return
 	}
-	p := j.add(RecordsLost, n, fmt.Sprintf("%s/%d: %s", newest.Topic, newest.Partition, newest.Reason))
-	p.Since = newest.At
+	newest, detail := recent[0], ""
+	if len(recent) > 1 {
+		detail = fmt.Sprintf("%d losses, such as ", len(recent))
+	}
+	p := j.add(RecordsLost, n, detail+fmt.Sprintf("%s/%d: %s", newest.Topic, newest.Partition, newest.Reason))
+	p.Since = recent[len(recent)-1].At
 	if slices.ContainsFunc(j.Sweeps.Value.Sweeps, func(s wire.Sweep) bool {
 		return s.Why == wire.SweepLosses && s.Error == "" && s.Failed == 0 && s.StartedAt.After(newest.At)
 	}) {
@@ -388,16 +392,14 @@ func describeCauses(causes map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// recentLosses counts the lost records of the last while, and returns the newest loss.
-func recentLosses(losses []Loss, now time.Time) (n int, newest Loss) {
+// recentLosses returns the losses of the last while, newest first, and how many records they lost.
+func recentLosses(losses []Loss, now time.Time) (n int, recent []Loss) {
 	for _, l := range losses {
 		if now.Sub(l.At) < lossIsRecent && l.Offsets > 0 {
-			if n += int(l.Offsets); newest.At.IsZero() {
-				newest = l
-			}
+			n, recent = n+int(l.Offsets), append(recent, l)
 		}
 	}
-	return n, newest
+	return n, recent
 }
 
 // firstProblem counts the topics and partitions with a problem, and describes the first.

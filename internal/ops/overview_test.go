@@ -112,8 +112,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Sweeps: swept(wire.Sweep{Closed: 3, Causes: map[string]int{"relay_behind": 1, "absent": 2}})}, LookToday, []ProblemKind{SweepFound}, "2 absent, 1 relay_behind", "the-sweep-finds-orders"},
 		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{
 			{Lost: wire.Lost{Topic: "delay_5m", Partition: 1, Reason: "truncated"}, Offsets: 5, At: now.Add(-time.Minute)},
+			{Lost: wire.Lost{Topic: "delay_5m", Partition: 2}, Offsets: 5, At: now.Add(-2 * time.Minute)},
 			{Lost: wire.Lost{Topic: "old"}, Offsets: 5, At: now.Add(-2 * time.Hour)}, {Lost: wire.Lost{Topic: "first start"}, At: now},
-		}})}, LookToday, []ProblemKind{RecordsLost}, "delay_5m/1: truncated", "the-log-has-lost-records"},
+		}})}, LookToday, []ProblemKind{RecordsLost}, "2 losses, such as delay_5m/1: truncated", "the-log-has-lost-records"},
 		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{{Lost: wire.Lost{Topic: "a"}, Offsets: 5, At: now.Add(-time.Minute)}}, Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepPeriod}, {StartedAt: now, Why: wire.SweepLosses, Failed: 1}, {StartedAt: now.Add(-2 * time.Minute), Why: wire.SweepLosses}}})},
 			LookToday, []ProblemKind{RecordsLost}, "a/0", "the-log-has-lost-records"},
 		{Facts{Sweeps: knownAs(Sweeps{Losses: []Loss{{Lost: wire.Lost{Topic: "a"}, Offsets: 5, At: now.Add(-time.Minute)}}, Sweeps: []wire.Sweep{{StartedAt: now, Why: wire.SweepLosses}}})}, Well, []ProblemKind{RecordsLost}, "a/0", "the-log-has-lost-records"},
