@@ -125,7 +125,7 @@ func (j *judgement) schemaDiffers() bool {
 // notAnswered adds a problem for the questions without an answer, of servers that answer others.
 func (j *judgement) notAnswered() {
 	var why []string
-	for question, err := range map[string]*error{"writes": &j.Writes.Err, "lock": &j.Lock.Err} { // a late answer is no refusal
+	for question, err := range map[string]*error{"Kafka": &j.Status.Err, "database": &j.Overdue.Err, "writes": &j.Writes.Err, "lock": &j.Lock.Err} { // a late answer is no refusal
 		if errors.Is(*err, errNotYet) {
 			why, *err = append(why, question+": "+errNotYet.Error()), nil
 		}

@@ -66,6 +66,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: Answer[OverdueOrders]{Err: errors.New("away")}, Writes: Answer[struct{}]{Err: errors.New("away")}}, Unknown, []ProblemKind{DatabaseAway}, "away", "the-database-is-down-or-slow"},
 		{Facts{Status: Answer[Status]{Err: errors.New("no broker")}, Sweeps: Answer[Sweeps]{Err: errors.New("no broker")}, Overdue: knownAs(waiting(11, 6*time.Second))}, ActNow, []ProblemKind{KafkaAway, OrdersOverdue}, "no broker", "kafka-is-down"},
 		{Facts{Sweeps: Answer[Sweeps]{Err: errors.New("timed out")}, Letters: Answer[deadletters.Counts]{Err: errors.New("no such topic")}, Lock: Answer[struct{}]{Err: errors.New("OOM")}}, Unknown, []ProblemKind{NotAnswered, LockRefused}, "sweeps: timed out; dead letters: no such topic", "a-partition-cannot-be-read"},
+		{Facts{Status: Answer[Status]{Err: errNotYet}, Overdue: Answer[OverdueOrders]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
 		{Facts{Writes: Answer[struct{}]{Err: errNotYet}}, Unknown, []ProblemKind{NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
 		{Facts{Topics: Answer[TopicsPlan]{Err: &kafka.AccessError{}}}, Well, nil, "", ""},
 		{Facts{Offset: Answer[time.Duration]{Err: ErrNoDatabase}, Overdue: Answer[OverdueOrders]{Err: ErrNoDatabase}, Pauses: Answer[[]wire.Pause]{Err: ErrNoDatabase}}, Well, nil, "", ""},
