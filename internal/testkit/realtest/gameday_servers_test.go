@@ -211,6 +211,7 @@ var serverIncidents = []incident{
 			g.look(g.alerts...)
 			g.act("orderclose topics apply", g.alerts...)
 			g.resolves(g.alerts...)
+			g.do("orderclose compensate --once") // records that were in the topic already are gone with it
 			g.allClosed()
 		},
 	},
