@@ -65,7 +65,7 @@ func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
 		return nil
 	}
 	p := j.add(kind, 0, strings.TrimSuffix(a.Err.Error(), ".")) // Redis ends some errors with a dot
-	if a.Known() { // a first question cannot tell when the fault began
+	if a.Known() {                                              // a first question cannot tell when the fault began
 		p.Since = a.Since
 	}
 	return p
