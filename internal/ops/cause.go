@@ -144,8 +144,9 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 	return misses
 }
 
-// findAcked searches for acknowledged records of the orders of which no record waits, with what is left of the limit. A
-// record that was appended before its order was due says nothing: it was sent on when the order was postponed.
+// findAcked searches for acknowledged records of the orders that have no waiting record. It reads what is left of the
+// limit. A record that was appended before its order was due does not count: the closer sent it on, because the order
+// had been postponed.
 func (n *investigation) findAcked(ctx context.Context, missed []orderclose.Order, found []evidence) {
 	var absent []orderclose.Order
 	var of []*evidence

@@ -64,8 +64,9 @@ func fault[T any](j *judgement, kind ProblemKind, a Answer[T]) *Problem {
 	if a.Err == nil {
 		return nil
 	}
-	p := j.add(kind, 0, strings.TrimSuffix(a.Err.Error(), ".")) // Redis ends some errors with a dot
-	if a.Known() {                                              // a first question cannot tell when the fault began
+	// Redis ends some errors with a dot.
+	p := j.add(kind, 0, strings.TrimSuffix(a.Err.Error(), "."))
+	if a.Known() { // a first question cannot tell when the fault began
 		p.Since = a.Since
 	}
 	return p
@@ -201,39 +202,6 @@ func (j *judgement) waiting() {
 	if letters > 0 {
 		j.add(LettersPending, letters, describeCauses(j.Letters.Value))
 	}
-}
-
-// whyOverdue says where the record of an overdue order is, or else what is possible.
-func (j *judgement) whyOverdue() string {
-	overdue := j.Overdue.Value
-	command := "orderclose order " + ShellQuote(overdue.Example)
-	if overdue.Where != "" {
-		return fmt.Sprintf("; of one of these orders, %s; more says %s", overdue.Where, command)
-	}
-	wait := "a retry"
-	if j.Pays {
-		wait = "a retry or for the payment provider"
-	}
-	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
-}
-
-// databases says which databases the processes use, if they have different names.
-func (j *judgement) databases() string {
-	byName := map[string][]string{}
-	for _, p := range j.Status.Value.Processes {
-		if p.Database != "" && p.State == Present {
-			name := p.Database[strings.LastIndex(p.Database, "/")+1:] // one server may have several addresses
-			byName[name] = append(byName[name], p.Name)
-		}
-	}
-	if len(byName) < 2 {
-		return ""
-	}
-	text := "; the processes use different databases:"
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		text += fmt.Sprintf(" %s (%s)", name, strings.Join(byName[name], ", "))
-	}
-	return text
 }
 
 // shadow reports whether a shadow run reads the close topic, and another job closes the orders.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -68,7 +69,7 @@ func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
 	return o, nil
 }
 
-// Limits of a search for the record of one overdue order, which console and status repeat each 5 s.
+// Limits of the search for the record of one overdue order. An open console repeats the search each 5 s.
 const (
 	exampleRecords = 20_000
 	exampleTime    = 2 * time.Second
@@ -142,6 +143,39 @@ func (o OverdueOrders) Severity(deadLetters int) Severity {
 		return Today
 	}
 	return ""
+}
+
+// whyOverdue says where the record of an overdue order is, or else what is possible.
+func (j *judgement) whyOverdue() string {
+	overdue := j.Overdue.Value
+	command := "orderclose order " + ShellQuote(overdue.Example)
+	if overdue.Where != "" {
+		return fmt.Sprintf("; of one of these orders, %s; more says %s", overdue.Where, command)
+	}
+	wait := "a retry"
+	if j.Pays {
+		wait = "a retry or for the payment provider"
+	}
+	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
+}
+
+// databases says which databases the processes use, if they have different names.
+func (j *judgement) databases() string {
+	byName := map[string][]string{}
+	for _, p := range j.Status.Value.Processes {
+		if p.Database != "" && p.State == Present {
+			name := p.Database[strings.LastIndex(p.Database, "/")+1:] // one server may have several addresses
+			byName[name] = append(byName[name], p.Name)
+		}
+	}
+	if len(byName) < 2 {
+		return ""
+	}
+	text := "; the processes use different databases:"
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		text += fmt.Sprintf(" %s (%s)", name, strings.Join(byName[name], ", "))
+	}
+	return text
 }
 
 // String returns the numbers in one line.

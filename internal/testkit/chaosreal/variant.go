@@ -88,8 +88,8 @@ func (v variant) createTables(ctx context.Context, d *database, exec func(ctx co
 // ofTable are the words before the name of a table that a statement locks or rebuilds.
 var ofTable = strings.NewReplacer("TABLE orders", "TABLE shop_order", "TABLES orders", "TABLES shop_order", "FULL orders", "FULL shop_order")
 
-// table makes a statement that locks or rebuilds the table of orders name that table. A view can neither be locked as
-// a table nor rebuilt.
+// table returns a statement that locks or rebuilds the shop's own table in place of the view orders. A view can neither
+// be locked as a table nor rebuilt.
 func (v variant) table(query string) string {
 	if v.mapped {
 		query = ofTable.Replace(query)
@@ -136,7 +136,7 @@ func (v variant) environ(dir string) []string {
 
 // ---- Two versions ------------------------------------------------------------
 
-// program gives a command of the n-th process of a stage the version of that process.
+// program returns the command of the n-th process of a stage. The second process runs the other version, if there is one.
 func (v variant) program(cmd *exec.Cmd, n int) *exec.Cmd {
 	if v.other != "" && n == 1 {
 		cmd.Path = v.other
