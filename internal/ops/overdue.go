@@ -150,7 +150,7 @@ func (j *judgement) whyOverdue() string {
 	overdue := j.Overdue.Value
 	command := "orderclose order " + ShellQuote(overdue.Example)
 	if overdue.Where != "" {
-		return fmt.Sprintf("; of one of these orders, %s; more says %s", overdue.Where, command)
+		return fmt.Sprintf("; for example, %s; details: %s", overdue.Where, command)
 	}
 	wait := "a retry"
 	if j.Pays {
