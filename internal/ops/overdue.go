@@ -42,31 +42,35 @@ type OverdueOrders struct {
 	Example string `json:"example,omitempty"`
 	// Where says in words where the record of Example is; "" if that is not known.
 	Where string `json:"where,omitempty"`
-
-	example orderclose.Order
 }
 
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It
 // reads at most a thousand of them. The error is
 // ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
+	o, _, err := p.countOverdue(ctx)
+	return o, err
+}
+
+// countOverdue is OverdueOrders, and returns the order whose id is Example.
+func (p Pipeline) countOverdue(ctx context.Context) (OverdueOrders, orderclose.Order, error) {
 	if p.Store == nil {
-		return OverdueOrders{}, ErrNoDatabase
+		return OverdueOrders{}, orderclose.Order{}, ErrNoDatabase
 	}
 	if p.OwnStore {
-		return OverdueOrders{}, p.Store.Ping(ctx)
+		return OverdueOrders{}, orderclose.Order{}, p.Store.Ping(ctx)
 	}
 	orders, now, more, err := p.Store.OverdueNow(ctx, OverdueGrace)
 	if err != nil {
-		return OverdueOrders{}, err
+		return OverdueOrders{}, orderclose.Order{}, err
 	}
 	var pauses []wire.Pause
 	if kept, err := p.Pauser(); err == nil && len(orders) > 0 {
 		pauses, _ = kept.Pauses(ctx) // if they are not known, the orders count as overdue
 	}
-	o := sumOverdue(orders, pauses, p.Config.Delays.ByCategory)
+	o, example := sumOverdue(orders, pauses, p.Config.Delays.ByCategory)
 	o.At, o.More = now, more
-	return o, nil
+	return o, example, nil
 }
 
 // Limits of the search for the record of one overdue order. An open console repeats the search each 5 s.
@@ -87,14 +91,14 @@ var exampleTexts = map[compensator.Cause]string{
 
 // overdueExplained is OverdueOrders, with Where if many orders are overdue.
 func (p Pipeline) overdueExplained(ctx context.Context) (OverdueOrders, error) {
-	o, err := p.OverdueOrders(ctx)
+	o, example, err := p.countOverdue(ctx)
 	if err != nil || p.Kafka == nil || o.Severity(0) != Urgent {
 		return o, err
 	}
 	i := Investigator{Log: p.Kafka, Clock: p.Store.Now, MaxRecords: exampleRecords, MaxTime: exampleTime, Logger: slog.New(slog.DiscardHandler),
 		Topics: func(ctx context.Context) ([]HistoryTopic, error) { return RecordTopics(ctx, p.Kafka, p.Config) }}
 	if found, err := i.Begin(ctx); err == nil {
-		o.explain(found.Explain(ctx, []orderclose.Order{o.example})[0])
+		o.explain(found.Explain(ctx, []orderclose.Order{example})[0])
 	}
 	return o, nil
 }
@@ -109,9 +113,9 @@ func (o *OverdueOrders) explain(m compensator.Miss) {
 	}
 }
 
-// sumOverdue counts orders. listed has the categories of topics.yaml.
-func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[string]time.Duration) OverdueOrders {
-	o := OverdueOrders{Categories: map[string]int64{metrics.OtherCategories: 0}}
+// sumOverdue counts orders, and returns the order whose id is Example. listed has the categories of topics.yaml.
+func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[string]time.Duration) (o OverdueOrders, example orderclose.Order) {
+	o = OverdueOrders{Categories: map[string]int64{metrics.OtherCategories: 0}}
 	for _, order := range orders {
 		if slices.ContainsFunc(pauses, func(p wire.Pause) bool {
 			return p.Path == orderclose.PathPipeline && (p.Category == "" || p.Category == order.Category)
@@ -125,12 +129,12 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 		}
 		o.Orders++
 		o.Categories[name]++
-		o.Example, o.example = order.ID, order // the orders are sorted by due time
+		o.Example, example = order.ID, order // the orders are sorted by due time
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
 			o.Oldest = order.Due
 		}
 	}
-	return o
+	return o, example
 }
 
 // Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have

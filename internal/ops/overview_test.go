@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
@@ -203,8 +202,8 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}}, "7 ticket), and 3 wait because closing is paused"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
-		got := sumOverdue(orders, c.pauses, listed)
-		if diff := cmp.Diff(c.want, got, cmpopts.IgnoreUnexported(OverdueOrders{})); diff != "" || !strings.Contains(got.String(), c.text) {
+		got, _ := sumOverdue(orders, c.pauses, listed)
+		if diff := cmp.Diff(c.want, got); diff != "" || !strings.Contains(got.String(), c.text) {
 			t.Errorf("%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 		}
 	}
