@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -256,9 +257,9 @@ func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 	})
 }
 
-// withoutRepeats plays a round in which nothing crashes, and checks that no record is in the close topic twice. A process
-// that gets no processor for longer than its session repeats what it had in flight, so a round with repeats is played
-// again, twice at most.
+// withoutRepeats plays a round in which nothing crashes, and checks that no record is in the close topic twice. On a busy
+// machine a process may get no processor until its session ends, or no answer to its commits. Then it repeats what it had in
+// flight. A round with repeats is played again, twice at most, if the log of a process says so.
 func withoutRepeats(t *testing.T, play func(r *rig)) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -269,8 +270,10 @@ func withoutRepeats(t *testing.T, play func(r *rig)) {
 		if repeated == 0 {
 			return
 		}
-		if attempt == 3 {
-			t.Fatalf("%d records are in the close topic twice", repeated)
+		log := r.logs.String()
+		starved := strings.Contains(log, "membership in the group ended") || strings.Contains(log, "commit failed")
+		if attempt == 3 || !starved {
+			t.Fatalf("%d records are in the close topic twice, in round %d", repeated, attempt)
 		}
 	}
 }
