@@ -79,7 +79,7 @@ func benchConsole(ctx context.Context, p *workspace, pl plan, program string) er
 	if err := state.fill(ctx, shop); err != nil {
 		return err
 	}
-	relay, err := s.runRelay(ctx)
+	relay, err := s.runRelay(ctx, 1)
 	if err != nil {
 		return err
 	}

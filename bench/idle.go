@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/measure"
@@ -19,6 +20,10 @@ const (
 	// foreignLimit is the maximum of metadata that a relay may read on a cluster with
 	// foreign topics, as a multiple of what it reads without them.
 	foreignLimit = 1.1
+	// handovers is how often a second relay is stopped.
+	handovers = 7
+	// atRest is how long relays are left alone before: they send more heartbeats for 10 s after a rebalance.
+	atRest = 12 * time.Second
 )
 
 // benchIdle measures a relay with empty topics, first without and then with foreign
@@ -42,6 +47,9 @@ func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error
 	var r idleReport
 	if r.usage, r.Metadata, err = s.watchIdle(ctx, proxy, pl.watch); err != nil {
 		return fmt.Errorf("without foreign topics: %w", err)
+	}
+	if r.Handover, err = s.handover(ctx); err != nil {
+		return fmt.Errorf("hand over: %w", err)
 	}
 	if err := p.createForeign(ctx); err != nil {
 		return err
@@ -67,12 +75,13 @@ type idleReport struct {
 	Metadata        measure.Number `json:"metadata_bytes_per_minute"`
 	Foreign         usage          `json:"foreign"` // on a cluster with foreign topics
 	MetadataForeign measure.Number `json:"metadata_bytes_per_minute_foreign"`
+	Handover        measure.Number `json:"handover_ms"` // median
 }
 
 // watchIdle runs a relay and watches it once it serves all partitions. metadata is the bytes of metadata
 // that it reads in a minute.
 func (s *served) watchIdle(ctx context.Context, proxy *metadataProxy, during time.Duration) (u usage, metadata measure.Number, err error) {
-	relay, err := s.runRelay(ctx)
+	relay, err := s.runRelay(ctx, 1)
 	if err != nil {
 		return u, 0, err
 	}
@@ -84,6 +93,32 @@ func (s *served) watchIdle(ctx context.Context, proxy *metadataProxy, during tim
 	before, began := proxy.metadata.Load(), time.Now()
 	u, err = s.watch(ctx, relay.PID(), during)
 	return u, measure.Number(float64(proxy.metadata.Load()-before) / time.Since(began).Minutes()), err
+}
+
+// handover stops one of two relays, several times, and returns the median time in ms until the other one
+// serves all partitions.
+func (s *served) handover(ctx context.Context) (_ measure.Number, err error) {
+	stays, err := s.runRelay(ctx, 1)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stays.stop()) }()
+	var took []time.Duration
+	for i := range handovers {
+		leaves, err := s.runRelay(ctx, 2)
+		if err != nil {
+			return 0, err
+		}
+		settled := sleep(ctx, atRest+time.Duration(i)*237*time.Millisecond) // at another moment between two heartbeats
+		began := time.Now()
+		err = errors.Join(leaves.Signal(syscall.SIGTERM), s.awaitRelays(ctx, 1))
+		took = append(took, time.Since(began))
+		if err := errors.Join(err, leaves.stop()); err != nil || !settled {
+			return 0, errors.Join(err, ctx.Err())
+		}
+	}
+	fmt.Fprintf(os.Stderr, "handovers took %v\n", took)
+	return measure.Number(measure.MedianOf(took, time.Duration.Seconds) * 1000), nil
 }
 
 // createForeign creates the foreign topics.

@@ -95,18 +95,26 @@ func (s *served) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runRelay runs a relay and returns when it serves all partitions.
-func (s *served) runRelay(ctx context.Context) (*running, error) {
+// runRelay runs a relay and returns when as many relays as want serve all partitions.
+func (s *served) runRelay(ctx context.Context, want int) (*running, error) {
 	relay, err := s.run("run", "relay")
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range s.cfg.Buckets {
-		if err := s.workspace.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
-			return nil, errors.Join(err, relay.stop())
-		}
+	if err := s.awaitRelays(ctx, want); err != nil {
+		return nil, errors.Join(err, relay.stop())
 	}
 	return relay, nil
+}
+
+// awaitRelays waits until so many relays serve all partitions.
+func (s *served) awaitRelays(ctx context.Context, want int) error {
+	for _, b := range s.cfg.Buckets {
+		if err := s.workspace.awaitMembers(ctx, s.cfg.RelayGroup(b), want); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watch measures what a process and the broker use for a while.

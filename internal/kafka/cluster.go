@@ -47,6 +47,8 @@ type Cluster struct {
 	topicList atomic.Pointer[topicList]
 	member    atomic.Pointer[string] // the client id of memberships
 	instance  instance
+
+	heartbeats heartbeats
 }
 
 // New returns a Cluster. It opens no connection; Ping does.

@@ -26,6 +26,7 @@
 //	coalesce.go   combine many small appends into few requests
 //	group.go      group membership: join, assign partitions, leave
 //	generation.go the partitions of a member between two rebalances, and their commits
+//	heartbeats.go when each membership of a process sends its next heartbeat
 //	group_start.go where each partition of a membership begins
 //	commits.go    the members of a group, what it has committed, what waits above it, and commits without members
 //	static.go     memberships that a process gets back when it is started again

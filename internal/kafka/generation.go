@@ -28,6 +28,7 @@ type generation struct {
 	last       map[int]Commit // by partition: the latest commit, sent or not
 	unsent     map[int]bool   // the partitions whose last commit is still to be sent
 
+	noted          chan struct{}   // has an element if something is unsent
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
 }
 
@@ -74,16 +75,18 @@ func (g *generation) run(ctx context.Context, serve func(context.Context, wire.C
 // session timeout. A coordinator that moves, or a broken connection, ends nothing.
 func (g *generation) beat(ctx context.Context, revoke func()) {
 	heard := time.Now()
-	for retry.Sleep(ctx, heartbeatEvery) {
+	var err error
+	for g.cluster.heartbeats.wait(ctx, err != nil) {
 		sent := time.Now()
 		limited, cancel := context.WithTimeout(ctx, min(heartbeatTimeout, sessionTimeout-time.Since(heard)))
-		err := g.send(limited, g.heartbeat())
+		err = g.send(limited, g.heartbeat())
 		cancel()
 		switch {
 		case err == nil:
 			heard = sent
 		case errors.Is(err, kafka.RebalanceInProgress):
 			heard = sent
+			g.cluster.heartbeats.rebalanced()
 			revoke()
 		case evicted(err), time.Since(heard) >= sessionTimeout:
 			g.log.Warn("membership in the group ended, joining again", "last_heartbeat", heard, "err", err)
@@ -93,21 +96,27 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 	}
 }
 
-// commitUntil commits at every interval, and when asked, until ctx ends. When the group says
+// commitUntil commits commitEvery after something was done, and when asked, until ctx ends. When the group says
 // that the partitions may belong to another member, commitUntil ends ctx by revoke and reports
 // true. A commit in flight when ctx ends may take finalCommitTimeout more, so that a broker that
 // does not answer does not keep a process from stopping in time.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
 	finishing, cancel := retry.WithFinishTime(ctx, finalCommitTimeout)
 	defer cancel()
-	tick := time.NewTicker(commitEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil { // select prefers no case, and a tick may be ready as well
+	// due is the time of the next commit; nil: nothing is unsent.
+	var due <-chan time.Time
+	for {
 		var answer chan error
 		select {
 		case <-ctx.Done():
 			return gone
-		case <-tick.C:
+		case <-g.noted:
+			if due == nil {
+				due = time.After(commitEvery)
+			}
+			continue
+		case <-due:
+			due = nil
 		case answer = <-g.commitRequests:
 		}
 		err := g.commit(finishing)
@@ -115,11 +124,13 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 			gone = true
 			revoke()
 		}
+		if err != nil {
+			due = time.After(commitEvery)
+		}
 		if answer != nil {
 			answer <- err
 		}
 	}
-	return gone
 }
 
 // commitLast commits what is done after the claims have ended. If the commit fails, as while
@@ -165,6 +176,15 @@ func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last[partition], g.unsent[partition] = c, true
+	g.toSend()
+}
+
+// toSend tells commitUntil that something is unsent.
+func (g *generation) toSend() {
+	select {
+	case g.noted <- struct{}{}:
+	default:
+	}
 }
 
 // watch calls revoke when the number of partitions differs from the number that this member has

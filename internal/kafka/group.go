@@ -24,6 +24,7 @@ import (
 const (
 	sessionTimeout     = 6 * time.Second // the least that brokers allow by default
 	heartbeatEvery     = 250 * time.Millisecond
+	heartbeatAtMost    = 6 * heartbeatEvery          // of one membership among many; see heartbeats
 	heartbeatTimeout   = hangTimeout + time.Second/2 // leaves time for another heartbeat within the session
 	commitEvery        = 200 * time.Millisecond
 	rejoinBackoff      = 250 * time.Millisecond
@@ -39,7 +40,7 @@ const (
 // group assigns to this member, it calls serve in a new goroutine. The context of serve ends
 // when the partition may go to another member. serve must return then, and not before.
 //
-// The offsets that serve reports by Claim.Done are committed every 200 ms, and once more
+// The offsets that serve reports by Claim.Done are committed within 200 ms, and once more
 // after all serves of a generation have returned; this last commit is retried for 2 s. If
 // the group rejects a commit because another member may own the partitions, the contexts of
 // all serves end at once.
@@ -111,7 +112,7 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 		return nil, err
 	}
 	g := &generation{membership: m, number: joined.GenerationID, assigned: notLeading,
-		last: map[int]Commit{}, unsent: map[int]bool{}, commitRequests: make(chan chan error)}
+		last: map[int]Commit{}, unsent: map[int]bool{}, noted: make(chan struct{}, 1), commitRequests: make(chan chan error)}
 	req := &syncgroup.Request{GroupID: m.group, GenerationID: g.number, MemberID: m.id, GroupInstanceID: m.instance}
 	switch {
 	case joined.LeaderID == m.id:

@@ -48,6 +48,7 @@ func (g *generation) claim(ctx context.Context, number int, commits []Commit) (c
 	g.last[number] = commit
 	if known && commits[number].Offset < 0 { // it was added: commit now, so that a later deletion of the partition is noticed
 		g.unsent[number] = true
+		g.toSend()
 	}
 	g.mu.Unlock()
 	return wire.Claim{

@@ -37,6 +37,26 @@ func TestConsume_RetriesLastCommit(t *testing.T) {
 	}
 }
 
+// TestConsume_SendsAFailedCommitAgain, also if nothing more is done.
+func TestConsume_SendsAFailedCommitAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"))
+		c := b.cluster(Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
+			defer cancel()
+			b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
+			claim.Done(7, "")
+			time.Sleep(6 * commitEvery)
+			if commits, err := c.Commits(claimed, "g", "t", 1); err != nil || commits[0].Offset != 7 {
+				t.Errorf("committed %+v, %v; want 7", commits, err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestConsume_StopsInTimeIfCommitsGetNoAnswer: commits that wait for an answer one after the
 // other used to keep a process from stopping for more than 10 s.
 func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {

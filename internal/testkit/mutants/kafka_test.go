@@ -109,12 +109,14 @@ var kafkaMutants = []mutant{
 		pkg:   "internal/kafka", run: "TestCluster_HangingBroker", says: "appended after",
 	},
 	{
-		name: "a stop waits for one commit after the other, though the broker does not answer",
-		edits: []edit{
-			{"internal/kafka/generation.go", "	for ctx.Err() == nil { // select", "	for { // select"},
-			{"internal/kafka/generation.go", "		err := g.commit(finishing)\n		if evicted", "		err := g.commit(context.WithoutCancel(finishing))\n		if evicted"},
-		},
-		pkg: "internal/kafka", run: "TestConsume_StopsInTime", says: "after its ctx had ended",
+		name:  "in a rebalance, each group waits for its turn to hear of it",
+		edits: []edit{{"internal/kafka/heartbeats.go", "		close(h.rebalance)\n", ""}},
+		pkg:   "internal/kafka", run: "TestHeartbeats", says: "did not ask at once",
+	},
+	{
+		name:  "a commit that failed is not sent again",
+		edits: []edit{{"internal/kafka/generation.go", "		if err != nil {\n			due = time.After(commitEvery)\n		}\n", ""}},
+		pkg:   "internal/kafka", run: "TestConsume_SendsAFailedCommitAgain", says: "want 7",
 	},
 	{
 		name:  "a member goes on though its session is over",
