@@ -105,8 +105,10 @@ const (
 // group's leader, it assigns the partitions of all members.
 func (m *membership) join(ctx context.Context) (*generation, error) {
 	joined, err := m.joinGroup(ctx)
-	if errors.Is(err, kafka.MemberIDRequired) || errors.Is(err, kafka.UnknownMemberId) { // joinGroup has set another id
-		joined, err = m.joinGroup(ctx)
+	for range 2 { // the group may have forgotten the id, and then give a new one
+		if errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.MemberIDRequired) {
+			joined, err = m.joinGroup(ctx)
+		}
 	}
 	if err != nil {
 		return nil, err

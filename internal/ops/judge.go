@@ -186,7 +186,7 @@ func (j *judgement) waiting() {
 			severity = Today
 			detail += "; a shadow run reads the close topic and closes nothing: they are late by the job that closes the orders today"
 		} else if _, inKafka := j.Status.Value.Worst(OverdueGrace); !inKafka && j.Status.Err == nil && j.Status.Known() {
-			detail += j.databases() + "; no record is overdue in Kafka" + j.whyOverdue()
+			detail += j.strangers() + j.databases() + "; no record is overdue in Kafka" + j.whyOverdue()
 		}
 		p := j.add(OrdersOverdue, 0, detail)
 		p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)

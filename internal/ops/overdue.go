@@ -129,7 +129,9 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 		}
 		o.Orders++
 		o.Categories[name]++
-		o.Example, example = order.ID, order // the orders are sorted by due time
+		if o.Orders == 1 || order.Due.After(example.Due) {
+			o.Example, example = order.ID, order
+		}
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
 			o.Oldest = order.Due
 		}
@@ -161,6 +163,32 @@ func (j *judgement) whyOverdue() string {
 		wait = "a retry or for the payment provider"
 	}
 	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
+}
+
+// strangers says whether the group of the closers has given partitions to programs that are not orderclose. The client id of a
+// process of orderclose names its host.
+func (j *judgement) strangers() string {
+	given, all, owners := 0, 0, map[string]bool{}
+	for _, t := range j.Status.Value.Topics {
+		if !t.close {
+			continue
+		}
+		all += len(t.Partitions)
+		for _, p := range t.Partitions {
+			if p.Owner != nil && !strings.Contains(p.Owner.ClientID, "@") {
+				given++
+				owners[MemberName(p.Owner)] = true
+			}
+		}
+	}
+	if given == 0 {
+		return ""
+	}
+	names := slices.Sorted(maps.Keys(owners))
+	if len(names) > 3 {
+		names = append(names[:3], fmt.Sprintf("%d more", len(owners)-3))
+	}
+	return fmt.Sprintf("; programs that are not orderclose have %d of %d partitions of the close topic (%s): stop them first, not the closers", given, all, strings.Join(names, ", "))
 }
 
 // databases says which databases the processes use, if they have different names.

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	now := noon
 	overdue := Status{Topics: []TopicStatus{{Topic: "delay_5m", Partitions: []PartitionStatus{{Partition: 3, Overdue: 45, Head: &Head{}}}}}}
 	behind := Status{Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Overdue: 45, Head: &Head{}}}}}}
+	stranger := &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
+	strange := Status{At: now, Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Owner: stranger}, {Owner: &kafka.Member{ClientID: "closer@h:1:2"}}, {Owner: stranger}}}}}
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
@@ -95,6 +98,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Acknowledged, Where: "order-close/3@17"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, a closer has acknowledged the record order-close/3@17 without closing the order; details: orderclose order o", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of the close topic (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Unknown, Where: "the time limit was reached"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Pays: true, Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
@@ -186,9 +190,9 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		category string
 		n        int
 		due      time.Duration
-	}{{"", 1, -time.Minute}, {"gift", 3, -time.Hour}, {"new", 4, -2 * time.Minute}, {"ticket", 7, -10 * time.Second}} {
-		for range c.n {
-			orders = append(orders, orderclose.Order{Category: c.category, Due: noon.Add(c.due)})
+	}{{"", 1, -time.Minute}, {"ticket", 7, -10 * time.Second}, {"gift", 3, -time.Hour}, {"new", 4, -2 * time.Minute}} {
+		for i := range c.n {
+			orders = append(orders, orderclose.Order{ID: fmt.Sprint(c.category, i), Category: c.category, Due: noon.Add(c.due)})
 		}
 	}
 	listed := map[string]time.Duration{"ticket": time.Minute}
@@ -197,9 +201,9 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		want   OverdueOrders
 		text   string
 	}{
-		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}}, "15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
+		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, Example: "ticket0"}, "15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline, Category: "gift"}, {Path: orderclose.PathSweep}},
-			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}}, "7 ticket), and 3 wait because closing is paused"},
+			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
 		{[]wire.Pause{{Path: orderclose.PathPipeline}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got, _ := sumOverdue(orders, c.pauses, listed)
