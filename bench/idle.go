@@ -22,7 +22,7 @@ const (
 	foreignLimit = 1.1
 	// handovers is how often a second relay is stopped.
 	handovers = 7
-	// atRest is how long relays are left alone before: they send more heartbeats for 10 s after a rebalance.
+	// atRest is the pause before each stop. For 10 s after a rebalance, relays send more heartbeats than at rest.
 	atRest = 12 * time.Second
 )
 

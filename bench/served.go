@@ -95,7 +95,7 @@ func (s *served) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runRelay runs a relay and returns when as many relays as want serve all partitions.
+// runRelay starts a relay. It returns when want relays, with this one, serve all partitions.
 func (s *served) runRelay(ctx context.Context, want int) (*running, error) {
 	relay, err := s.run("run", "relay")
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *served) runRelay(ctx context.Context, want int) (*running, error) {
 	return relay, nil
 }
 
-// awaitRelays waits until so many relays serve all partitions.
+// awaitRelays waits until want relays serve all partitions.
 func (s *served) awaitRelays(ctx context.Context, want int) error {
 	for _, b := range s.cfg.Buckets {
 		if err := s.workspace.awaitMembers(ctx, s.cfg.RelayGroup(b), want); err != nil {

@@ -28,7 +28,7 @@ type generation struct {
 	last       map[int]Commit // by partition: the latest commit, sent or not
 	unsent     map[int]bool   // the partitions whose last commit is still to be sent
 
-	noted          chan struct{}   // has an element if something is unsent
+	noted          chan struct{}   // gets an element when a commit is to be sent
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
 }
 
@@ -96,7 +96,7 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 	}
 }
 
-// commitUntil commits commitEvery after something was done, and when asked, until ctx ends. When the group says
+// commitUntil commits within commitEvery what is done, and at once when asked, until ctx ends. When the group says
 // that the partitions may belong to another member, commitUntil ends ctx by revoke and reports
 // true. A commit in flight when ctx ends may take finalCommitTimeout more, so that a broker that
 // does not answer does not keep a process from stopping in time.

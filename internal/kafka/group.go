@@ -105,7 +105,7 @@ const (
 // group's leader, it assigns the partitions of all members.
 func (m *membership) join(ctx context.Context) (*generation, error) {
 	joined, err := m.joinGroup(ctx)
-	for range 2 { // the group may have forgotten the id, and then give a new one
+	for range 2 { // a group that has forgotten the id refuses it first, and then gives a new one
 		if errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.MemberIDRequired) {
 			joined, err = m.joinGroup(ctx)
 		}

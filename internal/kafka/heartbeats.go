@@ -6,39 +6,35 @@ import (
 	"time"
 )
 
-// heartbeats gives the memberships of this process turns: one sends a heartbeat each heartbeatEvery, so a relay of
-// six buckets sends four a second, and not 24. Processes join and leave all groups of a relay
-// together, so the first heartbeat that tells of a rebalance makes all other memberships ask at once. For
-// rebalanceTimeout after that they take no turns. A rebalance of one group alone is noticed after
-// heartbeatAtMost. The zero value is ready to use.
+// heartbeats says when each membership of this process sends its next heartbeat. The memberships take turns: each
+// heartbeatEvery, one of them sends a heartbeat. So a relay of six buckets sends four heartbeats a second, and not 24.
+// A relay joins and leaves all its groups together. So when one answer reports a rebalance, all other memberships
+// send a heartbeat at once, and take no turns for rebalanceTimeout. If only one group rebalances, its membership
+// learns that within heartbeatAtMost. The zero value is ready to use.
 type heartbeats struct {
 	mu        sync.Mutex
 	last      time.Time     // the latest turn that was given
 	unsettled time.Time     // until then every membership sends a heartbeat each heartbeatEvery
-	rebalance chan struct{} // closed when a rebalance is noticed; nil: nobody waits
+	rebalance chan struct{} // closed when an answer reports a rebalance; nil: no membership waits
 }
 
-// wait waits until a membership must send its next heartbeat. soon does not wait for a turn, as after a
-// heartbeat without an answer. wait returns false if ctx ends first.
+// wait waits until a membership must send its next heartbeat. If soon is set, as after a heartbeat that failed,
+// the membership waits for no turn. wait returns false if ctx ends first.
 func (h *heartbeats) wait(ctx context.Context, soon bool) bool {
 	h.mu.Lock()
 	now := time.Now()
-	next := now.Add(heartbeatEvery)
+	pause := heartbeatEvery
 	if !soon && now.After(h.unsettled) {
-		if turn := h.last.Add(heartbeatEvery); turn.After(next) {
-			next = turn
-		}
-		if latest := now.Add(heartbeatAtMost); next.After(latest) {
-			next = latest
-		}
-		h.last = next
+		turn := h.last.Add(heartbeatEvery).Sub(now)
+		pause = min(max(turn, heartbeatEvery), heartbeatAtMost)
+		h.last = now.Add(pause)
 	}
 	if h.rebalance == nil {
 		h.rebalance = make(chan struct{})
 	}
 	rebalance := h.rebalance
 	h.mu.Unlock()
-	timer := time.NewTimer(next.Sub(now))
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -48,7 +44,8 @@ func (h *heartbeats) wait(ctx context.Context, soon bool) bool {
 	return ctx.Err() == nil
 }
 
-// rebalanced makes all memberships send a heartbeat at once, if that was not done for this rebalance.
+// rebalanced makes all memberships send a heartbeat at once. A second call for the same rebalance only extends the time
+// without turns.
 func (h *heartbeats) rebalanced() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

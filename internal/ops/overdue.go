@@ -129,13 +129,14 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 		}
 		o.Orders++
 		o.Categories[name]++
-		if o.Orders == 1 || order.Due.After(example.Due) {
-			o.Example, example = order.ID, order
+		if order.Due.After(example.Due) {
+			example = order
 		}
 		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
 			o.Oldest = order.Due
 		}
 	}
+	o.Example = example.ID
 	return o, example
 }
 
@@ -165,8 +166,7 @@ func (j *judgement) whyOverdue() string {
 	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
 }
 
-// strangers says whether the group of the closers has given partitions to programs that are not orderclose. The client id of a
-// process of orderclose names its host.
+// strangers names the programs that are not orderclose and own partitions of the close topic. It returns "" if there are none.
 func (j *judgement) strangers() string {
 	given, all, owners := 0, 0, map[string]bool{}
 	for _, t := range j.Status.Value.Topics {
@@ -175,7 +175,7 @@ func (j *judgement) strangers() string {
 		}
 		all += len(t.Partitions)
 		for _, p := range t.Partitions {
-			if p.Owner != nil && !strings.Contains(p.Owner.ClientID, "@") {
+			if p.Owner != nil && !namesHost(p.Owner) {
 				given++
 				owners[MemberName(p.Owner)] = true
 			}

@@ -209,8 +209,11 @@ func MemberName(m *kafka.Member) string {
 	if m == nil {
 		return ""
 	}
-	if strings.Contains(m.ClientID, "@") { // the host of the process: that of its connection may be a proxy's
+	if namesHost(m) { // the host of the connection may be a proxy's
 		return m.ClientID
 	}
 	return m.ClientID + "@" + m.Host
 }
+
+// namesHost reports whether the client id of a member names its host, as that of each process of orderclose does.
+func namesHost(m *kafka.Member) bool { return strings.Contains(m.ClientID, "@") }
