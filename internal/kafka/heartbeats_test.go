@@ -22,7 +22,7 @@ func TestHeartbeats(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var h heartbeats
-			var mu sync.Mutex
+			var mu sync.Mutex // guards sent
 			sent := make([][]time.Time, c.members)
 			for i := range c.members {
 				go func() {
@@ -35,6 +35,8 @@ func TestHeartbeats(t *testing.T) {
 			}
 			// between returns how many heartbeats a span had, and checks the time between them.
 			between := func(from, to time.Time, longest time.Duration) (n int) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, beats := range sent {
 					last := from
 					for _, at := range beats {
@@ -60,11 +62,13 @@ func TestHeartbeats(t *testing.T) {
 			if n := between(began, rebalance.Add(-time.Nanosecond), c.longest); n < int(time.Minute/c.rate)-c.members || n > int(time.Minute/c.rate)+c.members {
 				t.Errorf("%d members sent %d heartbeats in a minute", c.members, n)
 			}
+			mu.Lock()
 			for i, beats := range sent {
 				if last := beats[len(beats)-1]; !last.Equal(rebalance) {
 					t.Errorf("member %d of %d did not ask at once", i, c.members)
 				}
 			}
+			mu.Unlock()
 			time.Sleep(rebalanceTimeout)
 			if n, want := between(rebalance, time.Now(), heartbeatEvery), c.members*int(rebalanceTimeout/heartbeatEvery); n < want-c.members || n > want+c.members {
 				t.Errorf("%d members sent %d heartbeats during a rebalance, want %d", c.members, n, want)
