@@ -70,12 +70,10 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
 	}
 	payload, err := orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode()
-	if err == nil {
-		_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Events, 0, []wire.Message{{Key: []byte("replayed-9"), Value: payload}})
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.append(r.cfg.Topics.Events, 0, wire.Message{Key: []byte("replayed-9"), Value: payload})
 	if found, sum = run(0); len(found) != 0 || sum.FindingCount != 0 {
 		t.Errorf("%v", found)
 	}
@@ -126,9 +124,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 		if topic != r.cfg.Topics.DeadLetter {
 			partition = kafka.PartitionOf(m.Key, r.cfg.Partitions)
 		}
-		if _, err := r.kafka.Append(t.Context(), topic, partition, []wire.Message{m}); err != nil {
-			t.Fatal(err)
-		}
+		r.append(topic, partition, m)
 	}
 	record := func(o orderclose.Order, release time.Time, attempt int) wire.Message {
 		t.Helper()

@@ -83,10 +83,12 @@ func TestReal_ASweepStopsWithTheConnectionOfItsLock(t *testing.T) {
 			s.sweep(patient{databaseLock(t, o.FormatDSN(), key)})
 			s.page()
 			nothing := func(context.Context) error { return nil }
-			if err := asked(t.Context(), direct, nothing, compensator.ErrLockUnavailable); !errors.Is(err, compensator.ErrHeld) {
-				t.Errorf("another process gets the lock: %v", err)
-			}
-			lose(s)
+			switch err := asked(t.Context(), direct, nothing, compensator.ErrLockUnavailable); {
+			case errors.Is(err, compensator.ErrHeld):
+				lose(s)
+			case err != nil:
+				t.Errorf("another process asks for the lock: %v", err)
+			} // It got the lock: the busy machine kept the sweep from renewing it in time. Then the sweep ends by itself.
 			if err := s.ended(); !errors.Is(err, compensator.ErrLockLost) || s.report.Lock != "held" || s.report.Closed == 0 {
 				t.Errorf("it ended with %v and %+v; want the lock lost in the middle", err, s.report)
 			}

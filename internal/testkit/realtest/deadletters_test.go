@@ -32,9 +32,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 		t.Fatal(err)
 	}
 	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
-	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m, {Key: []byte("broken"), Value: []byte("{")}}); err != nil {
-		t.Fatal(err)
-	}
+	r.append(r.cfg.Topics.Close, partition, m, wire.Message{Key: []byte("broken"), Value: []byte("{")})
 	r.start("closer")
 	var list struct {
 		Pending map[string]int

@@ -134,9 +134,7 @@ func TestReal_AKilledReplayContinues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, i%r.cfg.Partitions, []wire.Message{m}); err != nil {
-			t.Fatal(err)
-		}
+		r.append(r.cfg.Topics.Close, i%r.cfg.Partitions, m)
 	}
 	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate", fmt.Sprint(rate), "-o", "json", "--yes"}
 	sent := func() (n int64) {

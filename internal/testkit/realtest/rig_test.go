@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -246,6 +247,19 @@ func (r *rig) addBucket() {
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10m]")
 	r.readConfig()
 	r.must("topics", "apply")
+}
+
+// append appends the messages to a partition, and repeats that without writing them twice while a busy broker does not
+// answer in time.
+func (r *rig) append(topic string, partition int, messages ...wire.Message) {
+	r.t.Helper()
+	records := make([]wire.RawRecord, len(messages))
+	for i, m := range messages {
+		records[i] = m.Raw()
+	}
+	if _, err := r.kafka.Idempotent(nil)(r.t.Context(), topic, partition, records); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // eventually calls try until it succeeds: a broker takes a moment to delete a topic after it has

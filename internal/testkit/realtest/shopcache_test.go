@@ -209,12 +209,10 @@ func closedOnce(one, two *shopProcess) {
 	})
 	for _, q := range requests {
 		value, err := orderclose.OrderClosed{OrderID: q.OrderID, ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode()
-		if err == nil {
-			_, err = one.kafka.Append(t.Context(), one.cfg.Topics.Events, kafka.PartitionOf([]byte(q.OrderID), one.cfg.Partitions), []wire.Message{{Key: []byte(q.OrderID), Value: value}})
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		one.append(one.cfg.Topics.Events, kafka.PartitionOf([]byte(q.OrderID), one.cfg.Partitions), wire.Message{Key: []byte(q.OrderID), Value: value})
 	}
 	for _, reader := range readers {
 		one.eventually(func() error {
