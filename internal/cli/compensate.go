@@ -36,7 +36,7 @@ If Kafka is set, the report has the reason why the pipeline missed each order:
   later_release  its record leaves later: its due time was moved earlier without another record
   retrying       closing it had failed, and its record waits for the next attempt
   dead_lettered  its record became a dead letter
-  acknowledged   a closer has acknowledged its record without closing it
+  acknowledged   a member of the closers' group has acknowledged its record without closing it
   absent         it has no record: never published, or lost
   unknown        the search did not reach it (compensator.causes in topics.yaml)`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

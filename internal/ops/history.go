@@ -123,7 +123,7 @@ func (s History) record() (where Sentence, acked bool) {
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
 				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
 			case p.Kind == KindClose || p.Kind == KindReplay:
-				none, acked = append(none[:1], say("a closer has acknowledged the one in %s/%d at %d", p.Topic, p.Partition, r.Offset)), true
+				none, acked = append(none[:1], say("a member of the closers' group has acknowledged the one in %s/%d at %d", p.Topic, p.Partition, r.Offset)), true
 			}
 		}
 	}

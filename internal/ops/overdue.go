@@ -86,7 +86,7 @@ var exampleTexts = map[compensator.Cause]string{
 	compensator.LaterRelease: "the record is in %s, and leaves later than the order is due",
 	compensator.Retrying:     "the record waits in %s for another attempt",
 	compensator.DeadLettered: "the record is the dead letter %s",
-	compensator.Acknowledged: "a closer has acknowledged the record %s without closing the order",
+	compensator.Acknowledged: "a member of the closers' group has acknowledged the record %s without closing the order",
 }
 
 // overdueExplained is OverdueOrders, with Where if many orders are overdue.
@@ -166,29 +166,30 @@ func (j *judgement) whyOverdue() string {
 	return ": these orders wait for " + wait + ", the closers have acknowledged them without closing them, or their records are missing; which, says " + command
 }
 
-// strangers names the programs that are not orderclose and own partitions of the close topic. It returns "" if there are none.
+// strangers names the programs that are not orderclose and own partitions of a close topic. It returns "" if there are none.
 func (j *judgement) strangers() string {
-	given, all, owners := 0, 0, map[string]bool{}
+	var where []string
+	owners := map[string]bool{}
 	for _, t := range j.Status.Value.Topics {
-		if !t.close {
-			continue
-		}
-		all += len(t.Partitions)
+		given := 0
 		for _, p := range t.Partitions {
-			if p.Owner != nil && !namesHost(p.Owner) {
+			if t.close && p.Owner != nil && !namesHost(p.Owner) {
 				given++
 				owners[MemberName(p.Owner)] = true
 			}
 		}
+		if given > 0 {
+			where = append(where, fmt.Sprintf("%d of %d partitions of %s", given, len(t.Partitions), t.Topic))
+		}
 	}
-	if given == 0 {
+	if len(where) == 0 {
 		return ""
 	}
 	names := slices.Sorted(maps.Keys(owners))
 	if len(names) > 3 {
 		names = append(names[:3], fmt.Sprintf("%d more", len(owners)-3))
 	}
-	return fmt.Sprintf("; programs that are not orderclose have %d of %d partitions of the close topic (%s): stop them first, not the closers", given, all, strings.Join(names, ", "))
+	return fmt.Sprintf("; programs that are not orderclose have %s (%s): stop them first, not the closers", strings.Join(where, " and "), strings.Join(names, ", "))
 }
 
 // databases says which databases the processes use, if they have different names.

@@ -37,8 +37,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	now := noon
 	overdue := Status{Topics: []TopicStatus{{Topic: "delay_5m", Partitions: []PartitionStatus{{Partition: 3, Overdue: 45, Head: &Head{}}}}}}
 	behind := Status{Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Overdue: 45, Head: &Head{}}}}}}
-	stranger := &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
-	strange := Status{At: now, Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Owner: stranger}, {Owner: &kafka.Member{ClientID: "closer@h:1:2"}}, {Owner: stranger}}}}}
+	closer, stranger := &kafka.Member{ClientID: "closer@h:1:2"}, &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
+	strange := Status{At: now, Topics: []TopicStatus{{Topic: "order-close", close: true, Partitions: []PartitionStatus{{Owner: stranger}, {Owner: closer}, {Owner: stranger}}}, {Topic: "order-close-replay", close: true, Partitions: []PartitionStatus{{Owner: closer}}}}}
 	waiting := func(orders int64, since time.Duration) OverdueOrders {
 		return OverdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
@@ -97,8 +97,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{Facts{Overdue: knownAs(waiting(10, 9*time.Minute))}, Well, nil, "", ""},
 		{Facts{Overdue: knownAs(waiting(1, 11*time.Minute))}, LookToday, []ProblemKind{OrdersOverdue}, "1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Acknowledged, Where: "order-close/3@17"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, a closer has acknowledged the record order-close/3@17 without closing the order; details: orderclose order o", "orders-are-overdue-in-the-database"},
-		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of the close topic (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Acknowledged, Where: "order-close/3@17"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka; for example, a member of the closers' group has acknowledged the record order-close/3@17 without closing the order; details: orderclose order o", "orders-are-overdue-in-the-database"},
+		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(strange)}, ActNow, []ProblemKind{OrdersOverdue}, "programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(explained(waiting(11, 6*time.Second), compensator.Miss{Cause: compensator.Unknown, Where: "the time limit was reached"})), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Pays: true, Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now})}, ActNow, []ProblemKind{OrdersOverdue}, "these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
 		{Facts{Overdue: knownAs(waiting(11, 6*time.Second)), Status: knownAs(Status{At: now, Processes: []Process{uses("a", "db:1/shop"), uses("b", "10.0.0.1:1/shop"), uses("c", "")}})}, ActNow, []ProblemKind{OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},

@@ -103,7 +103,9 @@ var serviceIncidents = []incident{
 			g.place("acknowledged", 40, time.Second)
 			g.told(ops.OrdersOverdue)
 			g.named(ops.OrdersOverdue, func(all []ops.Problem) bool {
-				return slices.ContainsFunc(all, func(p ops.Problem) bool { return strings.Contains(p.Detail, "a closer has acknowledged the record") })
+				return slices.ContainsFunc(all, func(p ops.Problem) bool {
+					return strings.Contains(p.Detail, "a member of the closers' group has acknowledged the record")
+				})
 			})
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
