@@ -45,13 +45,13 @@ func (w *world) alterConfigs(key, value string, topics ...string) error {
 	})
 }
 
-// inSync returns an error if a replica of a topic is not in sync.
-func (w *world) inSync(topic string) error {
+// inSync returns an error if a replica of the topics is not in sync.
+func (w *world) inSync(topics ...string) error {
 	return w.ask(func(ctx context.Context, c *kadm.Client) error {
-		topics, err := c.ListTopics(ctx, topic)
-		topics.EachPartition(func(p kadm.PartitionDetail) {
+		details, err := c.ListTopics(ctx, topics...)
+		details.EachPartition(func(p kadm.PartitionDetail) {
 			if len(p.ISR) < len(p.Replicas) {
-				err = fmt.Errorf("of %s/%d %d replicas of %d are in sync", topic, p.Partition, len(p.ISR), len(p.Replicas))
+				err = fmt.Errorf("of %s/%d %d replicas of %d are in sync", p.Topic, p.Partition, len(p.ISR), len(p.Replicas))
 			}
 		})
 		return err

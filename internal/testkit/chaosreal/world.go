@@ -281,14 +281,14 @@ func (w *world) close() {
 	if w.kafka != nil {
 		var names []string
 		for _, spec := range ops.TopicSpecs(w.cfg) {
-			if w.eventually(func() error { return w.inSync(spec.Name) }) != nil { // as in recreate
-				break
-			}
 			names = append(names, spec.Name)
 		}
+		synced := w.eventually(func() error { return w.inSync(names...) }) == nil
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		_ = w.kafka.DeleteTopics(ctx, names...)
+		if synced { // see recreate
+			_ = w.kafka.DeleteTopics(ctx, names...)
+		}
 		_, _ = w.cluster.db.ExecContext(ctx, fmt.Sprintf(w.cluster.kind.drop, w.database()))
 		w.kafka.Close()
 	}

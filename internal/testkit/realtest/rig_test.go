@@ -249,8 +249,8 @@ func (r *rig) addBucket() {
 	r.must("topics", "apply")
 }
 
-// append appends the messages to a partition, and repeats that without writing them twice while a busy broker does not
-// answer in time.
+// append appends the messages to a partition. While a busy broker does not answer in time, append sends them again. They
+// are written once.
 func (r *rig) append(topic string, partition int, messages ...wire.Message) {
 	r.t.Helper()
 	records := make([]wire.RawRecord, len(messages))
