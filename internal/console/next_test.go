@@ -27,7 +27,7 @@ func TestNow_LeadsToThePageOfAProblem(t *testing.T) {
 	for kind, n := range problemPages {
 		link := linkTo.FindStringSubmatch(` · <a href="` + n.Path + `">`)
 		page := r.open(link[1])
-		if !strings.Contains(page, `id="`+link[2]+`"`) && link[2] != "" || texts[n.Name+".title"] == nil {
+		if !strings.Contains(page, `id="`+link[2]+`"`) && link[2] != "" || texts()[n.Name+".title"] == nil {
 			t.Errorf("%s: %s has no %q", kind, link[1], link[2])
 		}
 	}

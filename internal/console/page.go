@@ -47,7 +47,7 @@ func (p page) T(key string, args ...any) string { return text(p.Lang, key, args.
 
 // Word returns the text of a value that has a few known values; any other value as it is.
 func (p page) Word(group string, value any) string {
-	if key := group + "." + fmt.Sprint(value); texts[key] != nil {
+	if key := group + "." + fmt.Sprint(value); texts()[key] != nil {
 		return p.T(key)
 	}
 	return p.Clean(fmt.Sprint(value))
@@ -72,7 +72,7 @@ func (p page) Base() string { return p.c.o.Settings.BasePath }
 
 // Asset returns the path of a file of static. It changes when the file does.
 func (p page) Asset(name string) string {
-	return p.Base() + "/static/" + name + "?v=" + assets[name].version
+	return p.Base() + "/static/" + name + "?v=" + assets()[name].version
 }
 
 // Version returns the version of the program.
@@ -303,8 +303,8 @@ type asset struct {
 	kind, version string
 }
 
-// assets has the files of static by name.
-var assets = func() map[string]asset {
+// assets returns the files of static by name.
+var assets = sync.OnceValue(func() map[string]asset {
 	all := map[string]asset{}
 	list, _ := files.ReadDir("static") // embedded: there are no errors
 	for _, f := range list {
@@ -313,10 +313,10 @@ var assets = func() map[string]asset {
 		all[f.Name()] = asset{data: data, kind: mime.TypeByExtension(path.Ext(f.Name())), version: hex.EncodeToString(sum[:6])}
 	}
 	return all
-}()
+})
 
 func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request) {
-	a, ok := assets[r.PathValue("name")]
+	a, ok := assets()[r.PathValue("name")]
 	if !ok {
 		c.serveNotFound(w, r)
 		return

@@ -105,7 +105,7 @@ func planJSON(p plan, err error, status int) (int, any, error) {
 
 // Effect returns what a plan of a kind leads to, beyond its numbers; empty: nothing else.
 func (p page) Effect(kind string) string {
-	if key := "plan." + kind + "_effect"; texts[key] != nil {
+	if key := "plan." + kind + "_effect"; texts()[key] != nil {
 		return p.T(key)
 	}
 	return ""

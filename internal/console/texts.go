@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/text/language"
@@ -18,29 +19,30 @@ var languages = []string{"en", "zh"}
 //go:embed texts.yaml
 var textsYAML []byte
 
-// texts has every text of the console: by key, then by language.
-var texts = func() map[string]map[string]string {
+// texts returns every text of the console: by key, then by language. They are read at the first call, because reading them is
+// a third of the work of a command's start.
+var texts = sync.OnceValue(func() map[string]map[string]string {
 	var m map[string]map[string]string
 	if err := yaml.Unmarshal(textsYAML, &m); err != nil {
 		panic(fmt.Sprintf("console: texts.yaml: %v", err))
 	}
 	return m
-}()
+})
 
-// phrases has the Chinese of each phrase of internal/ops, by its English format.
-var phrases = func() map[string]string {
+// phrases returns the Chinese of each phrase of internal/ops, by its English format.
+var phrases = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
-	for key, byLanguage := range texts {
+	for key, byLanguage := range texts() {
 		if strings.HasPrefix(key, "phrase.") {
 			m[byLanguage["en"]] = byLanguage["zh"]
 		}
 	}
 	return m
-}()
+})
 
 // text returns a text in a language, with its %s replaced. A missing text is shown as its key.
 func text(lang, key string, args ...any) string {
-	format, ok := texts[key][lang]
+	format, ok := texts()[key][lang]
 	if !ok {
 		return key
 	}
@@ -55,7 +57,7 @@ func translate(lang string, s ops.Sentence) string {
 	parts := make([]string, len(s))
 	for i, p := range s {
 		parts[i] = p.String()
-		if format := phrases[p.Format]; lang == "zh" && format != "" {
+		if format := phrases()[p.Format]; lang == "zh" && format != "" {
 			parts[i] = fmt.Sprintf(format, p.Args...)
 		}
 	}

@@ -67,7 +67,7 @@ func computed() (keys []string) {
 	for _, r := range access.Reasons() {
 		keys = append(keys, "refusal."+string(r))
 	}
-	for key := range texts { // of page.Word
+	for key := range texts() { // of page.Word
 		for _, group := range []string{"sweeps.why.", "sweeps.lock.", "payments.source.", "stage.", "field.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
@@ -106,11 +106,11 @@ func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
 	}
 	delete(used, "verdict.") // the beginning of a computed key
 	for key := range used {
-		if texts[key] == nil && !strings.HasSuffix(key, ".") {
+		if texts()[key] == nil && !strings.HasSuffix(key, ".") {
 			t.Errorf("texts.yaml lacks %q", key)
 		}
 	}
-	for key, byLanguage := range texts {
+	for key, byLanguage := range texts() {
 		if !used[key] && !strings.HasPrefix(key, "phrase.") {
 			t.Errorf("nothing uses %q", key)
 		}
@@ -146,12 +146,12 @@ func TestPhrases_AreThoseOfOps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if used[format] = true; format != "%s" && phrases[format] == "" {
+			if used[format] = true; format != "%s" && phrases()[format] == "" {
 				t.Errorf("texts.yaml lacks the phrase %q of %s", format, name)
 			}
 		}
 	}
-	for format := range phrases {
+	for format := range phrases() {
 		if !used[format] {
 			t.Errorf("internal/ops does not say %q", format)
 		}
