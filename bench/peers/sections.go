@@ -134,8 +134,8 @@ var sections = []section{
 	{
 		workload: "w6", title: "W6: a million waiting",
 		text: "A million messages wait for 30 minutes. The way is watched for a minute in which nothing is due. *Queries* are statements on\n" +
-			"the shop's main database, for River transactions; 0 if the way does not use it. Orderclose\nis here twice: the relay alone, and all its roles with MariaDB and Redis; its hourly sweep is not in this minute. Its aim was 80 statements: it misses it,\n" +
-			"because the dispatcher asks once a second whether a row of the outboxes waits, and processes try each minute whether the database takes writes.",
+			"the shop's main database, for River transactions; 0 if the way does not use it. Orderclose\nis here twice: the relay alone, and all its roles with MariaDB and Redis; its hourly sweep is not in this minute. The aim for all roles is at most\n80 statements a minute. The dispatcher alone sends 60, because it asks once a second whether a row of the outboxes waits. Some fifteen more\n" +
+			"are a try whether the database takes writes.",
 		plot: &plotOf{"W6, a million waiting: CPU of the server, % of one core", " %", serverIdle},
 		columns: []column{
 			systemColumn, value("server % of a core", serverIdle), value("worker %", clientIdle), value("server MB", func(r result) float64 { return r.ServerMB }),
@@ -167,9 +167,9 @@ A query each second is the better choice if all of this is true:
 Then run [orderclose run sweeper](sweeper.md): a poller that needs the database only. It closes in
 the transaction of the pipeline, with receipts, stock, payments, audit and console, and one of several
 processes sweeps at a time. It finds orders as the ways poll-1s, poll-3s and poll-5s do, by an index on status and due
-time, so it is late as they are. It is a way of W5, orderclose-sweeper. There 100,000 orders take it 20 s, because a sweep closes at
-most 5,000 orders a second (compensator.rate in topics.yaml), and leaves the rest of the database to checkout. With an interval
-of 5 s it sends more statements than poll-1s, some 430 a minute, because it also takes a lock, probes its writes and counts what
+time, so it is late as they are. It is a way of W5, orderclose-sweeper. There it takes 20 s for
+100,000 orders. A sweep closes at most 5,000 orders a second (compensator.rate in topics.yaml), so that the database has room for
+checkout. With an interval of 5 s it sends more statements than poll-1s, some 430 a minute, because it also takes a lock, probes its writes and counts what
 is overdue.
 [Moving to the pipeline](sweeper.md#moving-to-the-pipeline) later changes no table.
 

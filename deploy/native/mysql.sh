@@ -3,7 +3,7 @@
 # when the server accepts connections. Further arguments are mysqld's, such as
 # --default-time-zone=+08:00. A native server that is stopped and started again keeps
 # its data. The native version is 8.0.15, which does not enforce CHECK and whose TLS
-# is too old for Go. MYSQL_ARGS has arguments for every server that is started, separated by spaces.
+# is too old for Go. MYSQL_ARGS has more arguments, separated by spaces, for each server that is started.
 #
 # usage: mysql.sh start DIR PORT [mysqld argument ...]
 #        mysql.sh stop DIR

@@ -303,7 +303,7 @@ type asset struct {
 	kind, version string
 }
 
-// assets returns the files of static by name.
+// assets returns the files of static by name. Programs that show no page do not hash them.
 var assets = sync.OnceValue(func() map[string]asset {
 	all := map[string]asset{}
 	list, _ := files.ReadDir("static") // embedded: there are no errors

@@ -19,8 +19,8 @@ var languages = []string{"en", "zh"}
 //go:embed texts.yaml
 var textsYAML []byte
 
-// texts returns every text of the console: by key, then by language. They are read at the first call, because reading them is
-// a third of the work of a command's start.
+// texts returns every text of the console: by key, then by language. Programs that show no
+// page do not parse them.
 var texts = sync.OnceValue(func() map[string]map[string]string {
 	var m map[string]map[string]string
 	if err := yaml.Unmarshal(textsYAML, &m); err != nil {
