@@ -6,7 +6,8 @@ export SEED SEEDS FIRST
 MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing payments
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
-demo serve test test-ops test-upgrade test-connectors race-payments: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
+# Targets with the same flags share what is compiled. A program for users is built without them.
+demo serve test test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
 .PHONY: help demo serve test test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real mutants kubetest bench-relay bench-idle bench-console bench-close bench-outbox bench-sweep bench-shop bench-peers dashboards modules lint gofmt vet staticcheck up down build release release-check clean runbook-url module
 
 help: ## this list

@@ -76,7 +76,7 @@ run_tests() {
   # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
   # nevertheless, because it compares the order of events, not their times.
   note "running the tests${race[*]:+ with the race detector}"
-  FEW_WORLDS=1 shown_test "${race[@]}" -count=1 -p 2 -parallel 8 -timeout 40m "${packages[@]}" "$@" || code=$?
+  FEW_WORLDS=1 shown_test "${race[@]}" -count=1 -p 2 -parallel 4 -timeout 40m "${packages[@]}" "$@" || code=$?
   if [[ ${race[*]} ]]; then
     note "running the random scenarios again, without the race detector"
     shown_test -count=1 -timeout 40m ./internal/testkit/simulation "$@" || code=$?

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -20,9 +21,21 @@ const SendTimeout = 30 * time.Second
 // in which a process must stop.
 const finishTime = 5 * time.Second
 
-// NewSender returns a sender for a command. It logs nothing: the command ends with the first error.
+// NewSender returns a sender for a command. It logs nothing: the command ends with the first error. So the
+// sender repeats a look-up of partitions whose error may pass, as it does with appends, until the deadline.
 func NewSender(log send.Producers, group send.GroupFunc) *send.Sender {
-	return send.New(send.Options{Producers: log, Group: group, Logger: slog.New(slog.DiscardHandler)})
+	quiet := slog.New(slog.DiscardHandler)
+	repeated := func(ctx context.Context, topic string, records []wire.RawRecord) (parts map[int][]wire.RawRecord, err error) {
+		err = ctx.Err()
+		retry.Do(ctx, quiet, "look up partitions", func(context.Context) error {
+			if parts, err = group(ctx, topic, records); kafka.Passes(err) {
+				return err
+			}
+			return nil
+		})
+		return parts, err
+	}
+	return send.New(send.Options{Producers: log, Group: repeated, Logger: quiet})
 }
 
 // Acked returns how many records were acked, and why others were not.

@@ -189,6 +189,32 @@ func TestRedrive_MarksTheRecordsSentBeforeAnError(t *testing.T) {
 	}
 }
 
+// A starved broker may not answer a look-up within the time of one request.
+func TestRedrive_RepeatsALookUpWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &slowLog{}
+		log.addDeadLetter(t, 0, "a", "failed", now)
+		topic := log.topic()
+		topic.Log = log
+		if result, err := topic.Run(t.Context(), redrive(Filter{}), nil); err != nil || result.Done != 1 || log.asked != 3 {
+			t.Errorf("%+v, %v, after %d look-ups", result, err, log.asked)
+		}
+	})
+}
+
+// slowLog answers the third look-up of partitions.
+type slowLog struct {
+	fakeLog
+	asked int
+}
+
+func (s *slowLog) GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	if s.asked++; s.asked < 3 {
+		return nil, fmt.Errorf("topic %s: %w", topic, context.DeadlineExceeded)
+	}
+	return s.fakeLog.GroupByKey(ctx, topic, records)
+}
+
 func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{id: [16]byte{9}}

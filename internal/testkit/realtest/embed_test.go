@@ -145,7 +145,9 @@ func buildEmbed(t *testing.T) (program string) {
 		t.Helper()
 		cmd := exec.Command("go", args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOPROXY="+proxy+","+usual, "GOFLAGS=-modcacherw", "GONOSUMDB="+module, "GOPRIVATE=", "GOWORK=off")
+		// The compiler's flags of this run too: with others it would compile each dependency again.
+		flags := os.Getenv("GOFLAGS") + " -modcacherw"
+		cmd.Env = append(os.Environ(), "GOPROXY="+proxy+","+usual, "GOFLAGS="+flags, "GONOSUMDB="+module, "GOPRIVATE=", "GOWORK=off")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -193,13 +193,11 @@ func (r *rig) deleteRecords(topic string, offsets []int64) {
 // recreate deletes a topic, and with it its commits, and creates it again.
 func (r *rig) recreate(topic string) {
 	r.t.Helper()
-	if err := r.kafka.DeleteTopics(r.t.Context(), topic); err != nil {
-		r.t.Fatal(err)
-	}
 	r.eventually(func() error {
+		deleted := r.kafka.DeleteTopics(r.t.Context(), topic)
 		states, err := r.kafka.Topics(r.t.Context(), topic)
 		if err == nil && len(states) > 0 {
-			err = fmt.Errorf("still there: %v", states)
+			err = errors.Join(deleted, fmt.Errorf("still there: %v", states))
 		}
 		return err
 	})
