@@ -36,7 +36,10 @@ import (
 // The other fields are the other keys of the file.
 type Config = config.Config
 
-// Secrets sign the requests to the services of the shop that topics.yaml names.
+// Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is
+// required by closer.kind: http; Payment, a []string, by closer.payment.url. Each secret has at least 16
+// bytes. A request has a signature by each secret of its list, so that a secret can be replaced. Printing
+// or logging Secrets hides them.
 type Secrets = config.Secrets
 
 // Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as

@@ -66,6 +66,14 @@ func TestChart_RefusesSecretsAsPlainValues(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for values, want := range map[string]string{
+		`env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", AWS_SECRET_ACCESS_KEY: hunter2}`: "env.AWS_SECRET_ACCESS_KEY is a secret",
+		`{env: {ORDERCLOSE_KAFKA_BROKERS: "k:1"}, roles: {console: {enabled: true}}, console: {tls: true, env: {ORDERCLOSE_CONSOLE_HOSTS: c, ORDERCLOSE_CONSOLE_PROMETHEUS: "https://ann:hunter2@prometheus"}}}`: "console.env.ORDERCLOSE_CONSOLE_PROMETHEUS has a user or a password",
+	} {
+		if _, err := template(t, "orderclose", "shop", parse(t, values)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
 }
 
 // Variables of others, such as those of Go and of proxies, are passed on.

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 func newOrder(c *common) *cobra.Command {
@@ -72,10 +73,7 @@ func historyError(s ops.History, all bool) error {
 
 // inWords returns a status of the shop with its meaning, such as 101 (unpaid).
 func inWords(status, meaning string) string {
-	if status = oneLine(status, 40); meaning == "" || meaning == status {
-		return status
-	}
-	return status + " (" + meaning + ")"
+	return mapping.InWords(oneLine(status, 40), meaning)
 }
 
 // printHistory prints the history. unset are the variables whose servers were not asked.

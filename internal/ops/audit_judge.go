@@ -61,7 +61,7 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		found = append(found, Finding{k, r.ID, r.Due.UTC(), fmt.Sprintf(what, args...), fix})
 	}
 	if late := f.now.Sub(r.Due); r.Part.State == store.AuditOpen && late > f.bound {
-		what := fmt.Sprintf("the order has been due for %v and is %s; the limit is %v", late.Round(time.Second), r.Part.Status, f.bound)
+		what := fmt.Sprintf("the order has been due for %v and is %s; the limit is %v", late.Round(time.Second), r.Part, f.bound)
 		if f.letter != "" {
 			what += "; its record is the dead letter " + f.letter
 		}
@@ -88,12 +88,16 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	if r.LinesError != nil {
 		add(LedgerWrong, "fix the lines of the order", "released stock cannot be compared: %v", r.LinesError)
 	} else if f.rules.Lines {
+		fix := "orderclose doctor --stock says what to change"
+		if !f.rules.Exclusive {
+			fix = "the queries of docs/mapping.md, Checking the stock, find what to change"
+		}
 		for _, stock := range judgeStock(r, closed) {
 			kind, what := FindingKind(stock.Kind), stock.What
 			if !closed {
-				kind, what = LedgerWrong, fmt.Sprintf("the order is %s, and no close may release its stock: %s", r.Part.Status, what)
+				kind, what = LedgerWrong, fmt.Sprintf("the order is %s, and no close may release its stock: %s", r.Part, what)
 			}
-			add(kind, "orderclose doctor --stock says what to change", "%s", what)
+			add(kind, fix, "%s", what)
 		}
 	}
 	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
@@ -127,14 +131,14 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 			if r.Part.Unlisted {
 				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 			}
-			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 		}
 	case store.AuditOther:
 		if has && rules.Exclusive {
-			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part.Status, stamp(r.Receipt.ClosedAt))
+			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part, stamp(r.Receipt.ClosedAt))
 		}
 		if has && rules.Overwritten {
-			return Overwritten, fmt.Sprintf("the order was closed at %s by %s, and another program wrote the status %s over it", stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part.Status)
+			return Overwritten, fmt.Sprintf("the order was closed at %s by %s, and another program wrote the status %s over it", stamp(r.Receipt.ClosedAt), r.Receipt.Path, r.Part)
 		}
 	default:
 		if has {

@@ -8,6 +8,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // History is what is known about an order.
@@ -68,8 +69,8 @@ func (s History) now() Sentence {
 	case o.Status == store.Closed && s.Database.Receipt != nil:
 		r := s.Database.Receipt
 		return Sentence{say("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)}
-	case o.Status != store.Unpaid:
-		return append(Sentence{say("%s", o.State)}, s.pending()...) // the shop's own statuses too
+	case !unpaid(o):
+		return Sentence{say("%s", mapping.InWords(o.State, o.Meaning))}
 	case orderclose.IsNever(o.Due):
 		return append(Sentence{say("unpaid, and never closed: its due time means never")}, record...)
 	case !o.Due.After(s.Database.At):
@@ -80,20 +81,22 @@ func (s History) now() Sentence {
 		if acked {
 			now = append(now, say("it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database"))
 		}
-		if s.pays {
+		switch {
+		case s.pays:
 			return append(now, say("a sweep asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate --once"))
+		case o.Meaning != "":
+			return append(now, say("the sweep closes it, unless orders.where or orders.not_before excludes it; now: orderclose compensate --once"))
 		}
 		return append(now, say("the sweep closes it in any case, or now: orderclose compensate --once"))
 	}
 	return append(Sentence{say("unpaid, due in %s", o.Due.Sub(s.Database.At).Round(time.Second))}, record...)
 }
 
+// unpaid reports whether an order is unpaid. An order in tables of the shop has a meaning.
+func unpaid(o *store.OrderRow) bool { return o.Status == store.Unpaid || o.Meaning == "unpaid" }
+
 // pending says that the order waits for an answer of the payment provider, if its waiting record says so.
-// It returns nil if the order is not unpaid.
 func (s History) pending() Sentence {
-	if o := s.Database.Order; o.Status != store.Unpaid && o.Meaning != "unpaid" {
-		return nil
-	}
 	for _, p := range s.Topics {
 		for _, r := range p.Records {
 			if r.Waits && !r.PendingSince.IsZero() {

@@ -85,6 +85,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	pending := Record{Offset: 17, Waits: true, Leaves: after(time.Minute), PendingSince: after(-30 * time.Second)}
 	mapped := order(-1, -time.Minute)
 	mapped.Order.State, mapped.Order.Meaning = "101", "unpaid"
+	paid := order(-1, -time.Minute)
+	paid.Order.State, paid.Order.Meaning = "201", "paid"
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
 	resolution := Record{Offset: 5, Settles: &wire.Resolution{Offset: 4}}
 	dead := func(records ...Record) HistoryTopic {
@@ -111,7 +113,9 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"pays, and pending": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true,
 			"leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider, which has no answer (unknown) since 2026-11-20T11:59:30.000Z: ask it, such as with orderclose-payments -ask a; a sweep asks again, and closes nothing without an answer: orderclose runbook "},
 		"pending at a service": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true, "it waits for the payment provider"},
-		"pending, and mapped":  {mapped, []HistoryTopic{bucket(0, pending)}, true, "101; it waits for the payment provider"},
+		"pending, and mapped":  {mapped, []HistoryTopic{bucket(0, pending)}, true, "unpaid, and overdue by 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider"},
+		"mapped, and overdue":  {mapped, []HistoryTopic{bucket(0, gone)}, true, "the sweep closes it, unless orders.where"},
+		"mapped, and paid":     {paid, []HistoryTopic{bucket(0, gone)}, true, "201 (paid)"},
 		"pays, and overdue":    {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "no record of it waits; a sweep asks the payment provider, and closes it unless"},
 		"pays, no Kafka":       {order(store.Unpaid, -time.Minute), nil, true, "was not searched for; a sweep asks the payment provider, and closes it unless"},
 		"no Kafka":             {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},

@@ -36,9 +36,13 @@ type AuditPart struct {
 	// Unlisted says that the mapping does not name the status. State is what a close
 	// takes the status for.
 	Unlisted bool
+	meaning  string // of a status of the shop
 	table    *table
 	value    mapping.Value
 }
+
+// String returns the status with its meaning.
+func (p AuditPart) String() string { return mapping.InWords(p.Status, p.meaning) }
 
 // AuditRow is an order with its receipt, lines and ledger rows.
 type AuditRow struct {
@@ -93,8 +97,8 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		add := func(state AuditState, values ...mapping.Value) {
 			for _, v := range values {
 				p := AuditPart{Table: t.name, Status: v.Text, State: state, table: t, value: v}
-				if !s.mapped {
-					p.Status = statusOf(v).String()
+				if p.meaning = s.q.m.Status.Meaning(v.Text); !s.mapped {
+					p.Status, p.meaning = statusOf(v).String(), ""
 				}
 				parts = append(parts, p)
 			}

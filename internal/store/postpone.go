@@ -13,7 +13,7 @@ import (
 )
 
 // ErrDueGenerated says that the database computes the due times, so that they cannot be changed.
-var ErrDueGenerated = errors.New("the database computes the due times: change the columns from which they are computed")
+var ErrDueGenerated = errors.New("the database computes the due times: give the column an expression as its default instead (docs/mapping.md, Due times)")
 
 // ErrNoCreated says that the mapping names no column with the times at which orders were created.
 var ErrNoCreated = errors.New("topics.yaml maps no time of creation (key orders.created)")

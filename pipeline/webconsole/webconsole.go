@@ -26,7 +26,9 @@ import (
 // Settings say where the console listens, who may open it, and whether it may change anything.
 // The zero value is the loopback, read-only. FromEnvironment reads them. App.Run refuses settings
 // that would open the console to everybody: off the loopback it needs an identity, and TLS or Proxies;
-// Actions need an identity everywhere. docs/security.md explains each setting. Printing or logging
+// Actions need an identity everywhere. The fields are called as the variables: Listen, BasePath, WebConfigFile,
+// UserHeader, RoleHeader, Runbook and Prometheus are strings; Hosts and Operators are []string; Proxies is a
+// []netip.Prefix; Actions is a bool. docs/security.md explains each setting. Printing or logging
 // Settings shows no name of a file.
 type Settings = config.Console
 

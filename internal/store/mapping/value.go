@@ -57,6 +57,15 @@ func (s Status) Meaning(value string) string {
 	return "counts as paid"
 }
 
+// InWords returns a status with its meaning, such as 101 (unpaid). Without a meaning, or with one that the
+// status itself says, it returns the status.
+func InWords(status, meaning string) string {
+	if meaning == "" || meaning == status {
+		return status
+	}
+	return status + " (" + meaning + ")"
+}
+
 // Arg returns the value of a key as an argument of a statement. It returns false if no row
 // can have the value. A number has one notation: 017 is not the order 17.
 func (k Key) Arg(id string) (any, bool) {

@@ -40,6 +40,11 @@ topics: [kafka]
 {{- fail (printf "env.ORDERCLOSE_%s is a secret, and everybody who may read ConfigMaps would see it: write it into a key of a Secret that secrets names, and the key's file into env.ORDERCLOSE_%s_FILE, such as /run/secrets/SERVER/KEY; docs/kubernetes.md lists both" $name $name) }}
 {{- end }}
 {{- end }}
+{{- range $name := list "AWS_SECRET_ACCESS_KEY" "AWS_SESSION_TOKEN" }}
+{{- if hasKey $.Values.env $name }}
+{{- fail (printf "env.%s is a secret, and everybody who may read ConfigMaps would see it: annotate the service account with a role of AWS by serviceAccount.annotations" $name) }}
+{{- end }}
+{{- end }}
 ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{- if regexMatch "^[a-z]+://[^/]*@" (.Values.env.ORDERCLOSE_RELEASE_URL | default "") }}
 {{- fail "env.ORDERCLOSE_RELEASE_URL has a user or a password: write the URL into a key of the Secret secrets.services, and the key's file into env.ORDERCLOSE_RELEASE_URL_FILE, such as /run/secrets/services/release-url" }}
@@ -68,6 +73,9 @@ ORDERCLOSE_LISTEN: 0.0.0.0:9464
 {{- if not $hosts }}
 {{- fail "roles.console is enabled, and console.env.ORDERCLOSE_CONSOLE_HOSTS is not set: set it, or console.ingress.host, to the name in the browser's address, such as console.example" }}
 {{- end }}
+{{- end }}
+{{- if regexMatch "^[a-z]+://[^/]*@" ($env.ORDERCLOSE_CONSOLE_PROMETHEUS | default "") }}
+{{- fail "console.env.ORDERCLOSE_CONSOLE_PROMETHEUS has a user or a password, and everybody who may read ConfigMaps would see it: name a Prometheus, or a proxy of it, that asks for none inside of the cluster" }}
 {{- end }}
 {{- with $hosts }}{{ $_ := set $env "ORDERCLOSE_CONSOLE_HOSTS" . }}{{ end }}
 {{- toYaml $env }}
