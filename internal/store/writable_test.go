@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"strings"
@@ -50,7 +51,7 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 	if before != 20 {
 		t.Errorf("the server waits %d s for a table lock, and the client 15", before)
 	}
-	must(t, s.Writable(t.Context()))
+	mustBeWritable(t, s)
 	var rows int
 	must(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM receipts) + (SELECT COUNT(*) FROM stock_ledger) + (SELECT COUNT(*) FROM outbox_events)").Scan(&rows))
 	if rows != 0 || setting() != before {
@@ -60,6 +61,16 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 	if err := s.Writable(t.Context()); err == nil || !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "1792") {
 		t.Errorf("read-only: %v", err)
 	}
+}
+
+// mustBeWritable requires that Writable finds nothing. A busy machine may not answer within its time.
+func mustBeWritable(t *testing.T, s *store.Store) {
+	t.Helper()
+	err := s.Writable(t.Context())
+	for attempt := 1; attempt < 10 && errors.Is(err, context.DeadlineExceeded); attempt++ {
+		err = s.Writable(t.Context())
+	}
+	must(t, err)
 }
 
 // Writable waits for a table lock for one second.
@@ -72,7 +83,7 @@ func writableSeesLocks(t *testing.T, s *store.Store) {
 		t.Errorf("stock is locked: %v", err)
 	}
 	exec(t, other, "UNLOCK TABLES")
-	must(t, s.Writable(t.Context()))
+	mustBeWritable(t, s)
 }
 
 // The error names the column on which the user lacks a privilege.
@@ -93,5 +104,5 @@ func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
 	}
 	must(t, s.TakesWrites(t.Context())) // the server does
 	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".stock TO "+name+"@'%'")
-	must(t, s.Writable(t.Context()))
+	mustBeWritable(t, s)
 }
