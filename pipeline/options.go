@@ -183,9 +183,9 @@ type Servers struct {
 	// parameter tls=true does, and says which CA to trust. DB is a pool of the program's own instead of
 	// both; see package sqlclose for how it must be set up. The App takes at most half of its
 	// connections, and needs 3, or 7 if the lock of the sweep is in the database: call
-	// SetMaxOpenConns with twice as many or more, or not at all. A sqlclose.Store on the same DB takes as
-	// much again: set MaxConns of both. MaxConns bounds the
-	// connections of the App to the database, whether it has a DSN or a DB; default 16. For a DB that
+	// SetMaxOpenConns with twice as many or more, or not at all. A sqlclose.Store on the same DB takes up to
+	// half of them too: set MaxConns of the App and of the Store, so that the program keeps some. MaxConns
+	// bounds the connections of the App to the database, whether it has a DSN or a DB; default 16. For a DB that
 	// allows too few, New returns an error that wraps sqlclose.ErrPool.
 	DSN         string
 	DatabaseTLS *tls.Config

@@ -36,7 +36,7 @@ type AuditPart struct {
 	// Unlisted says that the mapping does not name the status. State is what a close
 	// takes the status for.
 	Unlisted bool
-	meaning  string // of a status of the shop
+	meaning  string // what the shop's own status means, such as unpaid; empty in the reference schema
 	table    *table
 	value    mapping.Value
 }
@@ -97,8 +97,10 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		add := func(state AuditState, values ...mapping.Value) {
 			for _, v := range values {
 				p := AuditPart{Table: t.name, Status: v.Text, State: state, table: t, value: v}
-				if p.meaning = s.q.m.Status.Meaning(v.Text); !s.mapped {
-					p.Status, p.meaning = statusOf(v).String(), ""
+				if s.mapped {
+					p.meaning = s.q.m.Status.Meaning(v.Text)
+				} else {
+					p.Status = statusOf(v).String()
 				}
 				parts = append(parts, p)
 			}

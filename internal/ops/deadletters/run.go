@@ -21,8 +21,9 @@ const SendTimeout = 30 * time.Second
 // in which a process must stop.
 const finishTime = 5 * time.Second
 
-// NewSender returns a sender for a command. It logs nothing: the command ends with the first error. So the
-// sender repeats a look-up of partitions whose error may pass, as it does with appends, until the deadline.
+// NewSender returns a sender for a command. It logs nothing, because the command ends with the first error.
+// If the look-up of the partitions fails, and the error may pass, the sender repeats the look-up until the
+// deadline. It repeats appends in the same way.
 func NewSender(log send.Producers, group send.GroupFunc) *send.Sender {
 	quiet := slog.New(slog.DiscardHandler)
 	repeated := func(ctx context.Context, topic string, records []wire.RawRecord) (parts map[int][]wire.RawRecord, err error) {

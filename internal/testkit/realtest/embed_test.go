@@ -145,7 +145,7 @@ func buildEmbed(t *testing.T) (program string) {
 		t.Helper()
 		cmd := exec.Command("go", args...)
 		cmd.Dir = dir
-		// The compiler's flags of this run too: with others it would compile each dependency again.
+		// The build has the compiler's flags of this run. With other flags it would compile each dependency again.
 		flags := os.Getenv("GOFLAGS") + " -modcacherw"
 		cmd.Env = append(os.Environ(), "GOPROXY="+proxy+","+usual, "GOFLAGS="+flags, "GONOSUMDB="+module, "GOPRIVATE=", "GOWORK=off")
 		out, err := cmd.CombinedOutput()
