@@ -25,6 +25,7 @@
 //	period.go         when a sweep is due; ownLog
 //	sweep.go          a sweep: its pages, and what is tried again
 //	resting.go        orders that sweeps alone leave out for a while
+//	paused.go         categories that are paused: a sweep asks about few of their orders
 //	lock.go           work under the lock, and without it
 //	locks.go          the lock in Redis, and the lock in the database
 //	report.go         the result of a sweep, and why orders were missed
@@ -193,6 +194,7 @@ type Compensator struct {
 	from       orderclose.Order // the next sweep starts after this order; zero: at the beginning
 	lastFailed map[string]bool  // orders that failed in the last finished sweep
 	resting    resting          // only if Alone
+	paused     pauses           // that the last sweep met
 }
 
 // New returns a Compensator, or an error if the options are invalid.
@@ -361,7 +363,7 @@ func (c *Compensator) report(r Report, err error) {
 		c.logRoutine("not sweeping, another process holds the lock")
 		c.metrics.skipped.WithLabelValues(skippedHeld).Inc()
 	case errors.Is(err, orderclose.ErrPaused):
-		c.o.Logger.Info("not sweeping", "reason", err, "report", r)
+		c.logRoutine("not sweeping", "reason", err, "report", r)
 		c.metrics.skipped.WithLabelValues(skippedPaused).Inc()
 	case errors.Is(err, errAlreadyDone):
 		c.o.Logger.Debug("not sweeping", "reason", err)

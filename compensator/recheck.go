@@ -45,8 +45,8 @@ type ClosedStore interface {
 	KeepRechecked(ctx context.Context, name string, step time.Duration, until time.Time) error
 }
 
-// Asker asks the payment provider about closed orders, and records the late payment of each paid one. Its
-// calls end by themselves.
+// Asker asks the payment provider about closed orders, and records the late payment of each paid one. A question that
+// takes two minutes counts as failed, and its context ends.
 type Asker interface {
 	// CloseOrders closes nothing. It returns one outcome for each request: AlreadyPaid if a late payment
 	// was recorded now, PaymentPending if the provider does not know or gives no answer,
@@ -161,7 +161,9 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step tim
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.OrderID}
 	}
-	outcomes, err := r.k.Asker.CloseOrders(ctx, orderclose.PathSweep, requests)
+	outcomes, err := call(ctx, r.calls, "the question to the payment provider about closed orders", func(ctx context.Context) ([]orderclose.Outcome, error) {
+		return r.k.Asker.CloseOrders(ctx, orderclose.PathSweep, requests)
+	})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -291,6 +293,36 @@ func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
 			if orders, times, _ := s.count(fmt.Sprint("order-", i)); orders != 100 || times != 3 {
 				t.Errorf("%d orders were asked about, order-%d %d times", orders, i, times)
 			}
+		}
+	})
+}
+
+// hungAsker ignores the end of its context, until release is closed.
+type hungAsker struct {
+	*closedOrders
+	release chan struct{}
+}
+
+func (a hungAsker) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	<-a.release
+	return a.closedOrders.CloseOrders(ctx, path, requests)
+}
+
+func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		o := s.options(100, 100)
+		hung := hungAsker{s, make(chan struct{})}
+		defer close(hung.release)
+		o.Recheck.Asker = hung
+		var why atomic.Pointer[string]
+		o.OnHang = func(is string) { why.Store(&is) }
+		f.start(o)
+		time.Sleep(time.Minute)
+		s.close("a")
+		time.Sleep(30 * time.Minute)
+		if got := why.Load(); got == nil || !strings.Contains(*got, "payment provider about closed orders hangs") {
+			t.Errorf("OnHang got %v", got)
 		}
 	})
 }

@@ -57,6 +57,8 @@ type sweepRun struct {
 	lastCall      bool               // they are being asked for again
 	lastErr       error              // why the last order without a verdict has none
 	failed        map[string]bool    // orders that failed in this sweep
+	paused        pauses             // that this sweep has met
+	asked         time.Time          // when the present pages are closed
 	cycle         cycleCheck         // of the current pass
 }
 
@@ -68,15 +70,19 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
 	c.resting.forget(now)
-	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
+	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}, paused: pauses{}}
 	if c.o.Investigator != nil && !r.DryRun {
-		err := c.calls.catch("Investigator.Begin", func() (err error) { s.investigation, err = c.o.Investigator.Begin(ctx); return err })
+		s.investigation, err = call(ctx, c.calls, "Investigator.Begin", c.o.Investigator.Begin)
 		if err != nil {
 			s.investigation = nil
 			c.o.Logger.Warn("cause lookup failed, causes of missed orders stay unknown", "err", err)
 		}
 	}
-	if err := s.sweepAll(ctx); err != nil || r.DryRun {
+	err = s.sweepAll(ctx)
+	if !r.DryRun && (err == nil || errors.Is(err, orderclose.ErrPaused)) {
+		c.notePauses(s.paused, err)
+	}
+	if err != nil || r.DryRun {
 		return err
 	}
 	c.lastFailed = s.failed
@@ -199,6 +205,7 @@ func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]o
 // of the pages. Orders without a verdict, and locked ones, are kept for a retry. The error is ctx's.
 func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error {
 	pages = s.resting.without(pages, s.r.StartedAt)
+	s.asked = time.Now()
 	outcomes := make([][]orderclose.Outcome, len(pages))
 	failures := make([]error, len(pages))
 	var transactions sync.WaitGroup
@@ -216,15 +223,30 @@ func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error 
 	return ctx.Err()
 }
 
+// closePage closes a page. Orders of a category that is known to be paused have that verdict without being asked about.
 func (s *sweepRun) closePage(ctx context.Context, page []orderclose.Order) ([]orderclose.Outcome, error) {
-	if err := s.limiter.WaitN(ctx, len(page)); err != nil {
-		return make([]orderclose.Outcome, len(page)), err
-	}
-	requests := make([]orderclose.CloseRequest, len(page))
+	outcomes := make([]orderclose.Outcome, len(page))
+	var requests []orderclose.CloseRequest
+	var at []int // their indexes
 	for i, o := range page {
-		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
+		if s.paused.has(o.Category, s.asked) {
+			outcomes[i] = orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Paused}
+			continue
+		}
+		requests = append(requests, orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category})
+		at = append(at, i)
 	}
-	return s.culprits.Close(ctx, s.o.Store, orderclose.PathSweep, requests)
+	if len(requests) == 0 {
+		return outcomes, nil
+	}
+	if err := s.limiter.WaitN(ctx, len(requests)); err != nil {
+		return outcomes, err
+	}
+	closed, err := s.culprits.Close(ctx, s.o.Store, orderclose.PathSweep, requests)
+	for i, o := range closed {
+		outcomes[at[i]] = o
+	}
+	return outcomes, err
 }
 
 // count counts the outcomes of a page, and looks up why its closed orders were
@@ -242,6 +264,9 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 		}
 		decided++
 		s.tally(o)
+		if o.Verdict == orderclose.Paused {
+			s.paused.met(page[i].Category, s.asked)
+		}
 		if o.Verdict == orderclose.Closed {
 			s.metrics.Lateness(page[i].Category, -o.Remaining(), "")
 			missed = append(missed, page[i])
@@ -269,9 +294,11 @@ func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 		s.metrics.Missed(Unknown, len(missed))
 		return
 	}
-	var misses []Miss
-	err := s.calls.catch("Investigation.Explain", func() error { misses = s.investigation.Explain(ctx, missed); return nil })
+	misses, err := call(ctx, s.calls, "Investigation.Explain", func(ctx context.Context) ([]Miss, error) {
+		return s.investigation.Explain(ctx, missed), nil
+	})
 	if err != nil {
+		s.investigation = nil // it may hang still
 		s.metrics.Missed(Unknown, len(missed))
 		return
 	}

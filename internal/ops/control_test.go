@@ -137,6 +137,23 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 	})
 }
 
+// Processes judge a pause by the time of the brokers, which appended it.
+func TestControl_ResumeByAClockThatIsAheadEndsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &controlLog{}
+		c := NewControl(log, "control")
+		log.put(t, wire.Pause{Path: orderclose.PathSweep, CreatedAt: time.Now(), Until: time.Now().Add(10 * time.Minute), Reason: "one"})
+		time.Sleep(30 * time.Minute)
+		wantControl(t, "by a clock 25 minutes ahead", mustRead(t, c), "sweeps, losses, pauses")
+		if ended, err := c.Resume(t.Context(), orderclose.Paths(), ""); err != nil || len(ended) != 1 || log.end != 2 {
+			t.Errorf("ended %v with %d records, %v", ended, log.end-1, err)
+		}
+		if ended, err := c.Resume(t.Context(), orderclose.Paths(), ""); err != nil || len(ended) != 0 {
+			t.Errorf("ended %v once more, %v", ended, err)
+		}
+	})
+}
+
 func TestControl_StartsAgainInAnotherLog(t *testing.T) {
 	for what, c := range map[string]struct {
 		records int // of the new log, before its only sweep

@@ -94,13 +94,17 @@ func (c *Control) Pause(ctx context.Context, paths []orderclose.Path, category s
 	return c.WritePauses(ctx, pauses...)
 }
 
-// Resume implements Pauser. No pause in the control topic is of one category.
+// aheadAtMost is by how much the clock of an operator who ends a pause may be ahead.
+const aheadAtMost = time.Hour
+
+// Resume implements Pauser. No pause in the control topic is of one category. Resume also ends those that are over by
+// this clock since less than aheadAtMost.
 func (c *Control) Resume(ctx context.Context, paths []orderclose.Path, category string) (ended []wire.Pause, err error) {
-	on, err := c.Pauses(ctx)
+	state, err := c.Read(ctx, time.Now().Add(-aheadAtMost))
 	if err != nil {
 		return nil, err
 	}
-	on = slices.DeleteFunc(on, func(p wire.Pause) bool { return !slices.Contains(paths, p.Path) || category != "" })
+	on := slices.DeleteFunc(state.Pauses, func(p wire.Pause) bool { return !slices.Contains(paths, p.Path) || category != "" })
 	if len(on) == 0 {
 		return nil, nil
 	}

@@ -159,7 +159,7 @@ type losses struct {
 }
 
 // waited returns how many of the lost offsets were not done: of a log that was replaced, also of those that
-// it is known to have had and nobody had read.
+// it is known to have had and nobody had read, and at least 1, since nobody knows what was appended last.
 func (l *Loop) waited(f *wire.Fetched) (n int64) {
 	first, end := max(f.Lost.First, l.committer.Low()), f.Lost.Last+1
 	if f.Replaced {
@@ -168,6 +168,9 @@ func (l *Loop) waited(f *wire.Fetched) (n int64) {
 	n = max(0, end-first)
 	for _, r := range l.committer.Runs() {
 		n -= max(0, min(r.End, end)-max(r.First, first))
+	}
+	if f.Replaced {
+		n = max(1, n)
 	}
 	return n
 }

@@ -334,10 +334,6 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 // in memory stay, unless the log was replaced.
 func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	r, waited := f.Lost, l.waited(f)
-	known := &waited
-	if f.Replaced && l.end == 0 {
-		known = nil // this claim has read nothing of the log that was replaced: more may have waited
-	}
 	if f.Replaced {
 		l.committer.Restart(f)
 		l.reader.restart(f.Next)
@@ -351,5 +347,5 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 		l.committer.CommitNow(time.Now())
 		return
 	}
-	l.publishLoss(*r, known, r.Err.Error())
+	l.publishLoss(*r, &waited, r.Err.Error())
 }

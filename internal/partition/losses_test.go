@@ -17,7 +17,8 @@ func TestLoop_ALossCountsTheRecordsThatWaited(t *testing.T) {
 		"and it had records that nobody read":    {wire.Fetched{Lost: &wire.Range{First: 0, Last: 9}, Replaced: true}, 20, 14},
 		"the log lost its end":                   {wire.Fetched{Lost: &wire.Range{First: 7, Last: 9}, Replaced: true}, 10, 2},
 		"retention deleted unread records":       {wire.Fetched{Lost: &wire.Range{First: 10, Last: 14}}, 20, 5},
-		"it is unknown whether records are lost": {wire.Fetched{Lost: &wire.Range{First: 0, Last: -1}, Replaced: true}, 0, 0},
+		"it is unknown whether records are lost": {wire.Fetched{Lost: &wire.Range{First: 0, Last: -1}, Replaced: true}, 0, 1},
+		"retention deleted settled records":      {wire.Fetched{Lost: &wire.Range{First: 6, Last: 7}}, 20, 0},
 	} {
 		l := newTestLoop(t.Context(), &fakeLog{})
 		for offset := range int64(10) {

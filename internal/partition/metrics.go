@@ -54,10 +54,9 @@ func (m *Metrics) Stuck(stage, topic string, partition int) {
 // Repeated counts records that may have been written twice.
 func (m *Metrics) Repeated(records int) { m.repeated.Add(float64(records)) }
 
-// Lost counts records that the log no longer had and that were not settled. A number below 1
-// means that the number is unknown, and counts as 1.
+// Lost counts records that the log no longer had and that were not settled.
 func (m *Metrics) Lost(topic string, partition int, records int64) {
-	m.lost.WithLabelValues(topic, strconv.Itoa(partition)).Add(float64(max(records, 1)))
+	m.lost.WithLabelValues(topic, strconv.Itoa(partition)).Add(float64(records))
 }
 
 // FetchFailing sets since when the fetches of a partition have failed. The zero time means that

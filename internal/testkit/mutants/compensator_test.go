@@ -54,6 +54,16 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "TestSweep_LeavesTheGrace", says: "Cutoff:2000",
 	},
 	{
+		name:  "a sweep asks about each order of a paused category",
+		edits: []edit{{"compensator/sweep.go", "		if s.paused.has(o.Category, s.asked) {\n", "		if false {\n"}},
+		pkg:   "compensator", run: "TestSweep_AsksAboutFewOrders", says: "asked about 2000",
+	},
+	{
+		name:  "a sweep takes a category for paused until its end",
+		edits: []edit{{"compensator/paused.go", "now.Add(pausedAgain)", "now.Add(24 * time.Hour)"}},
+		pkg:   "compensator", run: "TestSweep_AsksAgain", says: "closed 0",
+	},
+	{
 		name:  "a page on which the store hangs ends the sweep",
 		edits: []edit{{"compensator/sweep.go", "	maxSilentPages = 3\n", "	maxSilentPages = 1\n"}},
 		pkg:   "compensator", run: "TestSweep_OrdersOnWhichTheStoreHangs", says: "the sweep is given up",

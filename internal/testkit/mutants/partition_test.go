@@ -4,6 +4,11 @@ package mutants
 // watermark, the reader, the appends, and the dead letters.
 var partitionMutants = []mutant{
 	{
+		name:  "a topic that was recreated before anybody read it has lost nothing",
+		edits: []edit{{"internal/partition/deadletters.go", "		n = max(1, n)\n", ""}},
+		pkg:   "internal/partition", run: "TestLoop_ALossCounts", says: "0 waited, want 1",
+	},
+	{
 		name:  "the watermark passes an offset that is not done",
 		edits: []edit{{"internal/partition/watermark.go", "n < len(w.open) && w.open[n].state == done", "n < len(w.open)"}},
 		pkg:   "internal/partition", run: "TestWatermark_", says: "low is",
