@@ -75,7 +75,7 @@ const (
 	DefaultPeriod   = time.Hour
 	DefaultGrace    = time.Minute
 	DefaultPageSize = 500
-	// DefaultRate is a fifth of what a database with two cores closes (25 k orders/s,
+	// DefaultRate is a fifth to a third of what a database with two cores closes (16 to 25 k orders/s,
 	// make bench-sweep). A sweep after days of outage leaves the rest of the capacity
 	// to closers and checkout. It allows 18 million orders an hour.
 	DefaultRate = 5000
@@ -156,6 +156,9 @@ type Options struct {
 	// orders that a sweep finds were not missed: it counts no causes, and logs only sweeps that closed orders or failed to.
 	// An order that a sweep could not close is left out of the next sweeps, longer each time, up to 5 minutes.
 	Alone bool
+	// PausesCategories says that the Store pauses whole categories: if it answers Paused on an order, it would on every
+	// order of that category. Then a sweep asks about few of them. Otherwise Paused says nothing about other orders.
+	PausesCategories bool
 	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
 	// Missed is called with all orders of a page that were closed; a report names

@@ -12,9 +12,10 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// pausingStore has paused the closing of categories, or of all orders.
+// pausingStore has paused the closing of categories, of an order, or of all orders.
 type pausingStore struct {
 	*fakeStore
+	held   string // an order
 	paused map[string]bool
 	all    bool
 	asked  int // orders of paused categories that were asked about
@@ -26,7 +27,7 @@ func (s *pausingStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	}
 	for _, r := range requests {
 		outcome := []orderclose.Outcome{{OrderID: r.OrderID, Verdict: orderclose.Paused}}
-		if !s.paused[r.Category] {
+		if !s.paused[r.Category] && r.OrderID != s.held {
 			if outcome, err = s.fakeStore.CloseOrders(ctx, path, []orderclose.CloseRequest{r}); err != nil {
 				return nil, err
 			}
@@ -51,7 +52,7 @@ func TestSweep_AsksAboutFewOrdersOfAPausedCategory(t *testing.T) {
 			}
 		}
 		var log strings.Builder
-		c := newCompensator(t, Options{Store: s, PageSize: 100, Rate: -1, Alone: true, Grace: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		c := newCompensator(t, Options{Store: s, PageSize: 100, Rate: -1, Alone: true, PausesCategories: true, Grace: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 3 {
 			s.asked = 0
 			r, err := c.Sweep(t.Context(), false)
@@ -85,9 +86,23 @@ func TestSweep_AsksAgainWhetherACategoryIsPaused(t *testing.T) {
 			defer s.mu.Unlock()
 			s.paused = nil
 		})
-		c := newCompensator(t, Options{Store: s, PageSize: 100, Grace: -1})
+		c := newCompensator(t, Options{Store: s, PageSize: 100, Grace: -1, PausesCategories: true})
 		if r, err := c.Sweep(t.Context(), false); err != nil || r.Closed < 1000 || r.Paused == 0 || s.asked > 600 {
 			t.Errorf("closed %d, paused %d, asked about %d during the pause: %v", r.Closed, r.Paused, s.asked, err)
+		}
+	})
+}
+
+// A service may hold a single order.
+func TestSweep_APausedOrderSaysNothingAboutOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &pausingStore{fakeStore: newStore(2000), held: "o0000"}
+		for i := range s.orders {
+			s.orders[i].Category = "a"
+		}
+		c := newCompensator(t, Options{Store: s, PageSize: 100, Grace: -1})
+		if r, err := c.Sweep(t.Context(), false); err != nil || r.Closed != 1999 || r.Paused != 1 {
+			t.Errorf("closed %d, paused %d, %v", r.Closed, r.Paused, err)
 		}
 	})
 }

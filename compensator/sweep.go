@@ -264,7 +264,7 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 		}
 		decided++
 		s.tally(o)
-		if o.Verdict == orderclose.Paused {
+		if o.Verdict == orderclose.Paused && s.o.PausesCategories {
 			s.paused.met(page[i].Category, s.asked)
 		}
 		if o.Verdict == orderclose.Closed {

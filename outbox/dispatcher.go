@@ -145,6 +145,8 @@ type waiting struct {
 	box      wire.Outbox
 	rows     chan struct{} // wakes the leader: there may be rows
 	measured time.Time     // when the backlog was read
+	known    time.Time     // when it was known last what waits
+	oldest   time.Duration // the age of the oldest row then
 }
 
 // poll asks the database until ctx ends which outboxes have rows, and wakes their leaders. It asks about all outboxes with one
@@ -153,7 +155,7 @@ type waiting struct {
 func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 	boxes := make([]wire.Outbox, len(all))
 	for i, w := range all {
-		boxes[i] = w.box
+		boxes[i], w.known = w.box, time.Now()
 	}
 	var pause time.Duration
 	for ctx.Err() == nil {
@@ -164,7 +166,7 @@ func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 		for i, w := range all {
 			if err == nil && !has[i] {
 				d.metrics.backlog(w.box, wire.OutboxBacklog{})
-				w.measured = time.Time{}
+				w.measured, w.known, w.oldest = time.Time{}, time.Now(), 0
 				continue
 			}
 			select {
@@ -179,16 +181,19 @@ func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 	}
 }
 
-// measure reports the backlog of an outbox to the metrics, if it was not read just before. It does not log database errors,
-// because the workers log them.
+// measure reports the backlog of an outbox to the metrics, if it was not read just before. While it cannot be read, rows may
+// have waited since the last look. measure does not log database errors, because the workers log them.
 func (d *Dispatcher) measure(ctx context.Context, w *waiting) {
 	if time.Since(w.measured) < backlogInterval {
 		return
 	}
 	asking, cancel := context.WithTimeout(ctx, backlogInterval)
 	defer cancel()
-	if b, err := d.o.Store.Backlog(asking, w.box); err == nil {
-		w.measured = time.Now()
-		d.metrics.backlog(w.box, b)
+	b, err := d.o.Store.Backlog(asking, w.box)
+	if err != nil {
+		d.metrics.oldest.WithLabelValues(string(w.box)).Set((w.oldest + time.Since(w.known)).Seconds())
+		return
 	}
+	w.measured, w.known, w.oldest = time.Now(), time.Now(), b.Oldest
+	d.metrics.backlog(w.box, b)
 }

@@ -103,6 +103,9 @@ func (s *fakeStore) Waiting(_ context.Context, boxes ...wire.Outbox) ([]bool, er
 func (s *fakeStore) Backlog(context.Context, wire.Outbox) (wire.OutboxBacklog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.away {
+		return wire.OutboxBacklog{}, orderclose.ErrUnavailable
+	}
 	return wire.OutboxBacklog{Rows: len(s.rows)}, nil
 }
 
@@ -576,6 +579,35 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			t.Errorf("%+v", l.appended["30m"])
 		} else if r, err := first.Decode(); err != nil || r.Order.ID != "later" {
 			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// Nobody knows what waits meanwhile, and an alert looks at the age of the oldest row.
+func TestDispatcher_WhileTheOutboxCannotBeReadRowsMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore(), testkit.NewMetrics()
+		d, err := New(Options{Store: s, Kafka: &fakeLog{}, Kinds: []Kind{Events("events")}, DeadLetterTopic: "dead", Registerer: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer testkit.Start(t, d.Run)()
+		oldest := func() float64 { return m.Value("outbox_oldest_unpublished_seconds", "outbox", "events") }
+		away := func(is bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.away = is
+		}
+		time.Sleep(time.Hour)
+		away(true)
+		time.Sleep(10 * time.Minute)
+		if got := oldest(); got < 590 || got > 605 {
+			t.Errorf("after ten minutes the oldest row is %v s old", got)
+		}
+		away(false)
+		time.Sleep(2 * time.Second)
+		if got := oldest(); got != 0 {
+			t.Errorf("read again, the oldest row is %v s old", got)
 		}
 	})
 }

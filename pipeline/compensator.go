@@ -86,11 +86,13 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		PageSize:     method.batch(c.PageSize),
 		Rate:         c.Rate,
 		Alone:        a.alone,
-		Logger:       a.o.Logger.With("stage", compensator.Stage),
-		Category:     a.category,
-		OnHang:       a.o.OnHang,
-		LockChecked:  a.lockChecked,
-		Registerer:   a.o.Registerer,
+		// The database has pauses of categories. A service or a Store of the program may answer paused on one order.
+		PausesCategories: a.o.Store == nil && a.o.Config.Closer.Kind != config.KindHTTP,
+		Logger:           a.o.Logger.With("stage", compensator.Stage),
+		Category:         a.category,
+		OnHang:           a.o.OnHang,
+		LockChecked:      a.lockChecked,
+		Registerer:       a.o.Registerer,
 	}
 	if log, ok := source.(compensator.SweepLog); ok { // otherwise each process remembers its own sweeps
 		o.SweepLog = log

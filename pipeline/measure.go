@@ -55,6 +55,7 @@ const (
 	countInterval = 5 * time.Second  // between two counts while some are
 	lateInterval  = time.Minute      // between two counts of payments that came late
 	countTimeout  = 10 * time.Second // of one count
+	countHolds    = time.Minute      // how long a count stands for those that failed since
 	// countLockExpiry is how long a process that was killed keeps others from counting, and the interval
 	// between two attempts of the others: together a minute.
 	countLockExpiry = 30 * time.Second
@@ -105,6 +106,13 @@ type orderCounter struct {
 
 // run counts until ctx ends.
 func (c orderCounter) run(ctx context.Context) {
+	counted, report := time.Now(), c.report
+	c.report = func(o ops.OverdueOrders) {
+		if !o.At.IsZero() {
+			counted = time.Now()
+		}
+		report(o)
+	}
 	defer c.report(ops.OverdueOrders{})
 	for ctx.Err() == nil {
 		next, err := countLockExpiry, compensator.ErrLockUnavailable
@@ -114,7 +122,8 @@ func (c orderCounter) run(ctx context.Context) {
 		if errors.Is(err, compensator.ErrLockUnavailable) || errors.Is(err, compensator.ErrLockStuck) {
 			next, err = c.once(ctx)
 		}
-		if errors.Is(err, compensator.ErrHeld) { // another process counts; after a failed count the last one holds
+		// Another process counts, or for a while none could. After a failed count the last one holds for a minute.
+		if errors.Is(err, compensator.ErrHeld) || time.Since(counted) > countHolds {
 			c.report(ops.OverdueOrders{})
 		}
 		retry.Sleep(ctx, next)

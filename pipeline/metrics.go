@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,7 +51,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		waitingUnseen:   f.Gauge("waiting_unseen", "Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
 		writesFailing:   f.Gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
 		drift:           f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
-		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path"),
+		paused:          f.GaugeVec("paused", "1 while closes by a path (pipeline, sweep or on-read) are paused, of all orders or of a category; 0 otherwise.", "path", "orders"),
 		pausesIgnored:   f.Gauge("compensator_pauses_ignored", "1 while sweeps go on although it is unknown whether an operator has paused them: neither Kafka nor the copy of the pauses has answered for compensator.pauses.wait; 0 otherwise."),
 		clockOffset:     f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
 		delay:           f.GaugeVec("delay_seconds", "The delay of a category in the topics.yaml that the process uses; default: of all that the file does not list.", "category"),
@@ -189,11 +188,17 @@ func (m *appMetrics) Reminders(late []time.Duration, complete time.Time) {
 // Paused sets which paths are paused.
 func (m *appMetrics) Paused(on []wire.Pause) {
 	for _, path := range orderclose.Paths() {
-		value := 0.0
-		if slices.ContainsFunc(on, func(p wire.Pause) bool { return p.Path == path }) {
-			value = 1
+		value := map[string]float64{"all": 0, "category": 0}
+		for _, p := range on {
+			if p.Path == path && p.Category == "" {
+				value["all"] = 1
+			} else if p.Path == path {
+				value["category"] = 1
+			}
 		}
-		m.paused.WithLabelValues(ops.PathName(path)).Set(value)
+		for orders, v := range value {
+			m.paused.WithLabelValues(ops.PathName(path), orders).Set(v)
+		}
 	}
 }
 

@@ -173,5 +173,10 @@ func TestOrderCounter_GivesTheLockBackIfACountFails(t *testing.T) {
 		defer c.start(2, c.lock)()
 		time.Sleep(35 * time.Second)
 		c.want([]int{2}, "2@16s", "2@31s", "2@46s")
+		c.finds(-1)
+		time.Sleep(2 * time.Minute)
+		if synctest.Wait(); len(c.known) > 0 {
+			t.Errorf("the processes %v have a value, and each count has failed for two minutes", c.known)
+		}
 	})
 }

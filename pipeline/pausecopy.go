@@ -98,9 +98,11 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 		switch {
 		case known && until.After(s.now()):
 			return pausedError(wire.Pause{Until: until, Reason: "a pause that was read before Kafka failed"})
-		case known:
+		case known && s.now().Sub(until) < 5*keepPauseInterval: // without a pause it is the time at which it was kept
 			s.ignored(0)
 			return nil
+		case known:
+			err = fmt.Errorf("the copy of them is of %s", until.UTC().Format(time.RFC3339))
 		case failed != nil:
 			err = fmt.Errorf("the copy of them cannot be read: %w", failed)
 		}

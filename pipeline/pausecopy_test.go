@@ -137,3 +137,25 @@ func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
 		}
 	})
 }
+
+// The compensator that kept the copy has not run since yesterday: an operator may have paused sweeps since.
+func TestPausedStore_AnOldCopySaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ignores := restarted(&pauseTopic{fails: true}, oldCopy{time.Now().Add(-24 * time.Hour)}, 10*time.Minute)
+		if err := sweepAnOrder(t, s); err == nil {
+			t.Error("a sweep does not wait for the pauses")
+		}
+		time.Sleep(10 * time.Minute)
+		if err := sweepAnOrder(t, s); err != nil || !*ignores {
+			t.Errorf("after the wait: %v, ignored %v", err, *ignores)
+		}
+	})
+}
+
+// oldCopy was kept at a time when there was no pause.
+type oldCopy struct{ at time.Time }
+
+func (oldCopy) KeepPause(context.Context, string, time.Time) error { return nil }
+func (k oldCopy) KeptPause(context.Context, string) (time.Time, bool, error) {
+	return k.at, true, nil
+}

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
@@ -28,9 +30,10 @@ func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
 		}
 		return answers, err
 	}
+	logger := a.o.Logger.With("stage", compensator.Stage, "asked_again", true)
 	asker, err := payment.New(payment.Options{
-		Store: lateStore{closed}, Provider: payment.ProviderFunc(ask), Batch: c.Batch, // a ProviderFunc cannot cancel
-		Logger: a.o.Logger.With("stage", compensator.Stage, "asked_again", true),
+		Store: lateStore{closed, logger}, Provider: payment.ProviderFunc(ask), Batch: c.Batch, // a ProviderFunc cannot cancel
+		Logger: logger,
 	})
 	if err != nil {
 		return nil, err
@@ -46,7 +49,10 @@ type closedStore interface {
 }
 
 // lateStore is the payment.Store of a recheck. It closes no order. An order that is paid gets a late payment.
-type lateStore struct{ closedStore }
+type lateStore struct {
+	closedStore
+	logger *slog.Logger
+}
 
 // PreviewClose implements payment.Store: the provider is asked about all of the orders.
 func (lateStore) PreviewClose(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
@@ -63,10 +69,13 @@ func (s lateStore) PayOrders(ctx context.Context, requests []orderclose.CloseReq
 	outcomes := outcomesOf(requests, orderclose.AlreadyClosed)
 	for i, r := range requests {
 		recorded, err := s.RecordLate(ctx, []store.LatePayment{{OrderID: r.OrderID, Source: store.SourceRecheck}})
-		if err != nil {
+		switch {
+		case errors.Is(err, orderclose.ErrUnavailable):
 			return nil, err
-		}
-		if recorded > 0 {
+		case err != nil: // the next step asks again, and the others go on
+			s.logger.Error("late payment could not be recorded, the order is asked about again", "err", err)
+			outcomes[i].Verdict = orderclose.PaymentPending
+		case recorded > 0:
 			outcomes[i].Verdict = orderclose.AlreadyPaid
 		}
 	}

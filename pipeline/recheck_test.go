@@ -29,6 +29,9 @@ func (s *lateOrders) RecordLate(_ context.Context, payments []store.LatePayment)
 		if p.PaymentID != "" || p.Source != store.SourceRecheck {
 			return n, fmt.Errorf("recorded %+v", p)
 		}
+		if p.OrderID == "locked" {
+			return n, orderclose.ErrContended
+		}
 		if p.OrderID != "known" {
 			s.late = append(s.late, p.OrderID)
 			n++
@@ -59,7 +62,7 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 		t.Fatalf("%+v, %v", k, err)
 	}
 	var requests []orderclose.CloseRequest
-	for _, id := range []string{"paid", "known", "unpaid", "cancelled", "unknown", "nothing"} {
+	for _, id := range []string{"locked", "paid", "known", "unpaid", "cancelled", "unknown", "nothing"} {
 		requests = append(requests, orderclose.CloseRequest{OrderID: id})
 	}
 	outcomes, err := k.Asker.CloseOrders(t.Context(), orderclose.PathSweep, requests)
@@ -67,7 +70,7 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 	for _, o := range outcomes {
 		got = append(got, o.OrderID+" "+string(o.Verdict))
 	}
-	want := []string{"paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed", "unknown payment_pending", "nothing payment_pending"}
+	want := []string{"locked payment_pending", "paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed", "unknown payment_pending", "nothing payment_pending"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
@@ -95,7 +98,7 @@ func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *
 	change(cfg)
 	a, err := New(Options{
 		Config: cfg, Store: orders, Connections: clients.Clients{}, Logger: slog.New(slog.DiscardHandler),
-		Payment: lateAnswers{"paid": payment.Paid, "known": payment.Paid, "unpaid": payment.Unpaid, "cancelled": payment.Cancelled, "unknown": payment.Unknown},
+		Payment: lateAnswers{"paid": payment.Paid, "known": payment.Paid, "locked": payment.Paid, "unpaid": payment.Unpaid, "cancelled": payment.Cancelled, "unknown": payment.Unknown},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ var reasons = map[string]map[string]string{
 		"*":          "Redis, MariaDB and small programs are back in a fraction of a second. A killed Kafka broker without replicas is back after some 12 s. For 9 s of them it waits until its own former session ends (broker.session.timeout.ms). A killed member of a consumer group keeps its partitions until its session ends, after 6 s. Brokers allow no shorter session by default",
 	},
 	"w5": {"poll-1s": "a poller reads the database only, without a relay and a consumer group beside it on the same cores"},
-	"w6": {"*": "most of its statements are the polls of the two outboxes, one a second each, by primary key; a poller with a long interval asks less often, and is late by it"},
+	"w6": {"*": "most of its statements are the polls of the outboxes, one a second for both, by primary key; a poller with a long interval asks less often, and is late by it"},
 }
 
 func reasonFor(workload, system string) string {

@@ -24,7 +24,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// pipeline is this project as shipped: the program orderclose, the producer package, and a
+// pipeline is this project with buckets that fit the delays: the program orderclose, the producer package, and a
 // consumer of the close topic.
 type pipeline struct {
 	run      run

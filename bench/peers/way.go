@@ -100,7 +100,7 @@ func specs() []spec {
 	}
 	mariadb := []server{{kind: "mariadb"}}
 	all := []spec{
-		{name: "orderclose", title: "orderclose, as shipped", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
+		{name: "orderclose", title: "orderclose, with buckets that fit the delays", servers: []server{{kind: "kafka"}}, make: newOrderclose(rolesRelay)},
 		{name: "orderclose-all", title: "orderclose, all its roles: also closer, outbox and sweeps", servers: []server{{kind: "kafka"}, {kind: "mariadb"}, {kind: "redis"}}, make: newOrderclose(rolesAll),
 			cannot: map[string]string{"w1": onlyRelay, "w2": onlyRelay, "w3": onlyRelay, "w4": onlyRelay, "w5": "orderclose runs all its roles there"}},
 		{name: onPostgres, title: "orderclose on PostgreSQL", servers: []server{{kind: "kafka"}, {kind: "postgresql"}}, make: newOrderclose(rolesAll),

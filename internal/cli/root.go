@@ -128,7 +128,7 @@ The environment names the servers: ` + config.EnvBrokers + `,
 for mounted secrets.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
-5 refused, 6 partly done, 7 timed out.`,
+5 refused, 6 partly done, 7 timed out, 8 another process has the same instance.`,
 	}
 	c.flags(root)
 	root.AddCommand(

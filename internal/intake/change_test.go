@@ -233,3 +233,26 @@ func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
 		}
 	}
 }
+
+// The category decides the delay, so an update that sets it schedules the order again.
+func TestDecide_ByRuleSchedulesAnOrderAgainWhoseCategoryChanged(t *testing.T) {
+	m := litemall()
+	m.ByRule, m.Due = true, *m.Created
+	r, err := newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays {
+		return orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"long": 24 * time.Hour}}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	for old, want := range map[string]outcome{`"kind": ""`: scheduled, `"note": ""`: unchanged} {
+		_, changes, _, err := readChange(Canal, []byte(`{"type": "UPDATE", "isDdl": false, "database": "shop", "table": "litemall_order", "old": [{`+old+`}], "data":
+			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "long"}]}`))
+		if err != nil || len(changes) != 1 {
+			t.Fatal(changes, err)
+		}
+		if _, is, err := r.decide(changes[0], created, created); is != want || err != nil {
+			t.Errorf("%s changed: %s, %v; want %s", old, is, err, want)
+		}
+	}
+}

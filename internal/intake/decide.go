@@ -50,6 +50,9 @@ func newRowReader(o Options) (r rowReader, err error) {
 	for _, w := range r.m.Where {
 		r.relevant = append(r.relevant, w.Column)
 	}
+	if r.m.ByRule && r.m.Category != "" { // it decides the delay
+		r.relevant = append(r.relevant, r.m.Category)
+	}
 	return r, nil
 }
 

@@ -30,6 +30,14 @@ type handler struct {
 	// open counts the rows that are not acked of records with several rows. Their records have negative offsets,
 	// which the loop does not know: it would take the ack of one row for that of all.
 	open map[place]int
+	// broken are the records of open that have a row which cannot be scheduled.
+	broken map[place]unreadable
+}
+
+// unreadable is a record that becomes a dead letter, and why.
+type unreadable struct {
+	record wire.RawRecord
+	err    error
 }
 
 // place is an offset of a log.
@@ -40,7 +48,7 @@ type place struct {
 
 func (i *Intake) newHandler(l *partition.Loop) partition.Handler {
 	l.SetLookBack(lookBack)
-	return &handler{Intake: i, loop: l, open: map[place]int{}}
+	return &handler{Intake: i, loop: l, open: map[place]int{}, broken: map[place]unreadable{}}
 }
 
 // Handle implements partition.Handler. It queues a record for each row to be scheduled.
@@ -49,13 +57,17 @@ func (h *handler) Handle(f wire.Fetched) {
 		h.reached = r.AppendedAt()
 		records, err := h.schedule(r)
 		switch {
-		case err != nil:
+		case len(records) == 0 && err != nil:
 			h.loop.DeadLetterUnreadable(r, err)
-			continue
 		case len(records) == 0:
 			h.loop.Done(r.Generation, r.Offset)
-		case len(records) > 1:
-			h.open[place{r.Generation, r.Offset}] = len(records)
+		case len(records) > 1 || err != nil:
+			at := place{r.Generation, r.Offset}
+			h.open[at] = len(records)
+			if err != nil { // of one row: the dead letter follows the others
+				r.Body = slices.Clone(r.Body) // the fetch is freed
+				h.broken[at] = unreadable{r, err}
+			}
 			for i := range records {
 				records[i].Offset = -1 - r.Offset
 			}
@@ -70,7 +82,8 @@ func (h *handler) Handle(f wire.Fetched) {
 	}
 }
 
-// schedule returns the records of the rows of a change record. The error is a *wire.RecordError.
+// schedule returns the records of the rows of a change record. The error, a *wire.RecordError, is that of the record, or of
+// the last row that cannot be scheduled.
 func (h *handler) schedule(r wire.RawRecord) (records []wire.RawRecord, err error) {
 	m, err := r.Message()
 	if err != nil {
@@ -87,23 +100,25 @@ func (h *handler) schedule(r wire.RawRecord) (records []wire.RawRecord, err erro
 		h.metrics.rows.WithLabelValues(string(skip)).Inc()
 	}
 	for _, c := range changes {
-		o, is, err := h.reader.decide(c, h.o.Now(), m.Appended)
-		if err != nil {
-			return nil, err
+		o, is, failed := h.reader.decide(c, h.o.Now(), m.Appended)
+		if failed != nil {
+			err = failed
+			continue
 		}
 		if h.metrics.rows.WithLabelValues(string(is)).Inc(); is != scheduled {
 			continue
 		}
-		due, err := wire.Record{Order: o, Release: o.Due}.Encode()
-		if err != nil {
-			return nil, &wire.RecordError{Reason: wire.ErrBadValue, Detail: err.Error()}
+		due, failed := wire.Record{Order: o, Release: o.Due}.Encode()
+		if failed != nil {
+			err = &wire.RecordError{Reason: wire.ErrBadValue, Detail: failed.Error()}
+			continue
 		}
 		due.Offset, due.Generation, due.Appended = r.Offset, r.Generation, m.Appended
 		raw := due.Raw()
 		raw.DueAt = o.Due.UnixMilli()
 		records = append(records, raw)
 	}
-	return records, nil
+	return records, err
 }
 
 // Turn implements partition.Handler. It starts to append the waiting records, each to the topic that fits now. While
@@ -158,6 +173,11 @@ func (h *handler) settle(r wire.RawRecord) {
 	}
 	if h.open[at]--; h.open[at] == 0 {
 		delete(h.open, at)
+		if b, ok := h.broken[at]; ok {
+			delete(h.broken, at)
+			h.loop.DeadLetterUnreadable(b.record, b.err)
+			return
+		}
 		h.loop.Done(at.generation, at.offset)
 	}
 }
@@ -179,7 +199,9 @@ func (h *handler) Sleep(d time.Duration) time.Duration {
 }
 
 // Reset implements partition.Handler. Records in flight mark nothing in the new log.
-func (h *handler) Reset() { h.queue, h.reached, h.open = nil, time.Time{}, map[place]int{} }
+func (h *handler) Reset() {
+	h.queue, h.reached, h.open, h.broken = nil, time.Time{}, map[place]int{}, map[place]unreadable{}
+}
 
 // End implements partition.Handler.
 func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Partition) }

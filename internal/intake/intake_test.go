@@ -3,6 +3,7 @@ package intake
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,6 +108,29 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 			t.Errorf("done below %d, %v", got, log.Keys("close"))
 		}
 	})
+}
+
+// Only the row that cannot be scheduled waits for the sweep. Its record becomes a dead letter behind the others.
+func TestIntake_ABadRowKeepsNoOtherFromBeingScheduled(t *testing.T) {
+	for _, ids := range [][]string{{"a", "b", "bad", "c"}, {"a", "bad"}, {"bad", "a"}, {"bad"}} {
+		synctest.Test(t, func(t *testing.T) {
+			log, good := &testkit.Log{}, []string{}
+			for i, id := range ids {
+				if id == "bad" {
+					ids[i] = strings.Repeat("0123456789", 40) // too long
+				} else {
+					good = append(good, id)
+				}
+			}
+			log.Put(shopOrders, canalInsert(time.Minute, ids...))
+			log.Put(shopOrders, canalInsert(time.Minute, "next"))
+			defer start(t, log, nil)()
+			time.Sleep(5 * time.Second)
+			if got := log.Keys("delay_1m"); !slices.Equal(got, append(good, "next")) || len(log.Appended()["dead"]) != 1 || log.DoneBelow(shopOrders) != 2 {
+				t.Errorf("%v: scheduled %v, %d dead letters, done below %d", good, got, len(log.Appended()["dead"]), log.DoneBelow(shopOrders))
+			}
+		})
+	}
 }
 
 // While a topic accepts no records, the records of an order keep their order, and the bucket is picked again for each attempt.

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,10 @@ const (
 	probeEvery = 30 * time.Second
 	// probeRetry is the pause after a measurement without a sample.
 	probeRetry = time.Second
-	// probeSlow is the longest round trip of a sample. A slower answer is ignored.
+	// probeSlow is the longest round trip of a sample. A slower answer is ignored, unless there was no sample for
+	// sampleAge: the error of an offset is a round trip at most, and nothing gets early by it.
 	probeSlow = 200 * time.Millisecond
+	sampleAge = time.Minute
 	// probesPerRound is the number of probes of a measurement. The probe with the shortest
 	// round trip counts.
 	probesPerRound = 3
@@ -115,6 +118,7 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 	cluster.clock.Store(c)
 	defer cluster.clock.CompareAndSwap(c, nil)
 	started, said := time.Now(), "" // no warning while Kafka starts, and one for each reason
+	sampled := started
 	for {
 		pause := probeRetry
 		// Forget earlier mismatches. A mismatch from here on may be newer than the measurement.
@@ -124,13 +128,17 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 			default:
 			}
 		}
-		measured, err := c.measure(ctx, cluster, topic)
+		slowest := probeSlow
+		if time.Since(sampled) >= sampleAge {
+			slowest = math.MaxInt64 - 1
+		}
+		measured, err := c.measure(ctx, cluster, topic, slowest)
 		if err != nil && ctx.Err() == nil && time.Since(started) >= probeEvery && err.Error() != said {
 			said = err.Error()
 			cluster.opts.Logger.Warn("measuring the brokers' clock failed, will retry", "topic", topic, "err", err)
 		}
 		if measured != nil {
-			said = ""
+			said, sampled = "", time.Now()
 			c.lastSample.Store(measured)
 			if err := c.learnDatabase(ctx, cluster, topic, measured.databaseAhead); err != nil && ctx.Err() == nil {
 				cluster.opts.Logger.Warn("learning the database's clock from the control topic failed, will retry", "topic", topic, "err", err)
@@ -209,11 +217,11 @@ func wasSet(from, to reading) bool {
 }
 
 // measure sends probesPerRound probes and returns the sample with the shortest round trip. A
-// probe brings a sample if its answer arrives within probeSlow and has an append time. If no
+// probe brings a sample if its answer arrives within slowest and has an append time. If no
 // probe brings a sample, measure returns nil and the error of the last probe that failed or had no
 // append time (ErrNoAppendTime); the error is nil if all were only slow.
-func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string) (best *sample, err error) {
-	shortest, database := probeSlow+1, c.askDatabase(ctx)
+func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string, slowest time.Duration) (best *sample, err error) {
+	shortest, database := slowest+1, c.askDatabase(ctx)
 	for range probesPerRound {
 		sent := c.local()
 		at, failed := cluster.Append(ctx, topic, 0, []wire.Message{probeOf(sent, database)})
@@ -258,7 +266,7 @@ func offsetOf(sent, answered, at time.Time) time.Duration {
 // nothing was measured: err is the error of the last probe that failed, ErrNoAppendTime, or nil if every
 // probe was answered, but after more than 200 ms.
 func (c *BrokerClock) Measure(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool, err error) {
-	measured, err := c.measure(ctx, cluster, topic)
+	measured, err := c.measure(ctx, cluster, topic, probeSlow)
 	if measured == nil {
 		return 0, false, err
 	}

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 )
 
@@ -150,5 +152,39 @@ func TestBrokerClock_MeasuresRarelyWhileClocksDifferPermanently(t *testing.T) {
 		if measured > 15 {
 			t.Errorf("the clock was measured %d times in a minute, want about 12", measured)
 		}
+	})
+}
+
+// Each append takes 250 ms, so no sample is good, and one that is not good is better than none.
+func TestBrokerClock_IsMeasuredWithSlowAppendsToo(t *testing.T) {
+	const took = 250 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+		b.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			b.KeepControl()
+			req := r.(*kmsg.ProduceRequest)
+			res := req.ResponseKind().(*kmsg.ProduceResponse)
+			appended := time.Now().Add(took / 2)
+			b.SleepControl(func() { time.Sleep(took) })
+			for _, topic := range req.Topics {
+				out, partition := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
+				partition.LogAppendTime = appended.UnixMilli()
+				out.Topic, out.Partitions = topic.Topic, append(out.Partitions, partition)
+				res.Topics = append(res.Topics, out)
+			}
+			return res, nil, true
+		})
+		c := b.cluster(Options{})
+		defer c.Close()
+		clock := NewBrokerClock(func() time.Time { return time.Now().Add(-5 * time.Minute) })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		measured := 0
+		clock.Keep(ctx, c, "t", func(time.Duration) { measured++ })
+		if behind := time.Since(clock.Now()); measured == 0 || behind < 0 || behind > took {
+			t.Errorf("after %d measurements the estimate is %v behind", measured, behind)
+		}
+		time.Sleep(10 * time.Second)
+		b.Close()
 	})
 }

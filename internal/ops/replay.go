@@ -90,7 +90,7 @@ func NewReplayPlan(ctx context.Context, log Log, w ReplayWindow) (ReplayPlan, er
 	return p, nil
 }
 
-// ReplayRate is the default rate of a replay, in records a second: a fifth of what a database with
+// ReplayRate is the default rate of a replay, in records a second: a fifth to a third of what a database with
 // two cores closes, as the rate of a sweep.
 const ReplayRate = 5000
 

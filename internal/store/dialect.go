@@ -227,13 +227,12 @@ func releasing(s *mapping.Stock, prefix string) (set, where string) {
 	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
 	more := prefix + available + " = s." + available + " + v.quantity"
 	less := prefix + reserved + " = s." + reserved + " - v.quantity"
-	switch {
+	switch { // NULL plus a quantity is NULL: the stock would be lost
 	case s.Reserved == "":
-		return more, "v.quantity > 0"
+		return more, "v.quantity > 0 AND s." + available + " IS NOT NULL"
 	case s.Available == "":
 		return less, "s." + reserved + " >= v.quantity"
 	}
-	// NULL plus a quantity is NULL: the stock would leave reserved and be lost.
 	return more + ", " + less, "s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 

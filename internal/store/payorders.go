@@ -101,7 +101,15 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	o := c.outcome(r.OrderID)
 	t := c.open[r.OrderID]
 	if t == nil {
-		if o.Verdict == orderclose.AlreadyClosed {
+		late := o.Verdict == orderclose.AlreadyClosed
+		if o.Verdict == orderclose.AlreadyPaid { // or it has a status that the mapping does not name, such as cancelled
+			row, err := c.s.lockPayable(c.tx, r.OrderID, c.candidates)
+			if err != nil {
+				return o, err
+			}
+			late = row.table != nil && !row.named
+		}
+		if late {
 			_, err := c.s.recordLate(c.tx, LatePayment{OrderID: r.OrderID, Source: SourceRecheck}, c.now)
 			return o, err
 		}

@@ -34,6 +34,8 @@ func (c *checker) onClose(m *Mapping) {
 			c.report(path, "the statement must contain IN ("+IDs+") once, outside of quotes", "write the condition as order_id IN ("+IDs+"): it stands for the ids of the closed orders")
 		case negated(tokens[:at]):
 			c.reportHarm(path, "the statement has NOT before "+IDs, "it could change the rows of all other orders", "write the condition order_id IN ("+IDs+") first, and NOT of other columns behind it")
+		case !narrow(tokens, at):
+			c.reportHarm(path, "the statement has OR beside "+IDs+", or compares the result of IN ("+IDs+")", "it could change the rows of other orders", "write the condition order_id IN ("+IDs+"), with AND and further conditions behind it; put an OR of other columns into parentheses")
 		case m.uses(table):
 			c.reportHarm(path, "the statement writes to the table "+table, "a close writes to this table by itself, and the two could undo each other", "write to another table; of an order's own columns, list those that a close sets in set")
 		}
@@ -99,6 +101,51 @@ func negated(before []string) bool {
 		}
 	}
 	return false
+}
+
+// narrow reports whether a row that a condition finds must be one of the placeholder's: no OR stands in a parenthesis
+// around the placeholder, and nothing compares the result of IN. at is the placeholder's position.
+func narrow(tokens []string, at int) bool {
+	either := []bool{false} // by parenthesis that is open: it has an OR
+	for _, t := range tokens[:at] {
+		switch top := len(either) - 1; {
+		case t == "(":
+			either = append(either, false)
+		case t == ")" && top > 0:
+			either = either[:top]
+		case strings.EqualFold(t, "WHERE"): // what stands before it is no condition
+			either[top] = false
+		case isOr(t):
+			either[top] = true
+		}
+	}
+	behind := tokens[at+2:] // of IN ( {ids} )
+	for len(behind) > 0 && behind[0] == ")" {
+		behind = behind[1:]
+	}
+	if len(behind) > 0 && slices.ContainsFunc([]string{"=", "<", ">", "!", "IS", "IN", "LIKE", "BETWEEN", "THEN", "NOT"}, func(word string) bool { return strings.EqualFold(word, behind[0]) }) {
+		return false
+	}
+	depth := 0 // of parentheses that do not stand around the placeholder
+	for _, t := range tokens[at+2:] {
+		if depth == 0 && strings.EqualFold(t, "ON") { // the conflict of an INSERT
+			break
+		}
+		switch {
+		case t == "(":
+			depth++
+		case t == ")" && depth > 0:
+			depth--
+		case isOr(t) && depth == 0:
+			return false
+		}
+	}
+	return !slices.Contains(either[:len(either)-1], true)
+}
+
+// isOr reports whether a token joins conditions of which one is enough. Of || each | is a token.
+func isOr(token string) bool {
+	return token == "|" || strings.EqualFold(token, "OR") || strings.EqualFold(token, "XOR")
 }
 
 // uses reports whether a table is mapped, or is one of orderclose's own.

@@ -70,7 +70,7 @@ func TestCheck_OnCloseWritesNoMappedTable(t *testing.T) {
 }
 
 func TestCheck_OnCloseChangesTheRowsOfItsOrdersOnly(t *testing.T) {
-	const outside, not = "outside of quotes", "NOT before"
+	const outside, not, or = "outside of quotes", "NOT before", "has OR beside"
 	for condition, want := range map[string]string{
 		`order_id IN ("{ids}")`:                                           outside,
 		`order_id = '{ids}'`:                                              outside,
@@ -91,6 +91,16 @@ func TestCheck_OnCloseChangesTheRowsOfItsOrdersOnly(t *testing.T) {
 		"order_id IN ({ids}) AND NOT used":                                "",
 		"note = 'not' AND order_id IN ({ids})":                            "",
 		"order_id IN (SELECT id FROM o WHERE id IN ({ids}) AND NOT gone)": "",
+		"used = 1 OR order_id IN ({ids})":                                 or,
+		"order_id IN ({ids}) or used = 1":                                 or,
+		"(used = 1 AND (order_id IN ({ids}) AND a = 1) OR b = 2)":         or,
+		"used = 1 || order_id IN ({ids})":                                 or,
+		"1 XOR order_id IN ({ids})":                                       or,
+		"(order_id IN ({ids})) = 0":                                       or,
+		"order_id IN ({ids}) IS FALSE":                                    or,
+		"CASE WHEN order_id IN ({ids}) THEN 0 ELSE 1 END":                 or,
+		"(a = 1 OR b = 2) AND order_id IN ({ids}) AND (c = 1 OR d = 2)":   "",
+		"order_id IN (SELECT id FROM o WHERE id IN ({ids})) AND used = 1": "",
 	} {
 		m := shop()
 		m.OnClose = []string{"UPDATE coupons SET used = 0 WHERE " + condition}

@@ -59,6 +59,11 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "TestSweep_AsksAboutFewOrders", says: "asked about 2000",
 	},
 	{
+		name:  "one order that a service holds pauses its category",
+		edits: []edit{{"compensator/sweep.go", " && s.o.PausesCategories {", " {"}},
+		pkg:   "compensator", run: "TestSweep_APausedOrderSaysNothing", says: "paused 1",
+	},
+	{
 		name:  "a sweep takes a category for paused until its end",
 		edits: []edit{{"compensator/paused.go", "now.Add(pausedAgain)", "now.Add(24 * time.Hour)"}},
 		pkg:   "compensator", run: "TestSweep_AsksAgain", says: "closed 0",

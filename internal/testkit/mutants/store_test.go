@@ -92,8 +92,13 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "the money of an order that was closed while the provider answered is not recorded",
-		edits: []edit{{"internal/store/payorders.go", "if o.Verdict == orderclose.AlreadyClosed {", "if o.Verdict == orderclose.Closed {"}},
+		edits: []edit{{"internal/store/payorders.go", "late := o.Verdict == orderclose.AlreadyClosed\n", "late := false\n"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/PayOrdersIsTheCompareAndSetOfPay", says: "money of closed orders",
+	},
+	{
+		name:  "the late money of an archived order is not recorded",
+		edits: []edit{{"internal/store/latepayments.go", "				if err == nil && o.table == nil {", "				if false {"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/LateMoneyOfAnArchivedOrder", says: "recorded",
 	},
 	{
 		name:  "an order is marked as paid without its event",

@@ -20,6 +20,7 @@ import (
 var latePaymentPromises = []promise{
 	{"APaymentIsRecordedOnce", recordPayments},
 	{"LateMoneyWithoutAnIDIsTheSameMoney", lateWithoutID},
+	{"LateMoneyOfAnArchivedOrderIsRecorded", lateOfArchivedOrder},
 	{"APaymentWhoseIDComesAfterItsResolutionIsNoSecondOne", resolvedBeforeTheID},
 	{"TheStatusDecidesAndNoPaymentThatTheShopWroteBefore", paymentWrittenBefore},
 	{"AStatusThatIsNotNamedIsAnError", unnamedStatus},
@@ -195,6 +196,29 @@ func unnamedStatus(t *testing.T, s *shop) {
 	n, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "a", Source: store.SourceRecheck}})
 	s.must(err)
 	want(t, "found by asking", n, 1)
+
+	s.order("b", -time.Minute)
+	s.exec("UPDATE orders SET status = 77 WHERE id = 'b'") // between the question and the answer
+	out, err := s.PayOrders(t.Context(), requests("b"))
+	s.must(err)
+	want(t, "verdict", out[0].Verdict, orderclose.AlreadyPaid)
+	want(t, "late payments", s.late(), []string{"a  -  recheck ", "b  -  recheck "})
+}
+
+// The shop moves closed orders to another table.
+func lateOfArchivedOrder(t *testing.T, s *shop) {
+	s.migrated()
+	for _, id := range []string{"a", "open"} {
+		s.order(id, -time.Minute)
+	}
+	s.close("a")
+	s.exec("DELETE FROM orders")
+	for _, recorded := range []int{1, 0} {
+		n, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "a", Source: store.SourceRecheck}, {OrderID: "open", Source: store.SourceRecheck}})
+		s.must(err)
+		want(t, "recorded", n, recorded)
+	}
+	want(t, "late payments", s.late(), []string{"a  -  recheck "})
 }
 
 func badPayments(t *testing.T, s *shop) {
