@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer, period time.Duration, category func(str
 		lockAvailable: f.Gauge("compensator_lock_available", "1 if the server of the lock, Redis or the database, gives the lock, else 0; checked every 15 s."),
 		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every 15 s."),
 		rechecked:     f.CounterVec("compensator_rechecked_total", "Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step asks again) or given_up (no answer, and no step is left).", "result"),
-		recheckBehind: f.Gauge("compensator_recheck_behind_seconds", "By how much the questions of this process about closed orders are behind closer.payment.recheck; 0 if none is due."),
+		recheckBehind: f.Gauge("compensator_recheck_behind_seconds", "By how much the questions of this process about closed orders are behind closer.payment.recheck, or for how long they have failed; 0 if none is due."),
 	}
 	for _, result := range []string{recheckFound, recheckNone, recheckUnknown, recheckGivenUp} {
 		m.rechecked.WithLabelValues(result)

@@ -37,6 +37,12 @@ func (a *App) checkRecords(ctx context.Context) {
 	if now == nil {
 		now = time.Now
 	}
+	if a.o.Now == nil && a.conns.Store != nil { // this machine's clock may be wrong: only relays and closers measure it
+		if t, err := a.conns.Store.Now(looking); err == nil {
+			ahead := time.Until(t)
+			now = func() time.Time { return time.Now().Add(ahead) }
+		}
+	}
 	replay := a.config().Topics.Replay // its records are overdue from the start and may wait
 	targets := slices.DeleteFunc(ops.WaitingTopics(looking, a.conns.Kafka, a.config()), func(p ops.TopicGroup) bool { return p.Topic == replay })
 	r := ops.ReadStatus(looking, a.conns.Kafka, targets, now)

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
@@ -89,6 +90,12 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	}
 	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
 		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
+	}
+	m.Paused([]wire.Pause{{Path: orderclose.PathPipeline, Category: "virtual"}, {Path: orderclose.PathSweep}})
+	for series, want := range map[[2]string]float64{{"pipeline", "all"}: 0, {"pipeline", "category"}: 1, {"sweep", "all"}: 1, {"sweep", "category"}: 0, {"on-read", "all"}: 0} {
+		if got := r.Value("paused", "path", series[0], "orders", series[1]); got != want {
+			t.Errorf("paused %v is %v, want %v", series, got, want)
+		}
 	}
 	m.LatePayments(&store.LateSummary{Unresolved: 2, Oldest: now})
 	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 2 || oldest != 1.7e9 {

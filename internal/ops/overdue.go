@@ -141,10 +141,11 @@ func sumOverdue(orders []orderclose.Order, pauses []wire.Pause, listed map[strin
 }
 
 // Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have
-// been for long, and otherwise "".
+// been for long, and otherwise "". No more than 1,000 orders are counted, so dead letters count as 900 at most, as in the alert
+// OrdercloseOrdersOverdue.
 func (o OverdueOrders) Severity(deadLetters int) Severity {
 	switch {
-	case o.Orders-int64(deadLetters) > fewOverdue:
+	case o.Orders-int64(min(deadLetters, 900)) > fewOverdue:
 		return Urgent
 	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor:
 		return Today

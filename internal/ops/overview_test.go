@@ -225,3 +225,12 @@ func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 		}
 	}
 }
+
+// At most 1,000 orders are counted, so old dead letters must not explain all of them.
+func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
+	for _, letters := range []int{0, 950, 5000} {
+		if got := (OverdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}).Severity(letters); got != Urgent {
+			t.Errorf("beside %d dead letters: %q", letters, got)
+		}
+	}
+}
