@@ -366,7 +366,7 @@ func (c *Compensator) report(r Report, err error) {
 		c.logRoutine("not sweeping, another process holds the lock")
 		c.metrics.skipped.WithLabelValues(skippedHeld).Inc()
 	case errors.Is(err, orderclose.ErrPaused):
-		c.logRoutine("not sweeping", "reason", err, "report", r)
+		c.o.Logger.Debug("not sweeping", "reason", err, "report", r) // notePauses has logged it
 		c.metrics.skipped.WithLabelValues(skippedPaused).Inc()
 	case errors.Is(err, errAlreadyDone):
 		c.o.Logger.Debug("not sweeping", "reason", err)
