@@ -147,7 +147,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 	err = s.Migrate(t.Context())
 	for _, statement := range []string{
 		"INSERT INTO stock (sku_id, available, reserved) VALUES ('a', 10, 0), ('b', 10, 0)",
-		"CREATE TABLE handled_events (id VARCHAR(255) PRIMARY KEY)", "CREATE TABLE work (order_id VARCHAR(64))",
+		"CREATE TABLE handled_events (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY)", "CREATE TABLE work (order_id VARCHAR(64))",
 	} {
 		if err == nil {
 			_, err = s.DB().ExecContext(t.Context(), statement)

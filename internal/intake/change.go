@@ -139,8 +139,8 @@ func isOrders(m *mapping.Mapping, from source) bool {
 		if _, ok := p.Month(from.table); !ok {
 			return false
 		}
-	} else if table != from.table {
+	} else if !strings.EqualFold(table, from.table) { // some servers write names in lower case; an order too many does no harm
 		return false
 	}
-	return database == "" || database == from.database
+	return database == "" || strings.EqualFold(database, from.database)
 }

@@ -200,7 +200,7 @@ func TestIsOrders_KnowsTheTablesOfMonthsAndTheDatabase(t *testing.T) {
 		database, table string
 		want            bool
 	}{
-		{"orders", "any", "orders", true}, {"orders", "any", "orders_old", false},
+		{"orders", "any", "orders", true}, {"orders", "any", "orders_old", false}, {"Shop.Orders", "shop", "orders", true},
 		{"shop.orders", "shop", "orders", true}, {"shop.orders", "other", "orders", false},
 		{"orders_{yyyyMM}", "any", "orders_202611", true}, {"orders_{yyyyMM}", "any", "orders_items", false}, {"orders_{yyyyMM}", "any", "orders", false},
 		{"shop.orders_{yyyyMM}", "other", "orders_202611", false}, {"orders", "", "", true},

@@ -44,7 +44,7 @@ func (r row) is(column string, v mapping.Value) bool {
 		want, _ := strconv.ParseFloat(v.Text, 64)
 		return err == nil && is == want
 	}
-	return strings.EqualFold(text, v.Text)
+	return strings.EqualFold(strings.TrimRight(text, " "), v.Text) // a CHAR(n) of PostgreSQL ends with blanks
 }
 
 // id returns the id of a row as text. A BINARY(16) with a UUID comes in Base64, or in hexadecimal digits. Zeros

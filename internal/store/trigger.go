@@ -163,6 +163,9 @@ func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p trigger
 		created = "CASE WHEN " + at.valid + " THEN " + at.moment + " ELSE " + created + " END"
 	}
 	id, category := d.newText(m.ID.Column), "''"
+	if m.ID.Type == mapping.UUIDBinary || m.ID.Type == mapping.UUIDSwapped {
+		id = "CAST(" + m.ID.Read("NEW."+m.ID.Column) + " AS " + d.trigger.text + ")"
+	}
 	if m.Category != "" {
 		category = "COALESCE(" + d.newText(m.Category) + ", '')"
 	}

@@ -83,7 +83,7 @@ public class Orders {
 
     /** Whether a request of orderclose has a right signature. body are the bytes as they came. */
     static boolean verified(String secret, String timestamp, String signatures, byte[] body) throws GeneralSecurityException {
-        if (!timestamp.matches("[0-9]{1,12}") || Math.abs(Instant.now().getEpochSecond() - Long.parseLong(timestamp)) > 300) {
+        if (timestamp == null || signatures == null || !timestamp.matches("[0-9]{1,12}") || Math.abs(Instant.now().getEpochSecond() - Long.parseLong(timestamp)) > 300) {
             return false;
         }
         Mac mac = Mac.getInstance("HmacSHA256");
