@@ -22,16 +22,28 @@ const (
 type handler struct {
 	*Intake
 	loop     *partition.Loop
-	queue    []wire.RawRecord // to be appended, in the order of their change records
+	queue    []waiting // in the order of their change records
 	inFlight int
-	sending  time.Time // the append time of the first change record in flight
-	sendAt   time.Time // when to try an append again
-	reached  time.Time // the append time of the last record that was read; zero at the end of the log
+	flying   map[string]flying // by order: its records in flight
+	sendAt   time.Time         // when a waiting record may be appended; zero: perhaps now
+	reached  time.Time         // the append time of the last record that was read; zero at the end of the log
 	// open counts the rows that are not acked of records with several rows. Their records have negative offsets,
 	// which the loop does not know: it would take the ack of one row for that of all.
 	open map[place]int
 	// broken are the records of open that have a row which cannot be scheduled.
 	broken map[place]unreadable
+}
+
+// waiting is a record that is to be appended, and not before at.
+type waiting struct {
+	wire.RawRecord
+	at time.Time
+}
+
+// flying are the records of one order in flight: how many, and the append time of the first change record.
+type flying struct {
+	records int
+	since   time.Time
 }
 
 // unreadable is a record that becomes a dead letter, and why.
@@ -48,7 +60,7 @@ type place struct {
 
 func (i *Intake) newHandler(l *partition.Loop) partition.Handler {
 	l.SetLookBack(lookBack)
-	return &handler{Intake: i, loop: l, open: map[place]int{}, broken: map[place]unreadable{}}
+	return &handler{Intake: i, loop: l, flying: map[string]flying{}, open: map[place]int{}, broken: map[place]unreadable{}}
 }
 
 // Handle implements partition.Handler. It queues a record for each row to be scheduled.
@@ -72,7 +84,9 @@ func (h *handler) Handle(f wire.Fetched) {
 				records[i].Offset = -1 - r.Offset
 			}
 		}
-		h.queue = append(h.queue, records...)
+		for _, r := range records {
+			h.queue, h.sendAt = append(h.queue, waiting{RawRecord: r}), time.Time{}
+		}
 	}
 	if f.AtEnd {
 		h.reached = time.Time{}
@@ -121,23 +135,44 @@ func (h *handler) schedule(r wire.RawRecord) (records []wire.RawRecord, err erro
 	return records, err
 }
 
-// Turn implements partition.Handler. It starts to append the waiting records, each to the topic that fits now. While
-// records are in flight it appends none: records of one order must not overtake one another.
+// Turn implements partition.Handler. It starts to append the waiting records, each to the topic that fits now. A record
+// waits behind an earlier one of its order, which is in flight or waits for another try: they must not overtake one another.
 func (h *handler) Turn() {
 	defer h.report()
-	if len(h.queue) == 0 || h.inFlight > 0 || h.loop.Ctx.Err() != nil || time.Now().Before(h.sendAt) {
+	clock := time.Now()
+	if len(h.queue) == 0 || h.loop.Ctx.Err() != nil || clock.Before(h.sendAt) {
 		return
 	}
-	now, buckets := h.o.Now(), h.o.Current()
+	now, buckets, queue := h.o.Now(), h.o.Current(), h.queue
 	byTopic, topics := map[string][]wire.RawRecord{}, []string(nil)
-	for _, r := range h.queue {
+	behind := map[string]bool{} // by order: a record waits
+	h.queue, h.sendAt = nil, clock.Add(time.Hour)
+	for _, r := range queue {
+		order := string(r.Key())
+		if clock.Before(r.at) && !behind[order] && r.at.Before(h.sendAt) {
+			h.sendAt = r.at
+		}
+		if behind[order] || clock.Before(r.at) || h.flying[order].records > 0 { // handleSent wakes those behind it
+			behind[order] = true
+			h.queue = append(h.queue, r)
+			continue
+		}
 		topic := buckets.TopicAt(now, time.UnixMilli(r.DueAt), h.o.CloseTopic)
 		if byTopic[topic] == nil {
 			topics = append(topics, topic)
 		}
-		byTopic[topic] = append(byTopic[topic], r)
+		byTopic[topic] = append(byTopic[topic], r.RawRecord)
 	}
-	h.sending, h.inFlight, h.queue = h.queue[0].AppendedAt(), len(h.queue), nil
+	for _, records := range byTopic {
+		h.inFlight += len(records)
+		for _, r := range records {
+			f := h.flying[string(r.Key())]
+			if f.records++; f.records == 1 {
+				f.since = r.AppendedAt()
+			}
+			h.flying[string(r.Key())] = f
+		}
+	}
 	for _, topic := range topics {
 		h.loop.Send(topic, byTopic[topic], h.handleSent)
 	}
@@ -146,20 +181,34 @@ func (h *handler) Turn() {
 // handleSent processes the result of an append. What is left waits again, in the order of the change records: it may
 // come from several topics, and go to one.
 func (h *handler) handleSent(sent send.Result) {
-	h.inFlight -= len(sent.Left) + len(sent.Refused)
+	h.sendAt = time.Time{}
 	for _, acked := range sent.Acked {
-		h.inFlight -= len(acked.Records)
 		for _, r := range acked.Records {
+			h.landed(r)
 			h.settle(r)
 		}
 	}
 	for _, refused := range sent.Refused { // the loop makes a dead letter
+		h.landed(refused.Record)
 		h.settle(refused.Record)
 	}
-	if len(sent.Left) > 0 {
-		h.queue, h.sendAt = slices.Concat(sent.Left, h.queue), time.Now().Add(sent.Pause)
-		slices.SortStableFunc(h.queue, func(a, b wire.RawRecord) int { return cmp.Compare(offsetOf(a), offsetOf(b)) })
+	for _, r := range sent.Left {
+		h.landed(r)
+		h.queue = append(h.queue, waiting{r, time.Now().Add(sent.Pause)})
 	}
+	slices.SortStableFunc(h.queue, func(a, b waiting) int { return cmp.Compare(offsetOf(a.RawRecord), offsetOf(b.RawRecord)) })
+}
+
+// landed notes that a record is no longer in flight.
+func (h *handler) landed(r wire.RawRecord) {
+	h.inFlight--
+	order := string(r.Key())
+	f := h.flying[order]
+	if f.records--; f.records == 0 {
+		delete(h.flying, order)
+		return
+	}
+	h.flying[order] = f
 }
 
 // offsetOf returns the offset of the change record from which a record was made.
@@ -192,13 +241,13 @@ func (h *handler) Room() (partition.Room, time.Duration) {
 
 // Sleep implements partition.Handler.
 func (h *handler) Sleep(d time.Duration) time.Duration {
-	if len(h.queue) > 0 && h.inFlight == 0 {
+	if len(h.queue) > 0 {
 		d = min(d, time.Until(h.sendAt))
 	}
 	return d
 }
 
-// Reset implements partition.Handler. Records in flight mark nothing in the new log.
+// Reset implements partition.Handler. Records in flight mark nothing in the new log; handleSent still counts them.
 func (h *handler) Reset() {
 	h.queue, h.reached, h.open, h.broken = nil, time.Time{}, map[place]int{}, map[place]unreadable{}
 }
@@ -209,11 +258,14 @@ func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Par
 // report updates the metrics of the partition.
 func (h *handler) report() {
 	since := h.reached
-	switch {
-	case h.inFlight > 0:
-		since = h.sending
-	case len(h.queue) > 0:
+	if len(h.queue) > 0 {
 		since = h.queue[0].AppendedAt()
+	}
+	waits := len(h.queue) > 0
+	for _, f := range h.flying {
+		if !waits || f.since.Before(since) {
+			since, waits = f.since, true
+		}
 	}
 	h.metrics.Behind(h.loop.Claim.Topic, h.loop.Claim.Partition, since)
 }

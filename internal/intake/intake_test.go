@@ -168,3 +168,38 @@ func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 		}
 	})
 }
+
+// A bucket accepts no records. The orders of other buckets go on, and no order overtakes itself.
+func TestIntake_ATopicThatAcceptsNothingHoldsUpNoOtherOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		log := &testkit.Log{Fail: func(topic string) error {
+			if topic == "delay_1m" && time.Since(began) < 2*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}}
+		log.Put(shopOrders, canalInsert(10*time.Minute, "stuck"))
+		defer start(t, log, nil)()
+		time.Sleep(time.Second)
+		worst := time.Duration(0)
+		for n := range 60 {
+			id := fmt.Sprint("soon", n)
+			log.Put(shopOrders, canalInsert(0, id))
+			put := time.Now()
+			for !slices.Contains(log.Keys("close"), id) && time.Since(put) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			worst = max(worst, time.Since(put))
+			time.Sleep(time.Second)
+		}
+		if worst > 200*time.Millisecond {
+			t.Errorf("an order of another topic waited for %v", worst)
+		}
+		log.Put(shopOrders, canalInsert(0, "stuck")) // it is due now, and waits behind its earlier record
+		time.Sleep(5 * time.Minute)
+		if got := log.DoneBelow(shopOrders); got != 62 {
+			t.Errorf("done below %d", got)
+		}
+	})
+}
