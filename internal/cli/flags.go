@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -102,40 +101,10 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
 }
 
-// maxCategoryPages is how many pages of unpaid orders are searched for a category that topics.yaml does
-// not name.
-const maxCategoryPages = 50
-
-// checkCategories refuses a category that neither topics.yaml nor an unpaid order has, because it is
-// probably a typo. If there are so many unpaid orders that the search ends before, or the database does
-// not answer, the category is accepted: the command itself reports the failure.
+// checkCategories is ops.Pipeline.CheckCategories for the flag --category.
 func (c *common) checkCategories(ctx context.Context, s *session, categories ...string) error {
-	unknown := slices.DeleteFunc(slices.Clone(categories), func(category string) bool {
-		_, listed := s.cfg.Delays.ByCategory[category]
-		return category == "" || listed
-	})
-	if s.Store == nil || len(unknown) == 0 {
-		return nil
-	}
-	if _, err := s.Store.Categories(ctx, nil); err != nil { // orders have no category
-		return nil
-	}
-	after, end := orderclose.Order{}, time.Now().Add(s.cfg.MaxDelay).Add(24*time.Hour)
-	for range maxCategoryPages {
-		page, err := s.Store.DueBetween(ctx, time.UnixMilli(0), end, after, s.cfg.Compensator.PageSize)
-		if err != nil {
-			return nil
-		}
-		if len(page) == 0 {
-			return Exit(NotFound, fmt.Errorf("--category %s: neither topics.yaml (delays.categories) nor an unpaid order has this category", oneLine(unknown[0], 100)))
-		}
-		after = page[len(page)-1]
-		unknown = slices.DeleteFunc(unknown, func(category string) bool {
-			return slices.ContainsFunc(page, func(o orderclose.Order) bool { return o.Category == category })
-		})
-		if len(unknown) == 0 {
-			return nil
-		}
+	if err := (ops.Pipeline{Config: s.cfg, Store: s.Store}).CheckCategories(ctx, categories...); err != nil {
+		return Exit(NotFound, fmt.Errorf("--category %w", err))
 	}
 	return nil
 }

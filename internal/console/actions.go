@@ -198,7 +198,10 @@ func (c *Console) planLate(fields url.Values, how store.LateResolution, who stri
 			defer c.late.Forget()
 			defer c.asks.Late.Forget()
 			resolved, err := c.o.Store.ResolveLate(ctx, id, how, cmp.Or(who, "console"))
-			return resolved, 1, err
+			if err != nil {
+				return nil, 0, err
+			}
+			return resolved, 1, nil
 		}}, err
 	}, nil
 }
@@ -242,6 +245,11 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 		return nil, err
 	}
 	return func(ctx context.Context, _ progress) (prepared, error) {
+		if p.For != "" { // a pause of a typo would pause nothing
+			if err := c.pipeline().CheckCategories(ctx, p.Category); err != nil {
+				return prepared{}, fmt.Errorf("category %w", err)
+			}
+		}
 		if p.On, err = kept.Pauses(ctx); err != nil {
 			return prepared{}, err
 		}

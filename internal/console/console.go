@@ -158,7 +158,13 @@ func (c *Console) pipeline() ops.Pipeline {
 	p.Config, p.Control = c.o.Config(), c.control
 	if c.letters != nil {
 		p.Letters = c.letters.OfOrder
-		p.Pending = func() deadletters.Counts { return c.letters.State().Pending }
+		p.Pending = func() (deadletters.Counts, error) {
+			s := c.letters.State()
+			if s.Problem != "" {
+				return nil, errors.New(s.Problem)
+			}
+			return s.Pending, nil
+		}
 	}
 	return p
 }

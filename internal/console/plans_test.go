@@ -262,6 +262,8 @@ func TestPlans_PauseAndResume(t *testing.T) {
 	contains(t, r.open("/delays"), `id="no-pause"`)
 	_, page = r.plan(url.Values{"kind": {"resume"}, "path": {"all"}})
 	contains(t, page, `data-state="nothing"`)
+	_, page = r.plan(url.Values{"kind": {"pause"}, "path": {"all"}, "for": {"30m"}, "reason": {"x"}, "category": {"tickte"}})
+	contains(t, page, `data-state="failed"`, "tickte: neither topics.yaml")
 	for _, form := range []url.Values{{"path": {"all"}, "for": {"25h"}, "reason": {"x"}}, {"path": {"x"}, "for": {"1m"}, "reason": {"x"}}, {"path": {"all"}, "for": {"1m"}}} {
 		form.Set("kind", "pause")
 		if res, _ := r.do(http.MethodPost, "/plans", "en", form); res.StatusCode != http.StatusBadRequest {

@@ -68,7 +68,7 @@ func (c *Console) followReplay(ctx context.Context, plan ops.ReplayPlan, databas
 			return
 		}
 	}
-	if database != nil {
+	if database != nil && plan.Preview.NotRead == "" { // otherwise the plan does not know what was open
 		preview, err := ops.PreviewReplay(ctx, c.o.Kafka, plan, database, nil)
 		if err != nil {
 			o.NotRead = err.Error()

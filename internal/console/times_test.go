@@ -89,5 +89,5 @@ func TestForms_ThatAreRefusedKeepWhatWasTyped(t *testing.T) {
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"replay"}, "from": {"2026-11-22 14:00"}, "to": {"2026-11-22 13:00"}})
 	contains(t, page, "from is not before to", `value="2026-11-22T13:00:00Z"`)
 	_, page = r.do(http.MethodPost, "/plans", "en", url.Values{"kind": {"pause"}, "path": {"sweep"}, "category": {"ticket"}, "for": {"later"}})
-	contains(t, page, `id="refused"`, "reason is missing", `<option value="sweep" selected>`, `name="category" maxlength="64" autocomplete="off" value="ticket"`, `value="later"`)
+	contains(t, page, `id="refused"`, "reason is missing", `<option value="sweep" selected>`, `name="category" list="categories" maxlength="64" autocomplete="off" value="ticket"`, `value="later"`)
 }

@@ -72,7 +72,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 		notRead(topics.Events, err)
 		if a.sum.EventsRead = n; err == nil {
 			events.seal()
-			a.kafka.events, a.common.eventsFrom, a.common.eventsTo = events, from, a.sum.At.Add(-settling)
+			a.kafka.events, a.common.eventsFrom, a.common.eventsTo = events, later(from, a.o.From), a.sum.At.Add(-settling)
 		}
 	}
 	records := newHashes()

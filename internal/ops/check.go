@@ -144,7 +144,7 @@ func (p Pipeline) pendingLetters(ctx context.Context) (deadletters.Counts, error
 	case p.Kafka == nil:
 		return nil, ErrNoKafka
 	case p.Pending != nil:
-		return p.Pending(), nil
+		return p.Pending()
 	}
 	topic := deadletters.Topic{Log: p.Kafka, Name: p.Config.Topics.DeadLetter}
 	_, index, err := topic.Index(ctx, deadletters.Filter{})

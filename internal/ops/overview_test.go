@@ -234,3 +234,19 @@ func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
 		}
 	}
 }
+
+// After an outage, orders are late and somebody replays: both catch up, and the records of the replay are older.
+func TestJudge_AReplayDoesNotHideFreshOrders(t *testing.T) {
+	late := func(topic string, replay bool, overdue float64) TopicStatus {
+		return TopicStatus{Topic: topic, close: true, replay: replay, Partitions: []PartitionStatus{{Head: &Head{}, Overdue: overdue, Waiting: 1000, PerSecond: 100, CatchUp: 10, Owner: &kafka.Member{ID: "1"}}}}
+	}
+	fresh, replayed := late("close", false, 600), late("replay", true, 900)
+	for name, c := range map[string]struct {
+		topics []TopicStatus
+		want   State
+	}{"both": {[]TopicStatus{fresh, replayed}, ActNow}, "the other order": {[]TopicStatus{replayed, fresh}, ActNow}, "a replay": {[]TopicStatus{replayed}, LookToday}} {
+		if v := Judge(Facts{Now: noon, Status: knownAs(Status{At: noon, Topics: c.topics})}); v.State != c.want {
+			t.Errorf("%s: %s, want %s", name, v.State, c.want)
+		}
+	}
+}

@@ -32,7 +32,7 @@ type Pipeline struct {
 	// Letters, if not nil, spares History a search of the dead letters.
 	Letters LetterIndex
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
-	Pending func() deadletters.Counts
+	Pending func() (deadletters.Counts, error)
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
 	Broken func() error
 }

@@ -130,7 +130,7 @@ func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (Replay
 		log: log, o: o, chunk: replayChunk, limiter: rate.NewLimiter(rate.Inf, 0),
 		r:        ReplayResult{ReplayPlan: p},
 		selector: newReplaySelector(p.ReplayWindow, o.Database),
-		progress: replayProgress{log: log, topic: p.Topic, group: p.group, notKept: p.NotKept},
+		progress: replayProgress{log: log, topic: p.Topic, group: p.group, notKept: map[int]error{}},
 	}
 	run.sender = deadletters.NewSender(log, func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return log.GroupForClaim(ctx, run.claim, topic, records)
@@ -141,7 +141,9 @@ func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (Replay
 	}
 	if p.Restart {
 		for _, s := range p.window {
-			run.progress.keep(ctx, s.Partition, s.First)
+			if err := run.progress.keep(ctx, s.Partition, s.First); err != nil { // a run that continues would leave the partition out
+				return run.r, fmt.Errorf("begin the replay of %s/%d again: %w", p.Topic, s.Partition, err)
+			}
 		}
 	}
 	var err error
@@ -151,7 +153,7 @@ func Replay(ctx context.Context, log Log, p ReplayPlan, o ReplayOptions) (Replay
 			break
 		}
 	}
-	run.r.NotKept = run.progress.notKept
+	run.r.NotKept = cmp.Or(run.progress.problem(), p.NotKept)
 	if err == nil && p.Handled == 0 {
 		run.r.Missing = run.selector.missing()
 	}
@@ -182,7 +184,7 @@ func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
 			}
 			done = chunk[len(chunk)-1].Offset + 1
 			if time.Since(run.progress.kept) >= keepEvery {
-				run.progress.keep(ctx, span.Partition, done)
+				_ = run.progress.keep(ctx, span.Partition, done) // problem reports it
 			}
 			if run.o.Progress != nil {
 				run.o.Progress(run.r.handled())
@@ -193,7 +195,7 @@ func (run *replayRun) span(ctx context.Context, span kafka.Span) error {
 	if err == nil {
 		done = span.End
 	}
-	run.progress.keep(ctx, span.Partition, done)
+	_ = run.progress.keep(ctx, span.Partition, done)
 	return err
 }
 

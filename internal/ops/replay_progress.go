@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -68,24 +69,33 @@ func (p *ReplayPlan) progressGroup(ctx context.Context, log Log) (string, error)
 
 // replayProgress keeps how far a replay has come: as commits of a consumer group without members, which
 // Kafka deletes when they are older than its retention of offsets, a week by default. An error does not
-// stop the replay: notKept is then the error, until a later commit succeeds.
+// stop the replay: notKept has the error of the partition, until a later commit of it succeeds.
 type replayProgress struct {
 	log          Log
 	topic, group string // group is empty if the progress is not kept
 	kept         time.Time
-	notKept      string
+	notKept      map[int]error
 }
 
 // keep keeps that the records below the offset are handled, also if the context has ended.
-func (p *replayProgress) keep(ctx context.Context, partition int, offset int64) {
+func (p *replayProgress) keep(ctx context.Context, partition int, offset int64) error {
 	if p.group == "" {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
-	p.notKept = ""
-	if err := p.log.SetPosition(ctx, p.group, p.topic, partition, offset); err != nil {
-		p.notKept = err.Error()
+	err := p.log.SetPosition(ctx, p.group, p.topic, partition, offset)
+	if delete(p.notKept, partition); err != nil {
+		p.notKept[partition] = err
 	}
 	p.kept = time.Now()
+	return err
+}
+
+// problem returns why the progress of a partition is not kept; "": it is of all.
+func (p *replayProgress) problem() string {
+	for _, partition := range slices.Sorted(maps.Keys(p.notKept)) {
+		return p.notKept[partition].Error()
+	}
+	return ""
 }

@@ -205,6 +205,28 @@ func TestReplay_ContinuesAfterAnInterruptionAndSendsNothingAfterTheEnd(t *testin
 	}
 }
 
+// A run that continues would take the earlier run's progress of the partition for its own.
+func TestReplay_DoesNotBeginAgainIfTheProgressStands(t *testing.T) {
+	log := newLog(t)
+	if result, err := replay(t, log, window, ReplayOptions{}); err != nil || result.Sent != 3 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	again := window
+	again.Restart = true
+	plan, err := NewReplayPlan(t.Context(), log, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.refuse = errors.New("the coordinator moves")
+	if result, err := Replay(t.Context(), log, plan, ReplayOptions{}); !errors.Is(err, log.refuse) || result.Sent != 0 {
+		t.Errorf("%+v, %v; want an error before a record is sent", result, err)
+	}
+	log.refuse = nil
+	if result, err := replay(t, log, again, ReplayOptions{}); err != nil || result.Sent != 3 {
+		t.Errorf("once more: %+v, %v", result, err)
+	}
+}
+
 func TestReplay_ThatMayNotKeepItsProgressSaysSoAndSends(t *testing.T) {
 	log := newLog(t)
 	log.refuse = &kafka.AccessError{What: "user ann lacks the ACL Read on Group replay-17"}
