@@ -201,7 +201,7 @@ func discards(t testing.TB, w world) {
 	b.waitReloading("nobody can handle it again", `!document.querySelector("#plan-redrive, #plan-discard")`)
 }
 
-// pauses pauses the closing of a category, sees the pause on Now, and ends it.
+// pauses pauses the closing of a category whose orders are not due for hours, sees the pause on Now, and ends it.
 func pauses(t testing.TB, w world) {
 	b := open(t, w, look{})
 	listed := func(want bool) {
@@ -210,14 +210,14 @@ func pauses(t testing.TB, w world) {
 		b.waitReloading("the pause", literal(want)+` === (document.querySelector("#pauses")?.innerText ?? "").includes("<b>a reason</b>")`)
 	}
 	b.goTo("/delays")
-	b.fill("#pause-category", "of-no-order")
+	b.fill("#pause-category", "tomorrow")
 	b.fill("#pause-reason", "<b>a reason</b>")
 	b.plan("pause")
 	b.waitForPlan("planned")
 	b.accessible("the plan of a pause")
 	listed(false)
 	b.goTo("/delays")
-	b.fill("#pause-category", "of-no-order")
+	b.fill("#pause-category", "tomorrow")
 	b.fill("#pause-reason", "<b>a reason</b>")
 	b.plan("pause")
 	b.waitForPlan("planned")
