@@ -117,7 +117,7 @@ func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func(
 			return fmt.Errorf("%s/%d: offset %d is gone: %w", topic, s.Partition, at, f.Lost.Err)
 		}
 		if f.Corrupt != nil && f.Corrupt.First < s.End {
-			return fmt.Errorf("%s/%d: offsets %d to %d cannot be read: %w", topic, s.Partition, f.Corrupt.First, f.Corrupt.Last, f.Corrupt.Err)
+			return fmt.Errorf("%s/%d: offsets %d to %d cannot be read, only what is before and behind them: %w", topic, s.Partition, f.Corrupt.First, f.Corrupt.Last, f.Corrupt.Err)
 		}
 		at = f.Next
 		if len(f.Records) == 0 {
