@@ -111,7 +111,7 @@ var wrongMappings = []struct{ old, new, want string }{
 	{"WHERE order_id IN ({ids})", "WHERE id IN ({ids})", refused + "column litemall_coupon_user.id, which the statement compares with the ids of orders, numbers the rows of its table"},
 	{"WHERE order_id IN ({ids})", "WHERE user_id IN ({ids})", refused + "the statement has no index to find its rows"},
 	{"WHERE order_id IN ({ids}) AND status = 1", "WHERE order_id = 1", refused + "must contain IN ({ids}) once"},
-	{"AND status = 1", "OR status = 1", refused + "the statement has no index to find its rows"},
+	{"AND status = 1", "OR status = 1", refused + "the statement has OR beside {ids}"},
 	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "UPDATE litemall_order SET end_time = NULL WHERE id IN ({ids})", refused + "a close writes to this table by itself"},
 	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "DELETE FROM legacy_log WHERE order_id IN ({ids})", refused + "table legacy_log of the engine MyISAM, which has no transactions"},
 	{"UPDATE litemall_coupon_user SET status = 0 WHERE order_id IN ({ids}) AND status = 1", "INSERT INTO litemall_coupon_user (user_id, coupon_id, order_id) SELECT user_id, NULL, id FROM litemall_order WHERE id IN ({ids})", trial + "orders.on_close[0]: "},
