@@ -8,9 +8,9 @@ import (
 // pausedAgain is how long a sweep takes the orders of a category for paused before it asks about some of them again.
 const pausedAgain = 5 * time.Second
 
-// pauses are the pauses that a sweep has met, by category, each with the time until which it is taken for on. The
-// empty category stands for all orders. The store alone knows which orders are paused, but asking about each of
-// them in each sweep would lock each row, and other orders would wait behind them.
+// pauses are the pauses that a sweep has met, by category. The value is the time until which the sweep takes the
+// category for paused. The empty category stands for all orders. The store alone knows which orders are paused. But a
+// question about each of them would lock its row in each sweep, and other orders would wait behind them.
 type pauses map[string]time.Time
 
 // has reports whether the orders of a category are taken for paused.
@@ -23,8 +23,8 @@ func (p pauses) met(category string, now time.Time) {
 	}
 }
 
-// notePauses logs, after a sweep, which pauses it was the first to meet, and which it met no more. err is the sweep's: it
-// says whether all orders are paused.
+// notePauses logs two kinds of pauses after a sweep: those that the sweep before did not meet, and those that only the
+// sweep before met. err is the error of the sweep; it is nil, or it says that all orders are paused.
 func (c *Compensator) notePauses(met pauses, err error) {
 	if err != nil {
 		if _, known := c.paused[""]; !known {

@@ -83,7 +83,7 @@ type rechecker struct {
 	// last answered about any order.
 	failing  map[time.Duration]time.Time
 	answered time.Time
-	worked   map[time.Duration]time.Time // by step: when a page last ended without an error
+	broken   map[time.Duration]time.Time // by step: since when each of its pages has ended with an error
 }
 
 // recheck asks again about closed orders until ctx ends.
@@ -91,25 +91,17 @@ func (c *Compensator) recheck(ctx context.Context) {
 	k := c.o.Recheck
 	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
 	r := &rechecker{c, k, rate.NewLimiter(rate.Limit(k.Rate), k.Batch), map[time.Duration]orderclose.Outcome{}, map[time.Duration]time.Time{}, time.Time{}, map[time.Duration]time.Time{}}
-	r.begin()
 	for failing := false; ctx.Err() == nil; {
 		err := c.withLock(ctx, k.Lock, true, func(ctx context.Context, _ string) error { return r.run(ctx) })
 		switch {
 		case errors.Is(err, ErrHeld):
 			r.metrics.recheckBehind.Set(0) // the process that asks has the value
-			r.begin()
+			clear(r.broken)
 		case err != nil && ctx.Err() == nil && !failing:
 			c.o.Logger.Warn("asking the payment provider about closed orders failed, will retry", "in", interval, "err", err)
 		}
 		failing = err != nil && !errors.Is(err, ErrHeld)
 		retry.Sleep(ctx, interval)
-	}
-}
-
-// begin takes each step for one that worked until now.
-func (r *rechecker) begin() {
-	for _, step := range r.k.Steps {
-		r.worked[step] = time.Now()
 	}
 }
 
@@ -122,9 +114,11 @@ func (r *rechecker) run(ctx context.Context) (err error) {
 		for _, step := range r.k.Steps {
 			left, failed := r.page(ctx, step)
 			if failed == nil {
-				r.worked[step] = time.Now()
+				delete(r.broken, step)
+			} else if r.broken[step].IsZero() {
+				r.broken[step] = time.Now()
 			} else {
-				left = max(left, time.Since(r.worked[step])) // it may have failed before it knew how many orders are left
+				left = max(left, time.Since(r.broken[step])) // a page may fail before it is known how many orders are left
 			}
 			more, behind, err = more || left > 0, max(behind, left), cmp.Or(err, failed)
 		}

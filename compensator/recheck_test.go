@@ -3,6 +3,7 @@ package compensator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -323,6 +324,27 @@ func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		if got := why.Load(); got == nil || !strings.Contains(*got, "payment provider about closed orders hangs") {
 			t.Errorf("OnHang got %v", got)
+		}
+	})
+}
+
+// unreadable is a ClosedStore whose reads fail, as without the privilege for them.
+type unreadable struct{ *closedOrders }
+
+func (unreadable) Rechecked(context.Context, string, time.Duration) (until, now time.Time, err error) {
+	return time.Time{}, time.Time{}, errors.New("SELECT is denied")
+}
+
+// An alert looks at the metric: nobody knows how many orders are left.
+func TestRecheck_IsBehindWhileItsReadsFail(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		o := s.options(100, 100)
+		o.Recheck.Store = unreadable{s}
+		f.start(o)
+		time.Sleep(2 * time.Hour)
+		if got := f.counts[0].Value("compensator_recheck_behind_seconds"); got < 7000 || got > 7300 {
+			t.Errorf("after two hours the questions are %v s behind", got)
 		}
 	})
 }

@@ -145,8 +145,7 @@ type waiting struct {
 	box      wire.Outbox
 	rows     chan struct{} // wakes the leader: there may be rows
 	measured time.Time     // when the backlog was read
-	known    time.Time     // when it was known last what waits
-	oldest   time.Duration // the age of the oldest row then
+	since    time.Time     // when the oldest row that may wait was written
 }
 
 // poll asks the database until ctx ends which outboxes have rows, and wakes their leaders. It asks about all outboxes with one
@@ -155,7 +154,7 @@ type waiting struct {
 func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 	boxes := make([]wire.Outbox, len(all))
 	for i, w := range all {
-		boxes[i], w.known = w.box, time.Now()
+		boxes[i], w.since = w.box, time.Now()
 	}
 	var pause time.Duration
 	for ctx.Err() == nil {
@@ -166,7 +165,7 @@ func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 		for i, w := range all {
 			if err == nil && !has[i] {
 				d.metrics.backlog(w.box, wire.OutboxBacklog{})
-				w.measured, w.known, w.oldest = time.Time{}, time.Now(), 0
+				w.measured, w.since = time.Time{}, time.Now()
 				continue
 			}
 			select {
@@ -191,9 +190,9 @@ func (d *Dispatcher) measure(ctx context.Context, w *waiting) {
 	defer cancel()
 	b, err := d.o.Store.Backlog(asking, w.box)
 	if err != nil {
-		d.metrics.oldest.WithLabelValues(string(w.box)).Set((w.oldest + time.Since(w.known)).Seconds())
+		d.metrics.oldest.WithLabelValues(string(w.box)).Set(time.Since(w.since).Seconds())
 		return
 	}
-	w.measured, w.known, w.oldest = time.Now(), time.Now(), b.Oldest
+	w.measured, w.since = time.Now(), time.Now().Add(-b.Oldest)
 	d.metrics.backlog(w.box, b)
 }

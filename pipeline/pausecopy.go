@@ -102,7 +102,7 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 			s.ignored(0)
 			return nil
 		case known:
-			err = fmt.Errorf("the copy of them is of %s", until.UTC().Format(time.RFC3339))
+			err = fmt.Errorf("the copy of them is old: it was stored at %s", until.UTC().Format(time.RFC3339))
 		case failed != nil:
 			err = fmt.Errorf("the copy of them cannot be read: %w", failed)
 		}

@@ -101,10 +101,10 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
 }
 
-// checkCategories is ops.Pipeline.CheckCategories for the flag --category.
+// checkCategories refuses an unknown category of the flag --category.
 func (c *common) checkCategories(ctx context.Context, s *session, categories ...string) error {
-	if err := (ops.Pipeline{Config: s.cfg, Store: s.Store}).CheckCategories(ctx, categories...); err != nil {
-		return Exit(NotFound, fmt.Errorf("--category %w", err))
+	if unknown := (ops.Pipeline{Config: s.cfg, Store: s.Store}).UnknownCategory(ctx, categories...); unknown != "" {
+		return Exit(NotFound, fmt.Errorf("--category %s: %s", oneLine(unknown, 100), ops.NoSuchCategory))
 	}
 	return nil
 }

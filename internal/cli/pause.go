@@ -43,8 +43,8 @@ wait in the close topic, orders stay unpaid and can be paid. The pause ends by i
 orderclose resume. Then the backlog is closed as fast as the database allows.
 
 With --category only orders of that category wait. It needs a column (orders.category in
-topics.yaml). Each closer keeps as many of their records in memory as the limit allows; the others
-go back into the delay topics and return after as long as they have been overdue, 1 to 17 minutes.
+topics.yaml). Each closer keeps as many of their records in memory as the limit allows. The others
+go back into the delay topics. They return after as long as they have been overdue: 1 to 17 minutes.
 
 Where the pause is kept: in the database if orders are closed there, which each close reads in its
 transaction; otherwise in the control topic. A program that closes with a Store of its own obeys the

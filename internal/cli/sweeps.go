@@ -29,8 +29,9 @@ reads that topic, which keeps its records for a week, and changes nothing.
   lock       held; unavailable: its server gave none; stuck; none: no Redis is configured
   by         host and process
 
-A sweep that was killed has no record, nor has one that a pause ended before it closed an
-order. Below the sweeps are the notices of lost records of the same week, each of which started a sweep.`,
+A sweep that was killed has no record. Nor has one that a pause ended before it closed an
+order. Below the sweeps are the notices of lost records of the same week, each of which
+started a sweep.`,
 		Example: "  orderclose sweeps --limit 0 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {

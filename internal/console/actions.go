@@ -246,8 +246,8 @@ func (c *Console) planPauses(fields url.Values, p pausePlan, change func(context
 	}
 	return func(ctx context.Context, _ progress) (prepared, error) {
 		if p.For != "" { // a pause of a typo would pause nothing
-			if err := c.pipeline().CheckCategories(ctx, p.Category); err != nil {
-				return prepared{}, fmt.Errorf("category %w", err)
+			if unknown := c.pipeline().UnknownCategory(ctx, p.Category); unknown != "" {
+				return prepared{}, fmt.Errorf("category %s: %s", unknown, ops.NoSuchCategory)
 			}
 		}
 		if p.On, err = kept.Pauses(ctx); err != nil {

@@ -196,7 +196,9 @@ func (h *handler) handleSent(sent send.Result) {
 		h.landed(r)
 		h.queue = append(h.queue, waiting{r, time.Now().Add(sent.Pause)})
 	}
-	slices.SortStableFunc(h.queue, func(a, b waiting) int { return cmp.Compare(offsetOf(a.RawRecord), offsetOf(b.RawRecord)) })
+	if len(sent.Left) > 0 {
+		slices.SortStableFunc(h.queue, func(a, b waiting) int { return cmp.Compare(offsetOf(a.RawRecord), offsetOf(b.RawRecord)) })
+	}
 }
 
 // landed notes that a record is no longer in flight.
@@ -257,11 +259,10 @@ func (h *handler) End() { h.metrics.Revoked(h.loop.Claim.Topic, h.loop.Claim.Par
 
 // report updates the metrics of the partition.
 func (h *handler) report() {
-	since := h.reached
-	if len(h.queue) > 0 {
+	since, waits := h.reached, len(h.queue) > 0
+	if waits {
 		since = h.queue[0].AppendedAt()
 	}
-	waits := len(h.queue) > 0
 	for _, f := range h.flying {
 		if !waits || f.since.Before(since) {
 			since, waits = f.since, true

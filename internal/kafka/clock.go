@@ -16,9 +16,10 @@ const (
 	probeEvery = 30 * time.Second
 	// probeRetry is the pause after a measurement without a sample.
 	probeRetry = time.Second
-	// probeSlow is the longest round trip of a sample. A slower answer is ignored, unless there was no sample for
-	// sampleAge: the error of an offset is a round trip at most, and nothing gets early by it.
+	// probeSlow is the longest round trip of a sample. A slower answer is ignored.
 	probeSlow = 200 * time.Millisecond
+	// sampleAge is how long Keep waits for such a sample. Then a slower answer is a sample too: its offset is wrong by a
+	// round trip at most, and that makes nothing early.
 	sampleAge = time.Minute
 	// probesPerRound is the number of probes of a measurement. The probe with the shortest
 	// round trip counts.
@@ -130,7 +131,7 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 		}
 		slowest := probeSlow
 		if time.Since(sampled) >= sampleAge {
-			slowest = math.MaxInt64 - 1
+			slowest = math.MaxInt64
 		}
 		measured, err := c.measure(ctx, cluster, topic, slowest)
 		if err != nil && ctx.Err() == nil && time.Since(started) >= probeEvery && err.Error() != said {
@@ -221,7 +222,7 @@ func wasSet(from, to reading) bool {
 // probe brings a sample, measure returns nil and the error of the last probe that failed or had no
 // append time (ErrNoAppendTime); the error is nil if all were only slow.
 func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string, slowest time.Duration) (best *sample, err error) {
-	shortest, database := slowest+1, c.askDatabase(ctx)
+	shortest, database := slowest, c.askDatabase(ctx)
 	for range probesPerRound {
 		sent := c.local()
 		at, failed := cluster.Append(ctx, topic, 0, []wire.Message{probeOf(sent, database)})
@@ -234,7 +235,7 @@ func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic strin
 			err = ErrNoAppendTime
 			continue
 		}
-		if trip := answered.mono - sent.mono; trip < shortest {
+		if trip := answered.mono - sent.mono; trip <= shortest {
 			shortest, best = trip, &sample{local: answered, broker: answered.wall.Add(offsetOf(answered.wall.Add(-trip), answered.wall, at))}
 			if database != nil {
 				best.databaseAhead = []time.Duration{database.when(sent).Sub(at)}

@@ -29,7 +29,7 @@
 //	topics.go            the required properties of the topics; those that an order passes, or in which records wait
 //	topicsplan.go        how the topics differ from topics.yaml; the way of a delay (pure)
 //	buckets.go           which buckets may not be removed, or are missing in topics.yaml
-//	categories.go        refuses a category that nobody has
+//	categories.go        whether anybody has a category
 //	processes.go         the processes that run, and those that should
 //	status.go            topics and partitions: bounded requests, a few at once
 //	status_scan.go       searching behind a head that is not due

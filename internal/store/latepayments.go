@@ -237,7 +237,8 @@ func (s *Store) setPayment(tx *gorm.DB, o payable, p LatePayment) error {
 }
 
 // RecordLate records payments that succeeded although their orders were closed, each in a transaction of
-// its own. Of an order whose row is gone the receipt says so. It skips an order that is not closed, unless the mapping does not name its status, and a payment that is recorded already. A payment
+// its own. It skips a payment that is recorded already, and a payment of an order that is not closed. An order whose
+// status the mapping does not name counts as closed. So does an order whose row is gone, if it has a receipt. A payment
 // without an id is recorded only if its order has no late payment. It returns how many it recorded. An error wraps orderclose.ErrUnavailable
 // if the database failed, and orderclose.ErrContended if another transaction locked the order's row for too
 // long; recording all payments again is safe.
@@ -253,13 +254,19 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 			err = s.transact(ctx, func(tx *gorm.DB) error {
 				isNew = false
 				o, err := s.lockPayable(tx, p.OrderID, where)
-				closed := o.table != nil && (o.state == stateClosed || !o.named && o.state == statePaid)
-				if err == nil && o.table == nil { // its row may have been archived since it was closed
-					if err = tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", p.OrderID).Row().Scan(&closed); err == nil {
-						o.now, err = s.now(tx)
+				if err != nil {
+					return err
+				}
+				closed := o.state == stateClosed || !o.named && o.state == statePaid
+				if o.table == nil { // its row may have been archived since it was closed
+					if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", p.OrderID).Row().Scan(&closed); err != nil {
+						return err
+					}
+					if o.now, err = s.now(tx); err != nil {
+						return err
 					}
 				}
-				if err == nil && closed {
+				if closed {
 					isNew, err = s.recordLate(tx, p, o.now)
 				}
 				return err

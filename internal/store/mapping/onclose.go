@@ -106,27 +106,29 @@ func negated(before []string) bool {
 // narrow reports whether a row that a condition finds must be one of the placeholder's: no OR stands in a parenthesis
 // around the placeholder, and nothing compares the result of IN. at is the placeholder's position.
 func narrow(tokens []string, at int) bool {
-	either := []bool{false} // by parenthesis that is open: it has an OR
-	for _, t := range tokens[:at] {
-		switch top := len(either) - 1; {
-		case t == "(":
-			either = append(either, false)
-		case t == ")" && top > 0:
-			either = either[:top]
-		case strings.EqualFold(t, "WHERE"): // what stands before it is no condition
-			either[top] = false
-		case isOr(t):
-			either[top] = true
+	depth, skip := 0, false                            // depth counts open parentheses that do not stand around the placeholder
+	for _, t := range slices.Backward(tokens[:at-1]) { // of IN ( {ids} )
+		switch {
+		case t == ")":
+			depth++
+		case t == "(" && depth > 0:
+			depth--
+		case t == "(": // it stands around the placeholder
+			skip = false
+		case depth == 0 && strings.EqualFold(t, "WHERE"): // what stands before it is no condition
+			skip = true
+		case depth == 0 && !skip && isOr(t):
+			return false
 		}
 	}
-	behind := tokens[at+2:] // of IN ( {ids} )
+	behind := tokens[at+2:]
 	for len(behind) > 0 && behind[0] == ")" {
 		behind = behind[1:]
 	}
 	if len(behind) > 0 && slices.ContainsFunc([]string{"=", "<", ">", "!", "IS", "IN", "LIKE", "BETWEEN", "THEN", "NOT"}, func(word string) bool { return strings.EqualFold(word, behind[0]) }) {
 		return false
 	}
-	depth := 0 // of parentheses that do not stand around the placeholder
+	depth = 0
 	for _, t := range tokens[at+2:] {
 		if depth == 0 && strings.EqualFold(t, "ON") { // the conflict of an INSERT
 			break
@@ -140,7 +142,7 @@ func narrow(tokens []string, at int) bool {
 			return false
 		}
 	}
-	return !slices.Contains(either[:len(either)-1], true)
+	return true
 }
 
 // isOr reports whether a token joins conditions of which one is enough. Of || each | is a token.
