@@ -1,0 +1,33 @@
+// Package ring says how many of the tests run. There are three rings:
+//
+//	make unit      go test -short ./...: no server, and few seeds
+//	make test      each promise, each database and each real server at least once
+//	make test-all  RING=all: every story on every database, every variant, every seed
+//
+// A plain go test plays the ring of make test. Tests that need a server are skipped if the environment names none.
+package ring
+
+import (
+	"os"
+	"testing"
+)
+
+// All reports whether everything runs, as in make test-all.
+func All() bool { return os.Getenv("RING") == "all" }
+
+// OnlyAll skips a test that runs in make test-all only. In says which test of make test proves the same promise, or
+// that none does.
+func OnlyAll(t testing.TB, in string) {
+	t.Helper()
+	if !All() {
+		t.Skipf("runs in make test-all; in make test: %s", in)
+	}
+}
+
+// NotShort skips a test that make unit leaves out, because it takes many seconds of a processor.
+func NotShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs in make test")
+	}
+}
