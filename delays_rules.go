@@ -91,7 +91,7 @@ func (d Delays) For(f Facts) Deadline {
 // RuleOf returns the index of the first rule that matches an order, or NoRule. category is the one that
 // decided the order's delay, as For returns it and the order's row keeps it.
 func (d Delays) RuleOf(category string, attributes map[string]any) int {
-	return slices.IndexFunc(d.Rules, func(r Rule) bool { return r.Match.Matches(category, attributes) })
+	return slices.IndexFunc(d.Rules, func(r Rule) bool { return r.Match.Matches(category, attributes) }) //mutant:last-rule-decides
 }
 
 // Longest returns the longest delay of any order, by category or by a rule.

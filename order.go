@@ -79,7 +79,7 @@ func (o Order) Validate(now time.Time, max time.Duration) error {
 	if o.Due.IsZero() {
 		return &OrderError{o.ID, ErrNoDue, "set Due to the time written with the order"}
 	}
-	if ahead := o.Due.Sub(now); ahead > max+MaxDelaySlack {
+	if ahead := o.Due.Sub(now); ahead > max+MaxDelaySlack { //mutant:no-clock-slack
 		due := "in " + ahead.Round(time.Second).String()
 		if ahead > 365*24*time.Hour { // probably a wrong date, which a number of hours would not show
 			due = "on " + o.Due.UTC().Format(time.DateOnly)

@@ -157,7 +157,7 @@ func (b *batcher) counts() (c counts) {
 		switch {
 		case g.replay:
 			c.replays++
-		case !g.slow:
+		case !g.slow: //mutant:lock-wait-blocks
 			c.fresh++
 		}
 	}
@@ -169,7 +169,7 @@ func (b *batcher) counts() (c counts) {
 func (b *batcher) next() (groups []*group) {
 	for len(b.running) < b.workers {
 		used := b.counts()
-		mayReplay := len(b.replays) > 0 && used.replays == 0
+		mayReplay := len(b.replays) > 0 && used.replays == 0 //mutant:replays-take-workers
 		replay := mayReplay && (len(b.fresh) == 0 || b.freshInARow >= replayAfter)
 		queue := b.queue(replay)
 		if len(*queue) == 0 || !replay && used.fresh >= freshSlots {

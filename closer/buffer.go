@@ -94,7 +94,7 @@ func (b *buffer) hasRoom(e *entry, bytes int) bool {
 	if e.blocked {
 		records, bytes = records/2, bytes/2
 	}
-	return len(b.parked) < records && b.parkedBytes+e.size() <= bytes
+	return len(b.parked) < records && b.parkedBytes+e.size() <= bytes //mutant:parked-records-unbounded,parked-bytes-unbounded
 }
 
 // wantsMore reports whether to fetch more records. Normally the queue must be empty.
@@ -115,7 +115,7 @@ func (b *buffer) next(now time.Time, limit int) []*entry {
 	for len(ready) < limit && len(b.parked) > 0 && !now.Before(b.parked[0].retryAt) {
 		ready = append(ready, heap.Pop(&b.parked).(*entry))
 	}
-	n := min(len(b.queue), max(limit-len(ready), (limit+1)/2))
+	n := min(len(b.queue), max(limit-len(ready), (limit+1)/2)) //mutant:locked-rows-first
 	batch := append(make([]*entry, 0, n+len(ready)), b.queue[:n]...)
 	clear(b.queue[:n]) // so that the entries can be freed
 	b.queue = b.queue[n:]

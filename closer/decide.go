@@ -94,20 +94,20 @@ type decision struct {
 // gets.
 func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) decision {
 	if o.Verdict == "" && o.Err != nil {
-		return decision{action: park, wait: contendedWait, record: r, cause: causeNoVerdict, detail: o.Err.Error()}
+		return decision{action: park, wait: contendedWait, record: r, cause: causeNoVerdict, detail: o.Err.Error()} //mutant:no-verdict-settled
 	}
 	switch o.Verdict {
 	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.Excluded:
 		return decision{}
 	case orderclose.NotDue:
-		if orderclose.IsNever(o.Due) { // it got this due time after its record was sent
+		if orderclose.IsNever(o.Due) { // it got this due time after its record was sent //mutant:never-due-continues
 			return decision{}
 		}
 		return notDue(r, o, at)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.Paused:
-		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter)
+		wait := addJitter(min(max(at.Sub(r.Order.Due), blockedWait), pausedMax), jitter) //mutant:paused-asked-often
 		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "the orders of its category are paused"}
 	case orderclose.PaymentPending:
 		return paymentPending(r, at, jitter)
@@ -125,7 +125,7 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 // failed schedules a retry, or gives the order up after maxOrderRetries.
 func failed(r wire.Record, cause, detail string, jitter float64) decision {
 	d := decision{action: giveUp, cause: cause, detail: detail}
-	if r.Attempt < maxOrderRetries {
+	if r.Attempt < maxOrderRetries { //mutant:order-retried-forever
 		d.action, d.retry, d.wait = schedule, true, addJitter(retryBase<<r.Attempt, jitter)
 		r.Attempt++
 		r.Cause = cause
@@ -142,7 +142,7 @@ func paymentPending(r wire.Record, at time.Time, jitter float64) decision {
 		r.PendingSince = at
 	}
 	waited := max(at.Sub(r.PendingSince), 0)
-	if waited >= paymentTimeout {
+	if waited >= paymentTimeout { //mutant:payment-asked-forever
 		return decision{action: giveUp, cause: causeUnresolved,
 			detail: fmt.Sprintf("the payment provider did not know for %v whether the order is paid", waited.Round(time.Second))}
 	}
@@ -172,7 +172,7 @@ func addJitter(d time.Duration, jitter float64) time.Duration {
 func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due, r.Order.Deadline = o.Due, time.Time{}
-		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{}
+		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{} //mutant:moved-keeps-failures
 	}
 	remaining := o.Remaining()
 	if remaining <= 0 { // such a Store would be asked again at once, without end
@@ -184,7 +184,7 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	r.NotDue++
 	wait := max(remaining, minNotDueWait(r.NotDue))
 	tooOften := r.NotDue > notDueRounds && r.NotDue%2 == 1
-	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew {
+	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew { //mutant:release-wrong-clock,records-in-circles
 		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucketWait: wait, record: r}
 	}
 	return decision{action: schedule, wait: wait, record: r}

@@ -50,7 +50,7 @@ func (h *handler) Turn() {
 // Room implements partition.Handler. The buffer and the retries must have room for the records.
 // Parked orders have room of their own.
 func (h *handler) Room() (partition.Room, time.Duration) {
-	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.retries.full() {
+	if h.buffer.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.retries.full() { //mutant:closer-retries-unbounded
 		return partition.Next, 0
 	}
 	return partition.Nothing, 0
@@ -66,7 +66,7 @@ func (h *handler) Handle(f wire.Fetched) {
 			continue
 		}
 		if h.replay { // without regard to the header, so that retries return to this topic
-			e.record.Lane = wire.LaneReplay
+			e.record.Lane = wire.LaneReplay //mutant:replay-retry-lane
 		}
 		h.buffer.add(e)
 	}
@@ -96,10 +96,10 @@ func (h *handler) closeBatch(batch []*entry) {
 		o := &e.record.Order
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category, Traceparent: h.transactions.tracer.Sampled(e.record.Traceparent)}
 	}
-	for len(requests) > 0 && h.loop.Ctx.Err() == nil {
+	for len(requests) > 0 && h.loop.Ctx.Err() == nil { //mutant:commit-before-close
 		// The limiter may allow fewer orders by now. A transaction that began before a revocation may finish.
 		ctx, cancel := retry.WithFinishTime(h.loop.Ctx, retry.FinishTime)
-		outcomes, err := h.transactions.close(ctx, requests, h.replay, h.loop.Beat)
+		outcomes, err := h.transactions.close(ctx, requests, h.replay, h.loop.Beat) //mutant:slow-store-hangs
 		cancel()
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
 			h.requeue(batch, err)

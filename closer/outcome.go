@@ -22,7 +22,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, relayNow, jitter)
-	if clockWrong {
+	if clockWrong { //mutant:retry-wrong-clock
 		d = d.inMemory()
 	}
 	if d.action == park && !h.buffer.hasRoom(e, h.memory.Share()/2) {
@@ -64,7 +64,7 @@ func (h *handler) compareDue(order orderclose.Order, o orderclose.Outcome) {
 	if o.Verdict != orderclose.Closed && o.Verdict != orderclose.NotDue {
 		return
 	}
-	if shift := zoneShift(order.Due, o.Due); shift != 0 {
+	if shift := zoneShift(order.Due, o.Due); shift != 0 { //mutant:zone-mistake-unnoticed
 		h.metrics.dueDiffers.WithLabelValues(map[bool]string{true: "later", false: "earlier"}[shift > 0]).Inc()
 		h.loop.Logger.Warn("due times of record and database differ as time zones do, unless the order was postponed",
 			"order", order.ID, "record", order.Due.UTC(), "database", o.Due.UTC(), "differ_by", shift)

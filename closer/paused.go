@@ -26,7 +26,7 @@ func (h *handler) followPause(e *entry, v orderclose.Verdict, before bool, now t
 		h.buffer.nextCanary(category, now.Add(pausedWait))
 	case v == orderclose.Closed && before && canary != nil:
 		h.pauses.ended(pausedCategory(category), time.Now())
-		h.buffer.wakePaused(category, now)
+		h.buffer.wakePaused(category, now) //mutant:pause-end-unnoticed
 		delete(h.buffer.canaries, category)
 	case e == canary:
 		h.buffer.nextCanary(category, now.Add(pausedWait))

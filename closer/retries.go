@@ -81,13 +81,13 @@ func (h *handler) repick(now time.Time) {
 // now.
 func (h *handler) sendRetries() {
 	r, now := &h.retries, time.Now()
-	h.repick(now)
+	h.repick(now) //mutant:retry-keeps-bucket
 	for topic, records := range r.waiting {
 		if now.Before(r.retryAt[topic]) {
 			continue
 		}
 		delete(r.waiting, topic)
-		h.loop.Send(topic, records, h.handleSent)
+		h.loop.Send(topic, records, h.handleSent) //mutant:retry-waits-bucket
 	}
 	h.loop.Await()
 }
@@ -104,6 +104,6 @@ func (h *handler) handleSent(sent send.Result) {
 	h.retries.count(sent.Left, -1)
 	h.retries.retryAt[sent.Topic] = time.Now().Add(sent.Pause)
 	for _, record := range sent.Left {
-		h.retry(record)
+		h.retry(record) //mutant:retry-keeps-bucket
 	}
 }

@@ -67,7 +67,7 @@ func (t *transactions) run(g *group) {
 		requests = append(requests, j.requests...)
 	}
 	late := time.AfterFunc(t.batcher.limiter.target, func() { t.start(t.batcher.slow(g)) })
-	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns
+	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns //mutant:close-hang-silent
 	began := time.Now()
 	ctx, traced := t.trace(g.ctx, requests)
 	outcomes, err := t.culprits.Close(ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
@@ -102,7 +102,7 @@ func (t *transactions) report(err error, began time.Time) {
 func (t *transactions) count(j *job) {
 	closes := t.metrics.Closes
 	if j.replay {
-		closes = t.metrics.replays
+		closes = t.metrics.replays //mutant:replay-counts-late
 	}
 	for i, o := range j.outcomes {
 		if o.Verdict == "" {

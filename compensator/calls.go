@@ -35,7 +35,7 @@ type calls struct {
 // orderclose.ErrUnavailable. If f ignores the end of its context too, call calls onHang; the error
 // then also wraps orderclose.ErrNoOrderAtFault. what names the call.
 func call[T any](ctx context.Context, c *calls, what string, f func(ctx context.Context) (T, error)) (result T, err error) {
-	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	limited, cancel := context.WithTimeout(ctx, callTimeout) //mutant:sweep-call-unlimited
 	defer cancel()
 	type answer struct {
 		result T
@@ -56,7 +56,7 @@ func call[T any](ctx context.Context, c *calls, what string, f func(ctx context.
 		}
 		return a.result, a.err
 	case <-hang.C:
-		c.onHang(what + " hangs and ignores the end of its context")
+		c.onHang(what + " hangs and ignores the end of its context") //mutant:sweep-call-waits
 		return result, fmt.Errorf("%w: %w: %s: no answer, and it ignores the end of its context", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, what)
 	}
 }
@@ -193,7 +193,7 @@ type cycleCheck struct {
 // add returns an error if the page has an order of an earlier page.
 func (c *cycleCheck) add(page []orderclose.Order) error {
 	for _, o := range page {
-		if c.pages > 0 && o.ID == c.known.ID && o.Due.Equal(c.known.Due) {
+		if c.pages > 0 && o.ID == c.known.ID && o.Due.Equal(c.known.Due) { //mutant:same-pages-forever
 			return fmt.Errorf("the store's method Overdue returned order %q of an earlier page again: a page must begin after the given order", o.ID)
 		}
 	}

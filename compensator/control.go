@@ -75,12 +75,12 @@ func (k *Control) dueWithin(lost notice, buckets orderclose.Buckets) time.Durati
 		return 0
 	}
 	i := slices.IndexFunc(buckets, func(b orderclose.Bucket) bool { return b.Topic == lost.Topic })
-	if i < 0 && lost.empty() {
+	if i < 0 && lost.empty() { //mutant:added-bucket-loss
 		return 0
 	}
 	if i >= 0 {
 		for _, larger := range buckets[i+1:] {
-			if !larger.Draining { // records for a draining bucket are put into a smaller one
+			if !larger.Draining { // records for a draining bucket are put into a smaller one //mutant:draining-not-rescheduled
 				return larger.Length
 			}
 		}

@@ -87,7 +87,7 @@ func (r *recorder) flush(ctx context.Context) error {
 	defer cancel()
 	_, err := r.history.Appender.Append(ctx, r.history.Topic, 0, waiting)
 	if err != nil {
-		r.keep(waiting, nil)
+		r.keep(waiting, nil) //mutant:history-append-lost
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func (l *listener) poll(ctx context.Context) error {
 func (l *listener) setLost(lost losses) {
 	l.lost = lost
 	l.lossCount.Store(int64(lost.count))
-	l.rescheduler.restart()
+	l.rescheduler.restart() //mutant:loss-no-restart
 }
 
 // act sweeps, schedules again all orders whose records may be lost, and then commits
@@ -103,7 +103,7 @@ func (l *listener) act(ctx context.Context) {
 		l.c.o.Logger.Info("partitions without commit and without records, as at a first start: sweeping to be safe", "partitions", l.lost.empty)
 		l.lost.empty = 0
 	}
-	err := l.c.withLock(ctx, l.k.Lock, true, func(ctx context.Context, _ string) error {
+	err := l.c.withLock(ctx, l.k.Lock, true, func(ctx context.Context, _ string) error { //mutant:reschedule-blocks-sweep
 		if wanted, err := l.topic.stillUnhandled(ctx); err != nil || !wanted {
 			return err
 		}

@@ -73,7 +73,7 @@ func (o LockOptions) hold(ctx context.Context, l *lease, work func(ctx context.C
 		o.keep(held, l, stop, lose)
 	}()
 
-	err := work(held)
+	err := work(held) //mutant:sweep-without-lock
 
 	close(stop)
 	<-kept // now keep does not use the lock any more
@@ -94,7 +94,7 @@ func (o LockOptions) hold(ctx context.Context, l *lease, work func(ctx context.C
 // extension's context ends no later than the lock. A client of Redis needs
 // ContextTimeoutEnabled so that this context also ends a connection that hangs.
 func (o LockOptions) keep(ctx context.Context, l *lease, stop <-chan struct{}, lose context.CancelCauseFunc) {
-	timer := time.NewTimer(o.Extend)
+	timer := time.NewTimer(o.Extend) //mutant:lock-not-extended
 	defer timer.Stop()
 	for {
 		select {
@@ -159,7 +159,7 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, staggered bool, w
 		return err
 	}
 	c.metrics.lockAvailable.Set(zeroOrOne(!errors.Is(err, ErrLockUnavailable)))
-	instead := "unavailable"
+	instead := "unavailable" //mutant:no-redis-no-sweep
 	switch {
 	case errors.Is(err, ErrLockUnavailable):
 		c.o.Logger.Warn("lock server unavailable, sweeping without the lock", "err", err)

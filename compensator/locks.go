@@ -35,7 +35,7 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 func (l *RedisLock) Available(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, availableTimeout)
 	defer cancel()
-	if err := l.o.Client.Set(ctx, l.o.Key+":probe", 1, l.o.Expiry).Err(); err != nil {
+	if err := l.o.Client.Set(ctx, l.o.Key+":probe", 1, l.o.Expiry).Err(); err != nil { //mutant:readonly-redis-available
 		return fmt.Errorf("%w: %s%w", ErrLockUnavailable, refusedWrite(err), err)
 	}
 	return l.stuck(ctx)
@@ -67,7 +67,7 @@ func (l *RedisLock) stuck(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return nil // without the right to ask, assume that it is not stuck
-	case ttl == never:
+	case ttl == never: //mutant:eternal-lock-key
 		return fmt.Errorf("%w: the key %s has no expiry, delete it: DEL %s", ErrLockStuck, l.o.Key, l.o.Key)
 	case ttl > max(maxLockExpiry, l.o.Expiry):
 		return fmt.Errorf("%w: the key %s expires in %v, which is longer than any lock, delete it: DEL %s", ErrLockStuck, l.o.Key, ttl, l.o.Key)
@@ -163,7 +163,7 @@ func (l *DatabaseLock) take(ctx context.Context) (*lease, error) {
 		if err == nil || errors.Is(err, context.Canceled) { // then the process stops, and the work ends
 			return err
 		}
-		return fmt.Errorf("%w: %w", ErrLockLost, err) // a connection that failed once is not used again
+		return fmt.Errorf("%w: %w", ErrLockLost, err) // a connection that failed once is not used again //mutant:lost-database-lock
 	}
 	return &lease{until, extend, release}, nil
 }

@@ -19,7 +19,7 @@ func (p pauses) has(category string, now time.Time) bool { return now.Before(p[c
 // met notes that an order of a category was paused. Without a category an order says nothing about others.
 func (p pauses) met(category string, now time.Time) {
 	if category != "" && !p.has(category, now) {
-		p[category] = now.Add(pausedAgain)
+		p[category] = now.Add(pausedAgain) //mutant:paused-until-end
 	}
 }
 

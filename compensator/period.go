@@ -46,7 +46,7 @@ func (s schedule) slot(now time.Time) time.Time {
 // never (zero). A finish time that is far ahead of now came from a wrong clock and is
 // ignored.
 func (s schedule) due(finished, now time.Time) bool {
-	return finished.Before(s.slot(now)) || finished.After(now.Add(s.pollInterval()))
+	return finished.Before(s.slot(now)) || finished.After(now.Add(s.pollInterval())) //mutant:future-finish-blocks
 }
 
 // wait returns the time until the next question, or until the next slot if that is

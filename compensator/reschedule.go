@@ -170,7 +170,7 @@ func (s *rescheduler) topic(remaining time.Duration) string {
 	best := buckets.Pick(remaining)
 	for _, b := range slices.Backward(buckets.Open()) {
 		if until, _ := s.sender.Resting(b.Topic); b.Length <= best.Length && time.Since(until) >= bucketRest {
-			return b.Topic
+			return b.Topic //mutant:failing-bucket-stops
 		}
 	}
 	return best.Topic

@@ -68,7 +68,7 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	if err != nil {
 		return fmt.Errorf("read the database clock: %w", err)
 	}
-	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
+	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace) //mutant:sweep-ignores-grace
 	c.resting.forget(now)
 	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}, paused: pauses{}}
 	if c.o.Investigator != nil && !r.DryRun {
@@ -131,8 +131,8 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 		if errors.Is(s.lastErr, orderclose.ErrPaused) {
 			return s.lastErr
 		}
-		if s.silent >= maxSilentPages || len(s.unresolved)-s.locked > maxUnresolvedPages*s.o.PageSize {
-			s.from = last // the next sweep continues here
+		if s.silent >= maxSilentPages || len(s.unresolved)-s.locked > maxUnresolvedPages*s.o.PageSize { //mutant:hang-ends-sweep
+			s.from = last // the next sweep continues here //mutant:sweep-repeats-pages
 			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved)-s.locked, last.ID, s.lastErr)
 		}
 		if s.silent > 0 {
@@ -229,7 +229,7 @@ func (s *sweepRun) closePage(ctx context.Context, page []orderclose.Order) ([]or
 	var requests []orderclose.CloseRequest
 	var at []int // their indexes
 	for i, o := range page {
-		if s.paused.has(o.Category, s.asked) {
+		if s.paused.has(o.Category, s.asked) { //mutant:sweep-asks-paused
 			outcomes[i] = orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Paused}
 			continue
 		}
@@ -259,12 +259,12 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 			s.locked++
 		}
 		if locked || o.Verdict == "" {
-			s.unresolved = append(s.unresolved, page[i])
+			s.unresolved = append(s.unresolved, page[i]) //mutant:unresolved-forgotten
 			continue
 		}
 		decided++
 		s.tally(o)
-		if o.Verdict == orderclose.Paused && s.o.PausesCategories {
+		if o.Verdict == orderclose.Paused && s.o.PausesCategories { //mutant:one-pauses-category
 			s.paused.met(page[i].Category, s.asked)
 		}
 		if o.Verdict == orderclose.Closed {

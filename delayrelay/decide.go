@@ -21,7 +21,7 @@ const minStay = 1 * time.Second
 // before nextFetch, but for those that nextLook is for. An append time after now comes from a
 // wrong clock and counts as now.
 func nextFetch(b orderclose.Bucket, appended, now time.Time) time.Time {
-	return earlier(appended, now).Add(wire.UnreadFor(b))
+	return earlier(appended, now).Add(wire.UnreadFor(b)) //mutant:future-append-fetch
 }
 
 // nextIdleFetch is nextFetch for a fetch that found no new records and the end of the log. began is
@@ -46,7 +46,7 @@ const (
 // began is when that fetch began. A look-ahead reads each new record once, to find those that
 // leave before nextFetch: some producers pick by an older list of buckets, or by a wrong clock.
 func nextLook(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time {
-	unseen := maxUnseen
+	unseen := maxUnseen //mutant:rare-lookahead,log-loss-unnoticed
 	if atOnce {
 		unseen = maxUnseenAtOnce
 	}
@@ -79,9 +79,9 @@ func mispicked(b orderclose.Bucket, due, appended int64) bool {
 func releaseTime(b orderclose.Bucket, atOnce bool, due, appended, now int64) int64 {
 	stay := min(minStay, b.Tolerance()/2)
 	if atOnce {
-		stay = b.Length
+		stay = b.Length //mutant:hop-without-pause
 	}
-	end := min(appended, now) + b.Length.Milliseconds()
+	end := min(appended, now) + b.Length.Milliseconds() //mutant:future-append-stay
 	return min(due, max(end, now+stay.Milliseconds()))
 }
 
@@ -98,14 +98,14 @@ type route struct {
 // its due time is further ahead than any maximum delay may be (wire.MaxDelayLimit), counted
 // from the later of its append time and now. Times are Unix milliseconds.
 func (o *Options) decide(due, appended, now int64) route {
-	if now >= due {
+	if now >= due { //mutant:early-forward
 		return route{topic: o.CloseTopic, close: true}
 	}
 	// Neither difference can overflow: due is after now, and now is after 1970.
 	if ahead := milliseconds(due - max(appended, now)); wire.BeyondLimit(ahead) {
 		return route{cause: partition.CauseDueTooFar, detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, wire.MaxDelayLimit)}
 	}
-	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic}
+	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic} //mutant:smallest-bucket-hops
 }
 
 // milliseconds converts n to a Duration. A value that does not fit becomes the maximum

@@ -19,7 +19,7 @@ func (h *handler) releaseDue() {
 		}
 		toClose, others := h.separate(leaving, fetched, now.UnixMilli())
 		if len(toClose) > 0 { // wait for the answer: nothing is more urgent
-			h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)
+			h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded) //mutant:commit-before-ack
 		}
 		for _, b := range others {
 			if len(b.records) > 0 {
@@ -66,7 +66,7 @@ func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (t
 			h.loop.DeadLetterRaw(r, to.cause, to.detail)
 			continue
 		}
-		if fetched {
+		if fetched { //mutant:replay-pins-fetch
 			r.Body = h.bodyPool.copy(r.Body)
 		}
 		if toReplay {
@@ -127,7 +127,7 @@ func (h *handler) freeFetched() {
 
 // hop starts to append records to a delay topic.
 func (h *handler) hop(topic string, records []wire.RawRecord) {
-	if h.loop.Failing(topic) {
+	if h.loop.Failing(topic) { //mutant:hop-to-failing
 		records = h.putBackNearlyDue(records)
 	}
 	if len(records) > 0 {

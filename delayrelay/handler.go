@@ -67,7 +67,7 @@ func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Han
 // Turn implements partition.Handler.
 func (h *handler) Turn() {
 	h.handleClockStep()
-	h.releaseDue()
+	h.releaseDue() //mutant:fetch-freed-early
 	if h.loop.Ctx.Err() == nil {
 		h.freeFetched()
 		h.report()
@@ -111,11 +111,11 @@ func (h *handler) releaseOf(r *wire.RawRecord, ahead bool, now int64) (release i
 	case ahead && !urgent:
 		return 0, false
 	case err != nil:
-		h.loop.DeadLetterUnreadable(*r, err)
+		h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
 		return 0, false
 	}
 	release = releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
-	if h.dropped.any && release >= h.dropped.release {
+	if h.dropped.any && release >= h.dropped.release { //mutant:window-takes-later
 		h.drop(r, release, urgent)
 		return 0, false
 	}
@@ -170,7 +170,7 @@ func (h *handler) Room() (what partition.Room, wait time.Duration) {
 	// Dropped records are read again when a good part of them has room. That is before their
 	// release time, because the records that stayed leave first. Urgent ones are all read before
 	// any is read once more.
-	if h.dropped.any && h.loop.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 {
+	if h.dropped.any && h.loop.NextOffset() >= h.readTo && h.window.bytes <= h.relay.memory.Share()/4 { //mutant:window-forgets-urgent
 		h.loop.FetchFrom(h.dropped.from)
 		h.readTo = h.dropped.urgentEnd
 		h.dropped, h.nextFetch = dropped{}, time.Time{}
@@ -208,7 +208,7 @@ func (h *handler) readAt() time.Time {
 // its share of the memory. They are read again later.
 func (h *handler) dropLatest() {
 	share := h.relay.memory.Share()
-	if h.window.bytes <= share {
+	if h.window.bytes <= share { //mutant:window-bytes-unbounded
 		return
 	}
 	latest := h.window.dropLatest(share / 2)

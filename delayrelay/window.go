@@ -102,7 +102,7 @@ func (w *window) dropLatest(bytes int) []waiting {
 	w.sort()
 	keep := 0
 	for size := 0; keep < len(w.heap) && (keep == 0 || size < bytes); keep++ {
-		size += w.heap[keep].record.Size()
+		size += w.heap[keep].record.Size() //mutant:window-reread-loop
 	}
 	dropped := slices.Clone(w.heap[keep:])
 	for _, r := range dropped {

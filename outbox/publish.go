@@ -32,7 +32,7 @@ const (
 func (w *worker) publish(ctx context.Context, b *rowBatch) {
 	rows := w.quarantine.filter(b.rows)
 	b.skipped = len(b.rows) - len(rows)
-	holding, cancel := context.WithTimeout(ctx, publishTimeout)
+	holding, cancel := context.WithTimeout(ctx, publishTimeout) //mutant:outbox-append-unlimited
 	defer cancel()
 	defer b.endTraces()
 	w.sender.AppendAll(holding, w.route(b, rows), func(sent send.Result) {
@@ -41,7 +41,7 @@ func (w *worker) publish(ctx context.Context, b *rowBatch) {
 		}
 		for _, r := range sent.Refused {
 			m, err := r.Record.Message()
-			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))
+			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err)) //mutant:rejected-row-lost
 		}
 		b.leave(sent)
 	})

@@ -116,7 +116,7 @@ func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
 		return n, err
 	}
 	w.skipped.notePolled(b.highestSkipped(), time.Now())
-	if n == w.o.Batch && (b.skipped > 0 || from > 0) {
+	if n == w.o.Batch && (b.skipped > 0 || from > 0) { //mutant:missing-topic-stops
 		w.next = b.last()
 		return n, b.stuck()
 	}
@@ -162,7 +162,7 @@ func (w *worker) dispatch(ctx context.Context, from int64) (b *rowBatch, n int, 
 		w.metrics.DeadLettered(Stage, cause)
 	}
 	if err != nil {
-		w.undeleted.add(b.rows, b.done)
+		w.undeleted.add(b.rows, b.done) //mutant:undeleted-published-again
 		return b, n, err
 	}
 	clear(w.undeleted)

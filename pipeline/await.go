@@ -109,7 +109,7 @@ func (a *App) await(ctx context.Context, n need, missing *reasons, warning strin
 			return ctx.Err()
 		}
 		missing.add(n.name, err.Error())
-		if errors.Is(err, store.ErrPool) {
+		if errors.Is(err, store.ErrPool) { //mutant:dead-pool-awaited
 			return err
 		}
 		if time.Since(lastWarning) >= warnInterval {

@@ -175,7 +175,7 @@ func Serve(ctx context.Context, listen string, handler http.Handler, logger *slo
 func ServeOn(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
+		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin, //mutant:idle-client-kept
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan struct{})

@@ -97,7 +97,7 @@ func (a *App) Close() {
 	defer a.mu.Unlock()
 	if a.ended == nil {
 		a.ended = ErrClosed
-		a.ready.waiting.add(appEnded, "was closed")
+		a.ready.waiting.add(appEnded, "was closed") //mutant:closed-app-ready
 	}
 	if a.stop != nil {
 		a.stop()

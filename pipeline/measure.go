@@ -139,7 +139,7 @@ func (c orderCounter) run(ctx context.Context) {
 // countOn counts until ctx ends or a count fails: then another process may have the lock.
 func (c orderCounter) countOn(ctx context.Context) error {
 	for {
-		if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) {
+		if next, err := c.once(ctx); err != nil || !retry.Sleep(ctx, next) { //mutant:counter-keeps-lock
 			return err
 		}
 	}

@@ -96,7 +96,7 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 		defer cancel()
 		until, known, failed := s.keeper.KeptPause(ctx, s.name)
 		switch {
-		case known && until.After(s.now()):
+		case known && until.After(s.now()): //mutant:kept-pause-ignored
 			return pausedError(wire.Pause{Until: until, Reason: "a pause that was read before Kafka failed"})
 		case known && s.now().Sub(until) < 5*keepPauseInterval: // without a pause it is the time at which it was kept
 			s.ignored(0)
@@ -117,7 +117,7 @@ func (s *pausedStore) checkSweep(ctx context.Context, unread error) error {
 	switch {
 	case s.wait == config.Never:
 		return unavailable(fmt.Errorf("no sweep until they are known (compensator.pauses.wait): %w", err))
-	case left > 0:
+	case left > 0: //mutant:no-copy-sweepless
 		return unavailable(fmt.Errorf("sweeps go on without them in %v (compensator.pauses.wait): %w", left.Round(time.Second), err))
 	}
 	s.logger.Error("sweeping without knowing whether an operator has paused it", "waited", s.wait, "err", err)

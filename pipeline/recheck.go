@@ -67,7 +67,7 @@ func (lateStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []or
 // PayOrders implements payment.Store: it records late payments, and marks no order as paid.
 func (s lateStore) PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	outcomes := outcomesOf(requests, orderclose.AlreadyClosed)
-	for i, r := range requests {
+	for i, r := range requests { //mutant:recheck-unrecorded
 		recorded, err := s.RecordLate(ctx, []store.LatePayment{{OrderID: r.OrderID, Source: store.SourceRecheck}})
 		switch {
 		case errors.Is(err, orderclose.ErrUnavailable):

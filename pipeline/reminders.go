@@ -82,7 +82,7 @@ func (r *reminders) round(ctx context.Context, delays orderclose.Delays, offsets
 	for _, offset := range offsets {
 		from, to := now, now.Add(offset)
 		if since := r.done.Add(offset); since.After(from) {
-			from = since
+			from = since //mutant:reminders-between-missing
 		}
 		for after, more := (orderclose.Order{}), true; more; {
 			page, err := r.store.DueBetween(ctx, from, to, after, remindPage)

@@ -31,7 +31,7 @@ func (a *App) buildRelay() (part, error) {
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		OnHang:          a.o.OnHang,
-		Now:             a.clock.DatabaseNow,
+		Now:             a.clock.DatabaseNow, //mutant:relay-broker-clock,relay-local-clock
 		Brokers:         a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Registerer:      a.o.Registerer,
@@ -41,7 +41,7 @@ func (a *App) buildRelay() (part, error) {
 		return part{}, err
 	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
-	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
+	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil //mutant:optional-topic-needed
 }
 
 func (a *App) buildCloser() (part, error) {

@@ -85,7 +85,7 @@ func existing(ctx context.Context, topics Topics, buckets orderclose.Buckets) (t
 		if err != nil {
 			return nil, err
 		}
-		if ok {
+		if ok { //mutant:bucket-without-topic
 			there = append(there, b)
 		}
 	}

@@ -50,7 +50,7 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 			e.refused, e.err = e.refused+1, err
 		case resultFailed:
 			open = append(open, r)
-			e.skipped, e.err = false, err
+			e.skipped, e.err = false, err //mutant:release-hang-retried
 			if !unavailable(err) {
 				ownFault = true
 			} else if proved, _ := h.suspects.Failed(e.id); e.hung == 0 {

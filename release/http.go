@@ -81,8 +81,8 @@ func (h *HTTP) Release(ctx context.Context, r Request) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
 	}
 	defer res.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // read so that the connection can be reused
-	return statusError(res.StatusCode, h.withoutSecrets(req.URL, string(said)))
+	said, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))                      // read so that the connection can be reused
+	return statusError(res.StatusCode, h.withoutSecrets(req.URL, string(said))) //mutant:token-logged
 }
 
 // minSecret is the length of the shortest path, or value in a query, that may be a secret.

@@ -198,10 +198,10 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		limited, cancel := context.WithTimeout(ctx, w.o.Timeout)
 		defer cancel()
 		defer partition.WatchCall(limited, func() {
-			w.o.OnHang("a call of the stock service has not returned 10 s after its context ended")
+			w.o.OnHang("a call of the stock service has not returned 10 s after its context ended") //mutant:release-hang-silent
 		})()
 		err := retry.Catch(func() error { return w.o.Releaser.Release(limited, r) })
-		if err != nil && ctx.Err() != nil { // the error says nothing about the service
+		if err != nil && ctx.Err() != nil { // the error says nothing about the service //mutant:stop-counts-failure
 			err = fmt.Errorf("%w: %w", errGivenUp, err)
 		}
 		return struct{}{}, err

@@ -118,7 +118,7 @@ func verdicts(asked []orderclose.CloseRequest, answer []wireVerdict, localNow ti
 		case !again:
 			first[v.OrderID] = v
 			got[v.OrderID] = outcome(r, v, localNow)
-		case before.Verdict != v.Verdict:
+		case before.Verdict != v.Verdict: //mutant:first-verdict-accepted
 			got[v.OrderID] = failed(got[v.OrderID], fmt.Errorf("the service gave two verdicts, %q and %q",
 				httpcall.Cut(string(before.Verdict), 40), httpcall.Cut(string(v.Verdict), 40)))
 		}

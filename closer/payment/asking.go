@@ -119,13 +119,13 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	var open []orderclose.CloseRequest
 	var at []int // their indexes
 	for i, o := range outcomes {
-		if o.Verdict == orderclose.Closed {
+		if o.Verdict == orderclose.Closed { //mutant:cancel-before-due
 			outcomes[i].Verdict = orderclose.PaymentPending
 			open, at = append(open, requests[i]), append(at, i)
 		}
 	}
-	q := &inquiry{checked: a, began: time.Now(), outcomes: map[string][]orderclose.Outcome{}}
-	_, _ = a.culprits.Close(ctx, q, path, open) // q has all that it returns
+	q := &inquiry{checked: a, began: time.Now(), outcomes: map[string][]orderclose.Outcome{}} //mutant:close-before-cancel
+	_, _ = a.culprits.Close(ctx, q, path, open)                                               // q has all that it returns
 	if q.storeErr != nil {
 		return nil, q.storeErr
 	}
@@ -187,7 +187,7 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 	}
 	counts := map[Answer]int{}
 	for i, answer := range got {
-		if answer != Paid && answer != a.closes {
+		if answer != Paid && answer != a.closes { //mutant:unpaid-answer-closes
 			got[i] = Unknown
 		}
 		counts[got[i]]++

@@ -49,7 +49,7 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 	for i, question := range questions {
 		if failures[i] != nil {
 			q.lastErr = failures[i]
-			err = retry.WithCauses(q.lastErr, orderclose.ErrUnavailable) // whatever it is, no order has failed
+			err = retry.WithCauses(q.lastErr, orderclose.ErrUnavailable) // whatever it is, no order has failed //mutant:no-answer-pending
 			continue
 		}
 		for j, id := range question {
@@ -73,7 +73,7 @@ func (q *inquiry) applyAnswers(ctx context.Context, path orderclose.Path, reques
 		switch answers[r.OrderID] {
 		case Paid:
 			paid = append(paid, r)
-		case q.checked.closes:
+		case q.checked.closes: //mutant:unpaid-answer-closes
 			unpaid = append(unpaid, r)
 		case Unknown:
 			q.outcomes[r.OrderID] = append(q.outcomes[r.OrderID], orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.PaymentPending})

@@ -36,7 +36,7 @@ func (u *unclosed) note(outcomes []orderclose.Outcome, tried bool) {
 		case v == orderclose.AlreadyPaid, v == orderclose.AlreadyClosed, v == orderclose.NotDue, v == orderclose.Excluded,
 			v == orderclose.Closed && tried:
 			delete(u.since, o.OrderID)
-		case tried:
+		case tried: //mutant:cancelled-open-unreported
 			if failed = true; u.since[o.OrderID].IsZero() {
 				u.since[o.OrderID] = time.Now()
 			}

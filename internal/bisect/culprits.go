@@ -247,7 +247,7 @@ func (r *round) blame() {
 		if errors.Is(l.err, orderclose.ErrUnavailable) {
 			proof = r.Proof
 		}
-		if (others || l.again) && l.proved >= proof {
+		if (others || l.again) && l.proved >= proof { //mutant:blame-when-down
 			r.setVerdict(l.order, orderclose.Failed, l.err)
 			r.suspects.Blamed(r.id(l.order))
 		}

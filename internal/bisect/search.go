@@ -60,7 +60,7 @@ func (r *round) search(orders []int) error {
 		}
 	}
 	for part := range slices.Chunk(orders, max((len(orders)+parts-1)/parts, 1)) {
-		if err := r.search(part); err != nil {
+		if err := r.search(part); err != nil { //mutant:bad-order-batch
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outco
 		limit = shortTimeout
 	}
 	if r.Limited {
-		limited, cancel := context.WithTimeout(ctx, limit)
+		limited, cancel := context.WithTimeout(ctx, limit) //mutant:endless-close-call
 		defer cancel()
 		ctx = limited
 	}
@@ -131,7 +131,7 @@ func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outco
 		outcomes, err = r.store.CloseOrders(ctx, r.path, part)
 		return err
 	})
-	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil {
+	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil { //mutant:panic-is-outage
 		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", limit, err), orderclose.ErrUnavailable)
 		if limit == CallTimeout {
 			r.short = true

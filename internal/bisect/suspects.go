@@ -35,10 +35,10 @@ func (s *Suspects) Answered(ids ...string) {
 		delete(s.proved, id)
 		delete(s.sinceAnswer, id)
 	}
-	if len(s.sinceAnswer) <= maxChargeable {
+	if len(s.sinceAnswer) <= maxChargeable { //mutant:blame-random-failures
 		for id, open := range s.sinceAnswer {
 			if open {
-				s.proved[id]++
+				s.proved[id]++ //mutant:hang-never-blamed
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	var text strings.Builder
 	table(&text)
 	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
-	if _, err := io.WriteString(w, withConfig(text.String(), c.config)); err != nil {
+	if _, err := io.WriteString(w, withConfig(text.String(), c.config)); err != nil { //mutant:other-config-printed
 		return err
 	}
 	return w.Flush()

@@ -69,7 +69,7 @@ func (r *reader) checkSmallest(s *settings) {
 			smallest = b
 		}
 	}
-	if smallest.length > maxSmallestBucket && !r.anyBad("buckets") {
+	if smallest.length > maxSmallestBucket && !r.anyBad("buckets") { //mutant:long-smallest-bucket
 		r.refuseUnless(s, LongSmallestBucket, smallest.path,
 			fmt.Sprintf("the smallest bucket is %s, longer than %s: every shorter delay goes there too, so a relay reads each of its records at once, and orders close late if its memory is too small for them", r.rawValue(smallest.path), FormatDuration(maxSmallestBucket)),
 			"add a bucket of 1m or less, such as 10s")

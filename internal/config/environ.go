@@ -116,7 +116,7 @@ var examples = map[string]string{
 func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, error) {
 	s, e := Servers{Listen: DefaultListen}, environment{lookup: lookup}
 	wants := func(name string) bool {
-		return len(names) == 0 || slices.Contains(names, name)
+		return len(names) == 0 || slices.Contains(names, name) //mutant:unused-variable-stops
 	}
 	if wants(EnvBrokers) {
 		s.Brokers = e.brokers()
@@ -244,7 +244,7 @@ func (s Servers) Format(f fmt.State, _ rune) {
 func readFile(name string) ([]byte, error) {
 	data, err := os.ReadFile(name)
 	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
-		err = wrapped.Err
+		err = wrapped.Err //mutant:secret-quoted
 	}
 	return data, err
 }

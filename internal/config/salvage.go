@@ -23,7 +23,7 @@ func (s Salvaged) Unknown(keys ...string) bool {
 	}
 	for path := range s.bad {
 		for _, key := range keys {
-			if isUnder(path, key) || isUnder(key, path) {
+			if isUnder(path, key) || isUnder(key, path) { //mutant:reference-schema-used
 				return true
 			}
 		}

@@ -192,7 +192,7 @@ func clean(s string, most int) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
-		if n++; n > most {
+		if n++; n > most { //mutant:control-characters-shown
 			b.WriteString("…")
 			break
 		}

@@ -134,7 +134,7 @@ func (s *plans) confirm(id string, by access.Identity) (plan, error) {
 	switch {
 	case !ok:
 		return plan{}, errNoPlan
-	case p.Who != by.Name:
+	case p.Who != by.Name: //mutant:other-confirms-plan
 		return s.at(p), errNotYourPlan
 	case s.at(p).State == expired:
 		return s.at(p), errPlanExpired
@@ -190,7 +190,7 @@ func (s *plans) get(id string) (plan, error) {
 // at returns a copy, expired if its time is over.
 func (s *plans) at(p *plan) plan {
 	now := *p
-	if p.State == planned && !s.now().Before(p.Expires) {
+	if p.State == planned && !s.now().Before(p.Expires) { //mutant:plan-never-expires
 		now.State = expired
 	}
 	return now

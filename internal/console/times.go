@@ -88,7 +88,7 @@ func inUTC(fields url.Values, zone *time.Location) url.Values {
 	fields = maps.Clone(fields)
 	for _, name := range momentFields {
 		for i, value := range fields[name] {
-			if t, err := momentIn(zone, name, value); err == nil {
+			if t, err := momentIn(zone, name, value); err == nil { //mutant:console-time-utc
 				fields[name] = slices.Replace(slices.Clone(fields[name]), i, i+1, t.Format(time.RFC3339Nano))
 			}
 		}

@@ -30,7 +30,7 @@ func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.
 	}
 	// A ResponseWriter that cannot set a deadline, as in a test, has no connection to
 	// protect.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) //mutant:signed-read-unlimited
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)

@@ -149,7 +149,7 @@ func (p *idempotentProducer) init(ctx context.Context) error {
 	if err == nil {
 		err = res.Error
 	}
-	if errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.UnsupportedForMessageFormat) {
+	if errors.Is(err, errNotOffered) || errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.UnsupportedForMessageFormat) { //mutant:no-producer-ids
 		p.plain, p.next = true, map[topicPartition]int32{}
 		return nil
 	}

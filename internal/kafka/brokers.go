@@ -140,7 +140,7 @@ func (b *brokers) take(ctx context.Context, address string) (*conn, error) {
 		if err == nil {
 			return c, nil
 		}
-		b.next.CompareAndSwap(at, at+1) // later requests begin with the next broker
+		b.next.CompareAndSwap(at, at+1) // later requests begin with the next broker //mutant:silent-broker-first
 		end, ends := ctx.Deadline()
 		if tries <= 1 || ctx.Err() != nil || ends && !time.Now().Before(end) {
 			return nil, err
@@ -198,8 +198,8 @@ func (b *brokers) release(c *conn, sent int64, ended bool, err error) {
 	case !open: // closed already
 	case errors.Is(err, context.DeadlineExceeded) && silent:
 		hangs = true
-		b.skip(of.address)
-		of.closeAll()
+		b.skip(of.address) //mutant:idle-connection-deadlines
+		of.closeAll()      //mutant:idle-connection-deadlines
 	case ended:
 		of.close(c)
 	case err != nil && !errors.Is(err, errNotOffered): // the idle connections are most likely broken, too

@@ -107,7 +107,7 @@ func (c *BrokerClock) at(now reading) time.Time {
 	if last == nil {
 		return now.wall
 	}
-	return last.broker.Add(now.mono - last.local.mono)
+	return last.broker.Add(now.mono - last.local.mono) //mutant:local-clock-moves
 }
 
 // Keep measures the brokers' clock at once and then every 30 s, until ctx ends. It measures
@@ -175,7 +175,7 @@ func (c *BrokerClock) rest(ctx context.Context, d time.Duration) bool {
 		case <-c.stepped:
 			return true
 		case <-c.mismatch:
-			d = min(d, stepEvery)
+			d = min(d, stepEvery) //mutant:append-time-ignored
 		case <-timer.C:
 		}
 	}
@@ -260,7 +260,7 @@ func offsetOf(sent, answered, at time.Time) time.Duration {
 	if least <= 0 && most >= 0 {
 		return 0
 	}
-	return least
+	return least //mutant:earliest-offset-believed
 }
 
 // Measure measures the offset once, as Keep does, and uses it from then on. If ok is false,

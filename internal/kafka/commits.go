@@ -110,7 +110,7 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 				break
 			}
 		}
-		commits[i].FromDeletedLog = of != id
+		commits[i].FromDeletedLog = of != id //mutant:deleted-topic-commit
 	}
 	return commits, err
 }

@@ -54,7 +54,7 @@ func (c *conn) Close() error { return c.raw.Close() }
 // open opens a connection to a broker within connectTimeout. Its error names the broker and the step that failed. A broker that does not answer in
 // time is logged here, because a caller with a shorter deadline reports only its own deadline.
 func (c *connector) open(ctx context.Context, to *brokerConns) (*conn, error) {
-	limited, cancel := context.WithTimeout(ctx, connectTimeout)
+	limited, cancel := context.WithTimeout(ctx, connectTimeout) //mutant:connect-no-deadline
 	defer cancel()
 	step := "TCP"
 	raw, err := c.dial(limited, "tcp", to.address)
@@ -180,7 +180,7 @@ func (c *conn) logIn(ctx context.Context) error {
 			return fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
 		}
 		if session := time.Duration(res.SessionLifetimeMs) * time.Millisecond; session > 0 {
-			c.renewAt = time.Now().Add(session * 3 / 4)
+			c.renewAt = time.Now().Add(session * 3 / 4) //mutant:session-not-renewed
 		}
 		done, message, err = steps.Next(ctx, res.AuthBytes)
 	}

@@ -44,7 +44,7 @@ const (
 //
 // Read sets Corrupt only after three answers with an unreadable batch.
 func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	if at.Log.Topic == noTopicID { // the present log will do
+	if at.Log.Topic == noTopicID { // the present log will do //mutant:only-shorter-noticed
 		id, err := c.idOf(ctx, at.Topic)
 		if err != nil {
 			return wire.Fetched{}, err
@@ -54,7 +54,7 @@ func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	pauses := retry.NewBackOff()
 	for corrupt := 1; ; corrupt++ {
 		f, err := c.read(ctx, at)
-		if err != nil || f.Corrupt == nil || corrupt == corruptTries {
+		if err != nil || f.Corrupt == nil || corrupt == corruptTries { //mutant:one-damage-counts
 			return f, err
 		}
 		c.opts.Logger.Warn("fetched records are unreadable, will retry", "topic", at.Topic, "partition", at.Partition, "offset", at.Offset, "err", f.Corrupt.Err)
@@ -84,7 +84,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, err
 		return truncated(at, raw.DivergingEpoch.Epoch, raw.DivergingEpoch.EndOffset), nil
 	}
 	f := recordbatch.Split(raw.RecordBatches, at.Offset, raw.HighWatermark, buffer.records[:0])
-	if f.Corrupt != nil {
+	if f.Corrupt != nil { //mutant:tail-counts-corrupt
 		// The broker reads its high watermark before it reads the log, so an answer may hold good
 		// batches above that high watermark.
 		_, end, err := c.Bounds(ctx, at.Topic, at.Partition)

@@ -57,7 +57,7 @@ func (c *Cluster) protect(ctx context.Context, specs []TopicSpec, findings []Fin
 			return fmt.Errorf("find out whose records topic %s holds: %w", spec.Name, err)
 		}
 		for i := range findings {
-			if foreign && changes(findings[i]) {
+			if foreign && changes(findings[i]) { //mutant:foreign-topic-changed
 				findings[i].By = Change{}
 				findings[i].Fix = fmt.Sprintf("the topic is left alone, because %s: correct the name in topics.yaml, or change the topic with orderclose topics apply --change %s", why, spec.Name)
 			}

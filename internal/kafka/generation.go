@@ -88,7 +88,7 @@ func (g *generation) beat(ctx context.Context, revoke func()) {
 			heard = sent
 			g.cluster.heartbeats.rebalanced()
 			revoke()
-		case evicted(err), time.Since(heard) >= sessionTimeout:
+		case evicted(err), time.Since(heard) >= sessionTimeout: //mutant:session-over-ignored,broken-ends-claims
 			g.log.Warn("membership in the group ended, joining again", "last_heartbeat", heard, "err", err)
 			revoke()
 			return
@@ -124,7 +124,7 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 			gone = true
 			revoke()
 		}
-		if err != nil {
+		if err != nil { //mutant:failed-commit-lost
 			due = time.After(commitEvery)
 		}
 		if answer != nil {

@@ -179,7 +179,7 @@ func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMem
 		// The first fields are the same in every version. Members of earlier versions of this
 		// program claim version 1, without the field that it adds.
 		var subscription consumer.Subscription
-		if err := protocol.Unmarshal(member.Metadata, 0, &subscription); err != nil {
+		if err := protocol.Unmarshal(member.Metadata, 0, &subscription); err != nil { //mutant:member-version-believed
 			return nil, 0, fmt.Errorf("metadata of member %s: %w", member.MemberID, err)
 		}
 		readers = append(readers, kafka.GroupMember{ID: member.MemberID, Topics: subscription.Topics})

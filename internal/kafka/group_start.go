@@ -83,9 +83,9 @@ func (g *generation) begin(ctx context.Context, number int, commits []Commit) (c
 		return Commit{}, false, err
 	}
 	id, err := g.cluster.idOf(ctx, g.topic)
-	added := first == 0 && slices.ContainsFunc(commits, func(c Commit) bool {
+	added := first == 0 && slices.ContainsFunc(commits, func(c Commit) bool { //mutant:added-counts-loss
 		// A commit of an older version names no number of partitions, which reads as 0.
-		return c.Offset >= 0 && mayBeOf(id, c) && wire.DecodePartitions(c.Metadata) <= number
+		return c.Offset >= 0 && mayBeOf(id, c) && wire.DecodePartitions(c.Metadata) <= number //mutant:first-start-added
 	})
 	return Commit{Offset: first}, added, err
 }
@@ -94,5 +94,5 @@ func (g *generation) begin(ctx context.Context, number int, commits []Commit) (c
 // both ids are known and differ.
 func mayBeOf(id [16]byte, c Commit) bool {
 	of := wire.DecodeLog(c.Metadata).Topic
-	return of == noTopicID || id == noTopicID || of == id
+	return of == noTopicID || id == noTopicID || of == id //mutant:recreated-counts-added
 }

@@ -51,7 +51,7 @@ func (h *heartbeats) rebalanced() {
 	defer h.mu.Unlock()
 	now := time.Now()
 	if now.After(h.unsettled) && h.rebalance != nil {
-		close(h.rebalance)
+		close(h.rebalance) //mutant:rebalance-in-turn
 		h.rebalance = nil
 	}
 	h.unsettled = now.Add(rebalanceTimeout)

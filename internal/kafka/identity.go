@@ -119,7 +119,7 @@ func (c *Cluster) truncatedSomewhere(ctx context.Context, at wire.Position, firs
 		if err != nil {
 			return wire.Fetched{}, err
 		}
-		next = min(max(first, offset), at.Offset, end)
+		next = min(max(first, offset), at.Offset, end) //mutant:truncated-from-start
 	}
 	f := truncated(at, -1, next)
 	f.Lost.First = min(at.Offset, end)

@@ -82,7 +82,7 @@ func (m *membership) fenced(ctx context.Context) error {
 	if !m.waited && !m.cluster.instance.first(m.group) {
 		m.waited = true
 		retry.Sleep(ctx, fencedWait)
-		m.id = "" // a join by the id that was replaced would be fenced again
+		m.id = "" // a join by the id that was replaced would be fenced again //mutant:static-joins-old
 		return nil
 	}
 	other := "unknown"

@@ -137,7 +137,7 @@ func (t *topology) refresh(ctx context.Context, names []string) error {
 	}
 	t.mu.Unlock()
 	at := time.Now()
-	res, err := t.ask(ctx, asked)
+	res, err := t.ask(ctx, asked) //mutant:metadata-of-all
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (t *topology) suspect(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if known, ok := t.topics[name]; ok {
-		known.suspect = true
+		known.suspect = true //mutant:moved-leader-asked
 		t.topics[name] = known
 	}
 }

@@ -88,7 +88,7 @@ func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(wi
 		if err != nil {
 			return at, err
 		}
-		if f.Replaced {
+		if f.Replaced { //mutant:span-crosses-logs
 			return at, fmt.Errorf("%s/%d at offset %d of %d: %w", topic, s.Partition, at, s.End, ErrRecreated)
 		}
 		if idle++; f.Next != at {

@@ -128,7 +128,7 @@ func judgeReceipt(r store.AuditRow, rules store.AuditRules) (k FindingKind, what
 		}
 	case store.AuditPaid:
 		if has && !r.Reopened { // else a person has said so
-			if r.Part.Unlisted {
+			if r.Part.Unlisted { //mutant:unmapped-status-ignored
 				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 			}
 			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part, stamp(r.Receipt.ClosedAt), r.Receipt.Path)

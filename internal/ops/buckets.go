@@ -100,7 +100,7 @@ func WaitingUnlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, b 
 	if err != nil || holds == 0 {
 		return 0, err
 	}
-	if foreign, err := k.Foreign(ctx, b.Topic, c.RelayGroup(b)); err != nil || foreign {
+	if foreign, err := k.Foreign(ctx, b.Topic, c.RelayGroup(b)); err != nil || foreign { //mutant:foreign-delay-served
 		return 0, err
 	}
 	return holds, nil

@@ -46,7 +46,7 @@ func causeOf(s match, now time.Time) compensator.Cause {
 	switch {
 	case s.Topic.Kind == KindDeadLetters:
 		return compensator.DeadLettered
-	case s.Topic.Kind != KindBucket:
+	case s.Topic.Kind != KindBucket: //mutant:always-closer-behind
 		return compensator.CloserBehind
 	case s.Leaves < now.Add(-releaseGrace).UnixMilli(): // a record that cannot be read has no release time: it waits to become a dead letter
 		return compensator.RelayBehind

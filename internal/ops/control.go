@@ -119,7 +119,7 @@ func (c *Control) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Control) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.pauses, c.sweeps, c.losses, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil, nil
+	c.pauses, c.sweeps, c.losses, c.delays = map[orderclose.Path]wire.Pause{}, nil, nil, nil //mutant:deleted-pause-stays
 	c.processes = map[string]Process{}
 }
 
@@ -198,7 +198,7 @@ func (c *Control) addProcess(p wire.Process, at time.Time) {
 	}
 	c.processes[p.Name] = now
 	n := len(c.delays)
-	if p.Delay("") > 0 && !maps.Equal(p.Delays, before.Delays) && (n == 0 || !maps.Equal(p.Delays, c.delays[n-1].Delays)) {
+	if p.Delay("") > 0 && !maps.Equal(p.Delays, before.Delays) && (n == 0 || !maps.Equal(p.Delays, c.delays[n-1].Delays)) { //mutant:hourly-delay-changes
 		c.delays = newest(append(c.delays, now))
 	}
 }

@@ -68,7 +68,7 @@ func fallenDelays(changes []DelayChange, now time.Time) (fallen []delayFall) {
 	for _, c := range recent {
 		switch most := longest[c.Category]; {
 		case found[c.Category]:
-		case 2*c.to <= most:
+		case 2*c.to <= most: //mutant:half-delay-accepted
 			c.From, found[c.Category] = config.FormatDuration(most), true
 			fallen = append(fallen, delayFall{c, rose[c.Category]})
 		default:

@@ -148,7 +148,7 @@ func (j *judgement) notAnswered() {
 		ask("late payments", j.Overdue.Err, j.Late.Err)
 		ask("schema", j.Overdue.Err, j.Schema.Err)
 	}
-	if len(why) > 0 {
+	if len(why) > 0 { //mutant:unanswered-left-out
 		j.add(NotAnswered, len(why), strings.Join(why, "; "))
 	}
 }
@@ -162,7 +162,7 @@ func LockRunbook(err error) string {
 }
 
 // databaseStops reports whether the database closes nothing.
-func (j *judgement) databaseStops() bool { return j.Overdue.Err != nil || j.Writes.Err != nil }
+func (j *judgement) databaseStops() bool { return j.Overdue.Err != nil || j.Writes.Err != nil } //mutant:closer-blamed
 
 // waiting judges what waits in Kafka and in the database. What waits because the database closes nothing
 // belongs to that problem.
@@ -182,7 +182,7 @@ func (j *judgement) waiting() {
 	overdue, letters := j.Overdue.Value, j.Letters.Value.Total()
 	if severity := overdue.Severity(letters); severity != "" && !j.databaseStops() {
 		detail := overdue.String()
-		if j.shadow() {
+		if j.shadow() { //mutant:shadow-late-urgent
 			severity = Today
 			detail += "; a shadow run reads the close topic and closes nothing: they are late by the job that closes the orders today"
 		} else if _, inKafka := j.Status.Value.Worst(OverdueGrace); !inKafka && j.Status.Err == nil && j.Status.Known() {

@@ -116,7 +116,7 @@ func readStage(ctx context.Context, log Log, stage, topic string, from time.Time
 func sampleRanges(spans []kafka.Span) (ranges []kafka.Span, all bool) {
 	step := max(latenessRange, (kafka.TotalLen(spans)+latenessFetches-1)/latenessFetches)
 	for _, s := range spans {
-		for first := s.First; first < s.End; first += step {
+		for first := s.First; first < s.End; first += step { //mutant:first-lateness-samples
 			end := min(first+step, s.End)
 			middle := first + max(0, end-first-latenessRange)/2
 			ranges = append(ranges, kafka.Span{Partition: s.Partition, First: middle, End: min(middle+latenessRange, end)})

@@ -81,7 +81,7 @@ func compareProcesses(announced []Process, members []string, now time.Time) (all
 		switch {
 		case slices.Contains(members, p.Name):
 			p.State, p.Seen = Present, now
-		case p.Ended || now.Sub(p.Announced) > expectedFor:
+		case p.Ended || now.Sub(p.Announced) > expectedFor: //mutant:stopped-shown-gone
 			continue
 		case now.Sub(p.Announced) < max(joinsWithin, 2*time.Duration(p.EverySeconds)*time.Second):
 			p.State = Present

@@ -48,7 +48,7 @@ func (s *shadowVerdicts) seal() {
 		case n == 0 || s.all[n-1].order != v.order:
 			s.all[n] = v
 			n++
-		case !s.all[n-1].final():
+		case !s.all[n-1].final(): //mutant:shadow-verdict-replaced
 			s.all[n-1] = v
 		}
 	}

@@ -107,7 +107,7 @@ func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, now func() t
 		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
 	})
 	answers := askOffsets(ctx, log, r.Topics, targets, groups, now())
-	for i, target := range targets {
+	for i, target := range targets { //mutant:silent-topic-hides
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
 			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), answers[2*p], answers[2*p+1]}
@@ -226,7 +226,7 @@ func (in *inspection) searchBehind(ctx context.Context, p *PartitionStatus, head
 	p.Overdue = max(0, now.Sub(p.Head.Leaves)).Seconds()
 	gaps := kafka.Gaps(in.commit, p.LogStart, p.End)
 	var seen scanned
-	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
+	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 { //mutant:first-record-only
 		var err error
 		if seen, err = in.scan(ctx, gaps, now); err != nil {
 			p.Problem = err.Error()

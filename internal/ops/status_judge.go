@@ -122,7 +122,7 @@ func (r Status) Follow(before Status) {
 			}
 		}
 		// If no position of the close topic moves, then closing has stopped, and not one closer.
-		one := !t.close || slices.ContainsFunc(t.Partitions, func(p PartitionStatus) bool { return p.PerSecond > 0 })
+		one := !t.close || slices.ContainsFunc(t.Partitions, func(p PartitionStatus) bool { return p.PerSecond > 0 }) //mutant:all-closers-frozen
 		for n, p := range t.Partitions {
 			if was := before.Topics[i].Partitions[n].Owner; p.Owner != nil && was != nil && p.Owner.ID == was.ID {
 				name := p.Owner.ClientID

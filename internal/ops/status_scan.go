@@ -35,7 +35,7 @@ type scanned struct {
 func (in *inspection) scan(ctx context.Context, gaps []wire.Run, now time.Time) (seen scanned, err error) {
 	last := gaps[len(gaps)-1]
 	glance := func(from int64, maxBytes int32) (next int64, err error) {
-		records, next, err := in.log.ReadSome(ctx, in.Topic, in.partition, from, last.End, maxBytes)
+		records, next, err := in.log.ReadSome(ctx, in.Topic, in.partition, from, last.End, maxBytes) //mutant:first-gap-only
 		for _, m := range records {
 			if !open(gaps, m.Offset) {
 				continue

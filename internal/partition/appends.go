@@ -67,7 +67,7 @@ func (l *Loop) send(s *send.Sender, topic string, records []wire.RawRecord, then
 		}
 		for p, part := range parts {
 			// The loop may have been busy since the look-up.
-			l.sendPart(flight{s, time.Now()}, send.Destination{Topic: topic, Partition: p}, part, then)
+			l.sendPart(flight{s, time.Now()}, send.Destination{Topic: topic, Partition: p}, part, then) //mutant:leaderless-holds-topic
 		}
 	})
 }
@@ -99,7 +99,7 @@ func (l *Loop) start(f flight, to send.Destination, records []wire.RawRecord, wo
 
 // limit returns the context of a flight, with its time limit.
 func (l *Loop) limit(f flight) (context.Context, context.CancelFunc) {
-	if f.sender == l.patient {
+	if f.sender == l.patient { //mutant:append-without-limit
 		return l.Ctx, func() {}
 	}
 	return context.WithDeadline(l.Ctx, f.began.Add(send.MaxTime))
@@ -116,8 +116,8 @@ func (l *Loop) SendNow(topic string, records []wire.RawRecord, then func(send.Re
 	defer cancel()
 	parts, r := l.sender.Group(ctx, topic, records)
 	own := parts[l.Claim.Partition]
-	if len(own) == len(records) && !l.split[topic] {
-		r = l.sender.Append(ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own)
+	if len(own) == len(records) && !l.split[topic] { //mutant:leaderless-delays-others
+		r = l.sender.Append(ctx, send.Destination{Topic: topic, Partition: l.Claim.Partition}, own) //mutant:close-topic-unlimited
 	} else if parts != nil {
 		l.split[topic] = true // from now on, so that the partition with the claim's number delays no other either
 		for p, part := range parts {

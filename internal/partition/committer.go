@@ -34,7 +34,7 @@ type committer struct {
 // commit and may be repeated; it may be nil.
 func newCommitter(claim wire.Claim, unrecorded func(runs int)) *committer {
 	w := newWatermark(claim.Offset)
-	w.doneAhead = wire.DecodeRuns(claim.Offset, claim.Acked)
+	w.doneAhead = wire.DecodeRuns(claim.Offset, claim.Acked) //mutant:takeover-repeats-done
 	if unrecorded == nil {
 		unrecorded = func(int) {}
 	}
@@ -58,7 +58,7 @@ func (c *committer) Done(generation uint32, offset int64) {
 }
 
 // Current reports whether the generation is that of the log that is read now.
-func (c *committer) Current(generation uint32) bool { return generation == c.gen }
+func (c *committer) Current(generation uint32) bool { return generation == c.gen } //mutant:old-log-answer
 
 // Read notes how far a fetch has read the log, gaps included.
 func (c *committer) Read(f wire.Fetched) {

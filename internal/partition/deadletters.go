@@ -54,7 +54,7 @@ func UnreadableCause(err error) string {
 // say where m came from.
 func NewDeadLetter(m wire.Message, stage, cause, detail string) wire.RawRecord {
 	dead := wire.DeadLetter(m, stage, cause, detail)
-	dead.Offset, dead.Generation = m.Offset, m.Generation
+	dead.Offset, dead.Generation = m.Offset, m.Generation //mutant:dead-letter-logless
 	return dead.Raw()
 }
 
@@ -69,7 +69,7 @@ type deadLetters struct {
 
 // full reports whether a bound is reached, so that nothing more should be read.
 func (d *deadLetters) full() bool {
-	return d.records >= maxDeadLetters || d.bytes >= maxDeadLetterBytes
+	return d.records >= maxDeadLetters || d.bytes >= maxDeadLetterBytes //mutant:dead-records-unbounded,dead-bytes-unbounded
 }
 
 // acked notes that dead letters are in their topic.
@@ -149,7 +149,7 @@ func (l *Loop) deadLettersSent(r send.Result) {
 		l.Logger.Warn("dead-letter topic rejects dead letters, will retry: check its max.message.bytes",
 			"to", r.Topic, "records", len(r.Refused), "err", r.Refused[0].Err)
 	}
-	d.waiting, d.retryAt = append(d.waiting, r.Left...), time.Now().Add(pause)
+	d.waiting, d.retryAt = append(d.waiting, r.Left...), time.Now().Add(pause) //mutant:dead-letters-forgotten
 }
 
 // losses are the notices of losses of a loop that are not acked, without those in flight.
@@ -170,7 +170,7 @@ func (l *Loop) waited(f *wire.Fetched) (n int64) {
 		n -= max(0, min(r.End, end)-max(r.First, first))
 	}
 	if f.Replaced {
-		n = max(1, n)
+		n = max(1, n) //mutant:unread-topic-lossless
 	}
 	return n
 }
@@ -183,7 +183,7 @@ func (l *Loop) publishLoss(r wire.Range, waited *int64, reason string) {
 	lost := wire.Lost{Topic: l.Claim.Topic, Partition: l.Claim.Partition, First: r.First, Last: r.Last, Reason: reason, Waited: waited}
 	m := lost.Encode()
 	l.losses.waiting = append(l.losses.waiting, m.Raw())
-	l.committer.Hold()
+	l.committer.Hold() //mutant:loss-published-late
 	l.sendLosses()
 }
 

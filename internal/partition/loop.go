@@ -164,7 +164,7 @@ func (l *Loop) run(h Handler) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if !l.appendHangs() {
+		if !l.appendHangs() { //mutant:append-hang-unseen
 			l.Beat()
 		}
 		select {
@@ -203,7 +203,7 @@ func (l *Loop) run(h Handler) {
 // fetch starts a fetch if the handler has room for its records. It returns after how long to ask
 // the handler again, at most maxSleep.
 func (l *Loop) fetch(h Handler) (wait time.Duration) {
-	if l.reader.busy || l.dead.full() {
+	if l.reader.busy || l.dead.full() { //mutant:relay-reads-on,closer-reads-on
 		return maxSleep
 	}
 	what, wait := h.Room()
@@ -223,7 +223,7 @@ func (l *Loop) finish(h Handler) {
 	for l.running > 0 {
 		l.handleResult(<-l.results)
 	}
-	l.committer.Commit(time.Now(), true)
+	l.committer.Commit(time.Now(), true) //mutant:last-commit-missing
 	h.End()
 }
 
@@ -260,7 +260,7 @@ const lateWake = 500 * time.Millisecond
 func (l *Loop) StillAssigned() bool {
 	late := time.Since(l.wake) > lateWake
 	l.wake = time.Now()
-	return !late || l.Claim.Confirm == nil ||
+	return !late || l.Claim.Confirm == nil || //mutant:stale-claim-unconfirmed
 		retry.Do(l.Ctx, l.Logger, "ownership check", func(ctx context.Context) error {
 			l.Beat()
 			return l.Claim.Confirm(ctx)

@@ -73,7 +73,7 @@ func (r *reader) start(ahead bool) {
 // the log still has the records they stand for. Otherwise other records at the same offsets
 // would count as done.
 func (r *reader) read(at wire.Position) (wire.Fetched, error) {
-	if r.formerEnd > 0 {
+	if r.formerEnd > 0 { //mutant:done-of-other-log
 		ahead := at
 		ahead.Offset, ahead.NoWait, ahead.MaxBytes = r.formerEnd, true, 1
 		f, err := r.stage.Log.Read(r.ctx, ahead)

@@ -65,7 +65,7 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 			s.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
 			<-ended
 		}
-		claim = next
+		claim = next //mutant:hang-restarts-claim
 	}
 }
 
@@ -73,13 +73,13 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 // a row, 5 s apart. One is not enough: when a stopped process continues, every loop looks silent for
 // a moment. A ticker would not do: its next tick may follow at once.
 func watch(p *Pulse, ended <-chan struct{}) (stuck bool) {
-	for silent := 0; silent < 2; {
+	for silent := 0; silent < 2; { //mutant:stopped-counts-hanging
 		select {
 		case <-ended:
 			return false
 		case <-time.After(stuckAfter / 6):
 			silent++
-			if p.Silent() <= stuckAfter {
+			if p.Silent() <= stuckAfter { //mutant:hang-unnoticed
 				silent = 0
 			}
 		}

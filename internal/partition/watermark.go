@@ -62,7 +62,7 @@ func (w *watermark) Add(offset int64) (fresh bool) {
 		w.taken = w.taken[1:]
 	}
 	isDone := len(w.doneAhead) > 0 && offset >= w.doneAhead[0].First
-	fresh = !isDone && (len(w.taken) == 0 || offset < w.taken[0])
+	fresh = !isDone && (len(w.taken) == 0 || offset < w.taken[0]) //mutant:taken-ahead-repeated
 	w.next = offset + 1
 	switch {
 	case !isDone:
@@ -200,7 +200,7 @@ func (w *watermark) compact() {
 // advance removes the done offsets at the watermark.
 func (w *watermark) advance() {
 	n := 0
-	for n < len(w.open) && w.open[n].state == done {
+	for n < len(w.open) && w.open[n].state == done { //mutant:watermark-passes-gap
 		n++
 	}
 	w.open = w.open[n:]

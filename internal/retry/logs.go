@@ -127,7 +127,7 @@ func (k *lineKinds) admit(of lineKind, r slog.Record, inner slog.Handler) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.windows[of]
-	if w == nil && len(k.windows) >= maxKinds {
+	if w == nil && len(k.windows) >= maxKinds { //mutant:log-kinds-unbounded
 		of = lineKind{level: r.Level}
 		w = k.windows[of]
 	}
@@ -136,7 +136,7 @@ func (k *lineKinds) admit(of lineKind, r slog.Record, inner slog.Handler) bool {
 		k.windows[of] = w
 		time.AfterFunc(LogPeriod, func() { k.end(of, w) })
 	}
-	if w.logged < LogBurst && !of.transient {
+	if w.logged < LogBurst && !of.transient { //mutant:transient-warned
 		w.logged++
 		return true
 	}
@@ -163,7 +163,7 @@ func (k *lineKinds) end(of lineKind, w *window) {
 	if len(w.causes) > 0 {
 		r.AddAttrs(slog.Any(Causes, w.causes))
 	}
-	*w = window{logged: LogBurst}
+	*w = window{logged: LogBurst} //mutant:flood-logged-again
 	time.AfterFunc(LogPeriod, func() { k.end(of, w) })
 	k.mu.Unlock()
 	if !inner.Enabled(context.Background(), r.Level) {

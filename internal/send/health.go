@@ -64,7 +64,7 @@ func (h *health) begin(to Destination) (failed bool, wait time.Duration) {
 	case f.busy:
 		return true, h.minRest
 	}
-	wait = max(time.Until(f.until), 0)
+	wait = max(time.Until(f.until), 0) //mutant:leaderless-tried-always
 	f.busy = wait == 0
 	return true, wait
 }
@@ -89,7 +89,7 @@ func (h *health) end(ctx context.Context, to Destination, r *Result) {
 		h.failing[to] = f
 	}
 	f.rest = min(max(2*f.rest, h.minRest), h.maxRest)
-	f.busy, f.until, r.Pause = false, now.Add(f.rest), f.rest
+	f.busy, f.until, r.Pause = false, now.Add(f.rest), f.rest //mutant:failing-topic-retried
 	if errors.Is(ctx.Err(), context.Canceled) || now.Sub(f.logged) < logEvery {
 		return
 	}

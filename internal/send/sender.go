@@ -192,7 +192,7 @@ func (s *Sender) request(ctx, finishing context.Context, to Destination, r *Resu
 		s.producers[to] = produce
 	}
 	return func(records []wire.RawRecord) error {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { //mutant:append-after-revoke
 			return ctx.Err()
 		}
 		if end, ok := ctx.Deadline(); ok && len(r.Acked) > 0 && time.Until(end) < minRequest {
@@ -219,9 +219,9 @@ func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) erro
 		return len(records), nil
 	case !errors.Is(err, wire.ErrRefused):
 		return 0, err
-	case len(records) == 1:
-		r.Refused = append(r.Refused, Refusal{records[0], err})
-		return 1, nil
+	case len(records) == 1: //mutant:refuse-all-records,rejected-refuses-all
+		r.Refused = append(r.Refused, Refusal{records[0], err}) //mutant:refuse-all-records,rejected-refuses-all
+		return 1, nil                                           //mutant:refuse-all-records,rejected-refuses-all
 	}
 	half := len(records) / 2
 	if n, err = appendOrHalve(records[:half:half], request, r); err != nil {

@@ -163,7 +163,7 @@ func (h *handler) add(e *entry, o orderclose.Outcome) {
 	m := v.Encode()
 	m.Offset, m.Generation = e.offset, e.generation
 	h.verdicts = append(h.verdicts, m.Raw())
-	h.unacked++
+	h.unacked++ //mutant:shadow-commits-early
 }
 
 // send starts to append the waiting verdicts, unless an append is in flight.

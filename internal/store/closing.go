@@ -111,7 +111,7 @@ func (c *closing) write() error {
 		return err
 	}
 	c.step = "event"
-	if err := c.events(released); err != nil {
+	if err := c.events(released); err != nil { //mutant:close-without-event
 		return fmt.Errorf("write events: %w", err)
 	}
 	c.step = "stock"

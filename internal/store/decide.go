@@ -16,15 +16,15 @@ func verdict(st state, due, notBefore, now time.Time) orderclose.Verdict {
 	switch {
 	case st == stateClosed:
 		return orderclose.AlreadyClosed
-	case st == statePaid:
+	case st == statePaid: //mutant:no-cas
 		return orderclose.AlreadyPaid
-	case st == stateExcluded:
+	case st == stateExcluded: //mutant:excluded-closed
 		return orderclose.Excluded
 	case due.IsZero():
 		return orderclose.Failed // errNoDue
 	case due.Before(notBefore):
 		return orderclose.Excluded
-	case due.After(now):
+	case due.After(now): //mutant:before-due
 		return orderclose.NotDue
 	default:
 		return orderclose.Closed

@@ -62,7 +62,7 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 	switch {
 	case cfg.TLSConfig == "skip-verify":
 		return errors.New("the database's DSN has tls=skip-verify, which accepts any server: write tls=true, and " + ca)
-	case cfg.AllowFallbackToPlaintext:
+	case cfg.AllowFallbackToPlaintext: //mutant:plain-text-fallback
 		return errors.New("the database's DSN has tls=preferred or allowFallbackToPlaintext, with which a connection may be without encryption: write tls=true, and " + ca)
 	case t == nil:
 	case cfg.TLSConfig != "" && cfg.TLSConfig != "true":

@@ -173,7 +173,7 @@ func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Rec
 		// The pipeline marked the order paid after it asked the provider: the first payment that arrives paid it.
 		return RecordedAlready, s.setPayment(tx, o, p)
 	}
-	_, err = s.recordLate(tx, p, o.now)
+	_, err = s.recordLate(tx, p, o.now) //mutant:late-payment-unrecorded
 	return RecordedLate, err
 }
 
@@ -258,7 +258,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 					return err
 				}
 				closed := o.state == stateClosed || !o.named && o.state == statePaid
-				if o.table == nil { // its row may have been archived since it was closed
+				if o.table == nil { // its row may have been archived since it was closed //mutant:archived-money-unrecorded
 					if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", p.OrderID).Row().Scan(&closed); err != nil {
 						return err
 					}

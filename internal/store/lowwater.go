@@ -166,7 +166,7 @@ func (s *Store) readUnpaid(tx *gorm.DB) error {
 	}
 	var known []unpaid
 	note := func(id int64, o orderclose.Order, open any) {
-		if read++; open != nil || o.CreatedAt.IsZero() {
+		if read++; open != nil || o.CreatedAt.IsZero() { //mutant:mark-passes-cart
 			known = append(known, unpaid{id, o.Due})
 		}
 	}
@@ -242,7 +242,7 @@ func (s *Store) moveMark(ctx context.Context) error {
 	}
 	u.mark = u.end
 	for _, k := range u.known {
-		u.mark = min(u.mark, k.id-1)
+		u.mark = min(u.mark, k.id-1) //mutant:mark-passes-unpaid
 	}
 	return s.transact(ctx, func(tx *gorm.DB) error {
 		keep := s.dialect.replace("sweeps", 1, "name", "finished_at", "order_id")
@@ -261,7 +261,7 @@ func (s *Store) readAgain(tx *gorm.DB) (began time.Time, at int64, err error) {
 	switch at = from.Int64; {
 	case err != nil || !from.Valid: // the first reading is of all rows
 		return now, done, err
-	case at == done && now.Sub(began) < readAllEvery:
+	case at == done && now.Sub(began) < readAllEvery: //mutant:mark-never-reread
 		return began, at, nil
 	case at == done:
 		began, at = now, 0

@@ -46,7 +46,7 @@ func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
 
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
-	return len(v.Lacks) == 0 && !v.Outdated && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants)
+	return len(v.Lacks) == 0 && !v.Outdated && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
 }
 
 // SchemaError says that this program cannot use the schema of the database.

@@ -83,7 +83,7 @@ func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, 
 		var r wire.OutboxRow
 		err := rows.Scan(&r.ID, &r.OrderID, &r.Payload)
 		if err == nil && d.box == wire.EventOutbox {
-			r.Payload, r.Traceparent = expandEvent(r.OrderID, r.Payload)
+			r.Payload, r.Traceparent = expandEvent(r.OrderID, r.Payload) //mutant:short-payload-published
 		}
 		all = append(all, r)
 		return err

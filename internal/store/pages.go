@@ -65,14 +65,14 @@ func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []o
 		if err != nil || left == 0 {
 			return
 		}
-		p := s.q.everyPage(s.q.m.Status.From, now.Add(-grace), *after, left)
+		p := s.q.everyPage(s.q.m.Status.From, now.Add(-grace), *after, left) //mutant:just-due-overdue
 		p.last, p.newest = condition{"NULL", nil}, newest
 		if s.q.where.sql != "" {
 			p.last = condition{"CASE WHEN " + s.q.where.sql + " THEN NULL ELSE 0 END", s.q.where.args}
 		}
 		err = s.readOpen(ctx, []*table{t}, p, func(o orderclose.Order, excluded any) {
 			left--
-			if *after = o; excluded == nil {
+			if *after = o; excluded == nil { //mutant:excluded-overdue
 				orders = append(orders, o)
 			}
 		})
@@ -83,7 +83,7 @@ func (s *Store) OverdueNow(ctx context.Context, grace time.Duration) (orders []o
 	if left == 0 {
 		left = overdueHalf
 		for i, t := range in {
-			read(t, &last[i], true)
+			read(t, &last[i], true) //mutant:old-hide-overdue
 		}
 		more = left == 0
 	}

@@ -62,7 +62,7 @@ func (c *closing) readPauses() error {
 		return err
 	}
 	for _, p := range pauses {
-		if p.Category == "" {
+		if p.Category == "" { //mutant:global-pause-ignored
 			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, p.Err())
 		}
 		c.paused[p.Category] = true

@@ -40,7 +40,7 @@ func (s *Store) readForClose(ctx context.Context, path orderclose.Path, reqs []o
 	}
 	c := s.newClosing(s.gorm.WithContext(ctx), requests, candidates)
 	c.locks, c.path = lockNothing, path
-	if path != "" {
+	if path != "" { //mutant:paused-payment-asked
 		if err := c.readPauses(); err != nil {
 			return nil, err
 		}
@@ -101,8 +101,8 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	o := c.outcome(r.OrderID)
 	t := c.open[r.OrderID]
 	if t == nil {
-		late := o.Verdict == orderclose.AlreadyClosed
-		if o.Verdict == orderclose.AlreadyPaid { // or it has a status that the mapping does not name, such as cancelled
+		late := o.Verdict == orderclose.AlreadyClosed //mutant:late-money-unrecorded
+		if o.Verdict == orderclose.AlreadyPaid {      // or it has a status that the mapping does not name, such as cancelled
 			row, err := c.s.lockPayable(c.tx, r.OrderID, c.candidates)
 			if err != nil {
 				return o, err
@@ -119,7 +119,7 @@ func (c *closing) payOrder(r orderclose.CloseRequest) (orderclose.Outcome, error
 	if err := c.s.markPaid(c.tx, t, c.s.q.args([]string{r.OrderID}), c.now); err != nil {
 		return o, err
 	}
-	return o, c.paidEvent(r.OrderID)
+	return o, c.paidEvent(r.OrderID) //mutant:paid-without-event
 }
 
 // markPaid writes the paid status to an open order, whose row is locked.

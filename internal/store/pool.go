@@ -39,7 +39,7 @@ const (
 func share(pool *sql.DB, wanted, need int) (int, error) {
 	all := pool.Stats().MaxOpenConnections
 	if all > 0 {
-		wanted = min(wanted, all/2)
+		wanted = min(wanted, all/2) //mutant:whole-pool-taken
 	}
 	switch {
 	case wanted >= need:

@@ -132,7 +132,7 @@ func (c *closing) postpone(o orderclose.Order, by time.Duration) (PostponeResult
 	if c.s.q.m.ByRule {
 		return c.postponeByRule(table, o, by)
 	}
-	id := c.s.q.args([]string{o.ID})
+	id := c.s.q.args([]string{o.ID}) //mutant:postponed-again
 	res := c.tx.Exec(c.s.q.postpone(table.name), slices.Concat([]any{later}, c.s.q.lockArgs(c.now), id, []any{c.s.q.m.Status.From.Arg(), due.Arg(o.Due)})...)
 	switch {
 	case res.Error != nil:

@@ -122,7 +122,7 @@ func (c *closing) writeReminders(reminders []Reminder) (late []time.Duration, er
 	events := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(reminders)}
 	for _, r := range reminders {
 		row := c.orders[r.ID]
-		if row.verdict != orderclose.NotDue || !row.due.Equal(r.Due) || !c.now.Before(r.Deadline) || c.paused[row.category] {
+		if row.verdict != orderclose.NotDue || !row.due.Equal(r.Due) || !c.now.Before(r.Deadline) || c.paused[row.category] { //mutant:reminder-after-payment
 			continue
 		}
 		payload, err := orderclose.OrderReminder{

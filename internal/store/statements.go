@@ -138,7 +138,7 @@ func (q *statements) table(month mapping.Month) *table {
 	}
 	if t.items != "" {
 		t.lines = q.lines(t.items)
-		t.lockLines = t.lines + q.d.shareLock
+		t.lockLines = t.lines + q.d.shareLock //mutant:lines-read-unlocked
 	}
 	return t
 }
@@ -148,7 +148,7 @@ func (q *statements) table(month mapping.Month) *table {
 // the zero time.
 func (q *statements) decodeDue(v any) (due time.Time, err error) {
 	if v == nil {
-		return orderclose.NeverDue, nil
+		return orderclose.NeverDue, nil //mutant:null-is-due
 	}
 	if due, _, err = q.due.Decode(v); orderclose.IsNever(due) {
 		due = orderclose.NeverDue
@@ -325,8 +325,8 @@ func (q *statements) mark(orders string) string {
 	for _, t := range q.m.ClosedAt {
 		times = append(times, t.Column)
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), q.assignments(q.m.Set, times...),
-		mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), q.dueOf(orders))
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), //mutant:no-cas,before-due
+		q.assignments(q.m.Set, times...), mapping.Quote(q.m.ID.Column), q.d.Unindexed, mapping.Quote(q.m.Status.Column), q.dueOf(orders))
 }
 
 // assignments writes the assignments of an UPDATE that changes the status: the status, constants, the

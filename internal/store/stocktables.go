@@ -98,7 +98,7 @@ func (s *Store) newMoves() moves {
 // add adds a line to what returns to the i-th table.
 func (s *Store) add(to moves, i int, l line) {
 	if i < len(to) && l.quantity != 0 {
-		to[i][s.q.stockSKU(i, l.sku)] += l.quantity
+		to[i][s.q.stockSKU(i, l.sku)] += l.quantity //mutant:stock-returned-twice
 	}
 }
 

@@ -49,7 +49,7 @@ func DeadLetter(m Message, stage, cause, detail string) Message {
 	dead.add(HeaderStage, stage)
 	dead.add(HeaderSourceTopic, m.Topic)
 	dead.add(HeaderSourcePartition, strconv.Itoa(m.Partition))
-	dead.add(HeaderSourceOffset, strconv.FormatInt(m.Offset, 10))
+	dead.add(HeaderSourceOffset, strconv.FormatInt(m.Offset, 10)) //mutant:dead-letter-originless
 	return dead
 }
 

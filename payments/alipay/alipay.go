@@ -123,7 +123,7 @@ func (a *API) Cancel(ctx context.Context, reference string) (payment.Answer, err
 	}
 	answer, err := a.read(ctx, trade)
 	if answer == payment.Unpaid {
-		return payment.Unknown, fmt.Errorf("it is not paid, and Alipay does not close it: %w", closed.said())
+		return payment.Unknown, fmt.Errorf("it is not paid, and Alipay does not close it: %w", closed.said()) //mutant:unclosed-trade-ended
 	}
 	return answer, err
 }
@@ -212,7 +212,7 @@ func (a *API) call(ctx context.Context, method string, trade signed.Trade) (resp
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w: are app id and private key right and of this environment (live or sandbox), is the clock right, and may the app query and close trades?", said)}
 	case r.Code != succeeded && r.Code != refused, r.SubCode == "ACQ.SYSTEM_ERROR": // such as 40005, too many calls
 		return response{}, payments.RetryLater(resp.Header, said)
-	case !isSigned:
+	case !isSigned: //mutant:alipay-signature-ignored
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("the response does not have Alipay's signature, and is not believed: is Alipay's public key that of this app and environment? It says: %w", said)}
 	case r.OutTradeNo != trade.Number && (r.Code == succeeded || r.OutTradeNo != ""):
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("asked about trade %s, and answered about %.64q", trade.Number, r.OutTradeNo)}

@@ -103,7 +103,7 @@ func (a *API) Cancel(ctx context.Context, reference string) (payment.Answer, err
 	switch {
 	case err != nil:
 		return payment.Unknown, err
-	case closed.status == http.StatusNoContent:
+	case closed.status == http.StatusNoContent: //mutant:wechat-typing-cancelled
 		return payment.Cancelled, nil
 	case closed.notExist() && trade.MayBeOpened():
 		return trade.Missing()
@@ -213,11 +213,11 @@ func (a *API) verify(h http.Header, body string) error {
 	case serial != a.o.PublicKeyID:
 		return fmt.Errorf("the response is signed with the key %.64q, and not with %.64q: set both public key and public key id", serial, a.o.PublicKeyID)
 	// WeChat Pay sends a wrong signature now and then, to see whether it is noticed.
-	case !a.keys.Verify(lines(at, h.Get("Wechatpay-Nonce"), body), signature):
+	case !a.keys.Verify(lines(at, h.Get("Wechatpay-Nonce"), body), signature): //mutant:wechat-signature-ignored
 		return errors.New("the response does not have WeChat Pay's signature: does the public key belong to the public key id?")
 	}
 	seconds, err := strconv.ParseInt(at, 10, 64)
-	if age := time.Since(time.Unix(seconds, 0)); err != nil || age.Abs() > maxAge {
+	if age := time.Since(time.Unix(seconds, 0)); err != nil || age.Abs() > maxAge { //mutant:wechat-old-believed
 		return fmt.Errorf("the response was signed at %s, and this machine's clock says %s: is it right?", time.Unix(seconds, 0).UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	}
 	return nil

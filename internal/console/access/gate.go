@@ -93,14 +93,14 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if !canonical(r) {
 		return r, wrongPath
 	}
-	if !g.hosts[hostOf(r.Host)] {
+	if !g.hosts[hostOf(r.Host)] { //mutant:any-host-answered
 		return r, wrongHost
 	}
 	peer := peerOf(r)
 	if refusal := g.checkPeer(r, peer); refusal != nil {
 		return r, refusal
 	}
-	if g.origin.Check(r) != nil {
+	if g.origin.Check(r) != nil { //mutant:other-sites-accepted
 		return r, otherSite
 	}
 	if g.public(g.below(r)) {
@@ -150,7 +150,7 @@ func (g *Gate) checkAction(r *http.Request) *Refusal {
 		return wrongMethod
 	case !g.o.Settings.Actions:
 		return actionsOff
-	case i.Role != Operator:
+	case i.Role != Operator: //mutant:viewer-acts
 		return notOperator
 	}
 	return nil

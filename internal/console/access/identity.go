@@ -60,7 +60,7 @@ func (g *Gate) byCertificate(r *http.Request, _ netip.Addr) (Identity, *Refusal)
 // byProxy is the method of users whom a proxy knows. The proxy replaces the headers that a
 // client sends; a header that is sent twice is not believed.
 func (g *Gate) byProxy(r *http.Request, peer netip.Addr) (Identity, *Refusal) {
-	if !isProxy(g.o.Settings, peer) {
+	if !isProxy(g.o.Settings, peer) { //mutant:any-proxy-believed
 		return Identity{}, notProxy
 	}
 	names := r.Header.Values(g.o.Settings.UserHeader)

@@ -43,7 +43,7 @@ func (p *passwords) identify(r *http.Request, peer netip.Addr) (Identity, *Refus
 	if !ok {
 		return Identity{}, notSignedIn
 	}
-	if !p.throttle.begin(peer) { // also for passwords that are known: each check is a guess
+	if !p.throttle.begin(peer) { // also for passwords that are known: each check is a guess //mutant:fast-guesses
 		return Identity{}, tooMany
 	}
 	refusal := p.check(name, password)

@@ -104,7 +104,7 @@ func (k *kept[T]) renew(ctx context.Context) error {
 	defer k.mu.Unlock()
 	switch now := time.Now(); {
 	case err == nil:
-		k.value, k.err, k.ends, k.renewAt = next, nil, ends, now.Add(ends.Sub(now)/2)
+		k.value, k.err, k.ends, k.renewAt = next, nil, ends, now.Add(ends.Sub(now)/2) //mutant:expired-token-used
 	case ctx.Err() != nil:
 	case now.Before(k.ends):
 		k.log.Warn("renewing the login to Kafka failed, will retry; logins use the last token or credential until it ends", "login", k.what, "ends", k.ends.UTC(), "err", err)

@@ -64,7 +64,7 @@ func (c *Catalog) read(ctx context.Context) error {
 	case err != nil:
 		return err
 	case id != c.id:
-		if c.id != ([16]byte{}) { // the new topic may have as many records as the old one
+		if c.id != ([16]byte{}) { // the new topic may have as many records as the old one //mutant:recreated-dead-letters
 			for p := range c.next {
 				c.restart(p)
 			}

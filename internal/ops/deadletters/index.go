@@ -24,7 +24,7 @@ const Other = "other"
 
 // countable returns the name under which a cause, a stage or a source is counted.
 func countable(name string) string {
-	if len(name) > maxName || !utf8.ValidString(name) { // no label of a metric may be invalid
+	if len(name) > maxName || !utf8.ValidString(name) { // no label of a metric may be invalid //mutant:raw-cause-label
 		return Other
 	}
 	return name

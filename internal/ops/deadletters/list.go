@@ -35,7 +35,7 @@ func (c *Catalog) List(ctx context.Context, q Query) (Listing, error) {
 	if l.Next == nil {
 		l.Next = page.Next
 	}
-	l.Letters = slices.DeleteFunc(l.Letters, func(l Letter) bool { return q.Order != "" && l.Key != q.Order })
+	l.Letters = slices.DeleteFunc(l.Letters, func(l Letter) bool { return q.Order != "" && l.Key != q.Order }) //mutant:same-hash-shown
 	return l, nil
 }
 
@@ -136,7 +136,7 @@ func (r *reading) read(ctx context.Context, all []located) ([]located, error) {
 // If there are too many bytes, it leaves out the last positions.
 func (r *reading) take(w located, record wire.RawRecord) {
 	l := Read(w.Partition, messages([]wire.RawRecord{record})[0])
-	if l.AppendedAt.UnixMilli() != w.at || r.c.index.hash(l.Key) != w.key || w.i >= r.end {
+	if l.AppendedAt.UnixMilli() != w.at || r.c.index.hash(l.Key) != w.key || w.i >= r.end { //mutant:other-record-shown
 		return
 	}
 	l.Resolution = resolutions[w.how]

@@ -233,7 +233,7 @@ func (c *checker) itemsAndStock(m *Mapping) {
 // tell.
 func (c *checker) distinct(m *Mapping) {
 	items, stock := m.tables()
-	c.refuseOwnTable("table", m.Orders)
+	c.refuseOwnTable("table", m.Orders) //mutant:own-table-mapped
 	c.refuseOwnTable("items.table", items)
 	for i, s := range m.Stock {
 		c.refuseOwnTable(StockPath(i)+".table", s.Table)

@@ -179,7 +179,7 @@ func (d *databaseChecker) apartFromDue(m *Mapping) {
 
 // notLookedUp checks that rows are not looked up by a column of quantities: such a column is an id.
 func (d *databaseChecker) notLookedUp(path, name string) {
-	if index := d.indexLedBy(name); index != "" {
+	if index := d.indexLedBy(name); index != "" { //mutant:id-as-quantity
 		d.reportAcceptable(IndexedQuantity, path, d.where(name)+" leads the index "+index, "rows are looked up by it, so it is probably an id and no quantity", "map the column of the quantity")
 	}
 }

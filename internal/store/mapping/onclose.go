@@ -32,7 +32,7 @@ func (c *checker) onClose(m *Mapping) {
 			c.report(path, err.Error(), "write UPDATE table SET … WHERE …, DELETE FROM table WHERE … or INSERT INTO table …, with one table of yours and without an alias")
 		case strings.Count(statement, IDs) != 1 || !startsWith(tokens[max(at-2, 0):], "IN", "(", IDs, ")"):
 			c.report(path, "the statement must contain IN ("+IDs+") once, outside of quotes", "write the condition as order_id IN ("+IDs+"): it stands for the ids of the closed orders")
-		case negated(tokens[:at]):
+		case negated(tokens[:at]): //mutant:close-changes-others
 			c.reportHarm(path, "the statement has NOT before "+IDs, "it could change the rows of all other orders", "write the condition order_id IN ("+IDs+") first, and NOT of other columns behind it")
 		case !narrow(tokens, at):
 			c.reportHarm(path, "the statement has OR beside "+IDs+", or compares the result of IN ("+IDs+")", "it could change the rows of other orders", "write the condition order_id IN ("+IDs+"), with AND and further conditions behind it; put an OR of other columns into parentheses")

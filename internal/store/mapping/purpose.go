@@ -82,7 +82,7 @@ func mayShare(a, b purpose) bool {
 	if a.path == "id.column" && b.path == "items.order" || strings.HasPrefix(a.path, "set.") && strings.HasPrefix(b.path, "set_paid.") {
 		return true
 	}
-	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category")
+	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category") //mutant:shared-column-written
 }
 
 // shared reports a column with two purposes, at the key that is more likely wrong. If a close writes

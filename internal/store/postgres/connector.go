@@ -110,7 +110,7 @@ func judge(row [][]byte) error {
 		return fmt.Errorf("%w: it is %s, on which orderclose was never tested; use PostgreSQL %d or newer", ErrServer, version, oldest/10000)
 	case err != nil || n < oldest:
 		return fmt.Errorf("%w: it is %s; use PostgreSQL %d or newer", ErrServer, version, oldest/10000)
-	case standby == "t":
+	case standby == "t": //mutant:standby-is-store
 		return fmt.Errorf("%w, which takes no writes: name the primary in the DSN, or all servers (host1,host2), of which the primary is taken", ErrStandby)
 	case zone != "UTC":
 		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", ErrZone, zone)

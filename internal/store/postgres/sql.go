@@ -49,7 +49,7 @@ func translate(query string, large func(n int) bool) string {
 				b.WriteByte(c)
 			}
 			i = end - 1
-		case '\'', '"':
+		case '\'', '"': //mutant:question-in-text
 			end := i + 1
 			for end < len(query) && query[end] != c { // a doubled quote begins the next text
 				end++

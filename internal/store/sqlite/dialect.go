@@ -83,7 +83,7 @@ func (r *dispatchedRows) dispatch(ctx context.Context, d store.Dispatching) (int
 		}
 		return nil
 	})
-	done := d.Publish(rows)
+	done := d.Publish(rows) //mutant:delete-before-publish
 	if len(done) == 0 {
 		return len(rows), nil
 	}

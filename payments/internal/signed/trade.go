@@ -59,8 +59,8 @@ func (t Trade) Missing() (payment.Answer, error) {
 	switch {
 	case t.expires.IsZero():
 		return payment.Unknown, errors.New("the provider does not know it: nobody has opened the page, or it is of another account; add the time at which the page expires to the reference, so that the order can be closed after it")
-	case t.MayBeOpened():
-		return payment.Unknown, nil
+	case t.MayBeOpened(): //mutant:missing-trade-ended
+		return payment.Unknown, nil //mutant:missing-trade-ended
 	}
 	return payment.Cancelled, nil
 }
