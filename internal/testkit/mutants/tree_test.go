@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -218,21 +219,14 @@ func (t tree) build(test *testing.T, mutants []mutant, programs map[string]strin
 	if err := os.WriteFile(overlay, list, 0o600); err != nil {
 		test.Fatal(err)
 	}
-	packages := map[string][]string{} // by module
-	for _, m := range mutants {
-		module := t.module(m.pkg)
-		if pkg, _ := filepath.Rel(module, m.pkg); !slices.Contains(packages[module], "./"+pkg) {
-			packages[module] = append(packages[module], "./"+pkg)
-		}
-	}
-	for module, pkgs := range packages {
-		out := filepath.Join(dir, "programs", module)
+	for b, pkgs := range t.batches(mutants) {
+		out := filepath.Join(dir, strconv.Itoa(b.number), b.module)
 		if err := os.MkdirAll(out, 0o700); err != nil {
 			test.Fatal(err)
 		}
 		// Linking without debug information takes half the time.
 		build := exec.Command("go", append([]string{"test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", out + "/"}, pkgs...)...)
-		build.Dir = filepath.Join(t.root, module)
+		build.Dir = filepath.Join(t.root, b.module)
 		if text, err := build.CombinedOutput(); err != nil {
 			test.Errorf("a mutant does not compile, which catches nothing: %v\n%s", err, text)
 			continue
@@ -240,11 +234,35 @@ func (t tree) build(test *testing.T, mutants []mutant, programs map[string]strin
 		for _, pkg := range pkgs {
 			name := path.Base(pkg)
 			if name == "." {
-				name = path.Base(t.modulePath(module))
+				name = path.Base(t.modulePath(b.module))
 			}
-			programs[path.Join(module, pkg)] = filepath.Join(out, name+".test")
+			programs[path.Join(b.module, pkg)] = filepath.Join(out, name+".test")
 		}
 	}
+}
+
+// batch is a command that builds test programs: they are of one module, and the last elements of their paths differ.
+type batch struct {
+	module string
+	number int
+}
+
+// batches returns the packages of the mutants, below their modules.
+func (t tree) batches(mutants []mutant) map[batch][]string {
+	batches := map[batch][]string{}
+	for _, m := range mutants {
+		b := batch{module: t.module(m.pkg)}
+		pkg, _ := filepath.Rel(b.module, m.pkg)
+		pkg = "./" + pkg
+		for !slices.Contains(batches[b], pkg) {
+			if !slices.ContainsFunc(batches[b], func(other string) bool { return path.Base(other) == path.Base(pkg) }) {
+				batches[b] = append(batches[b], pkg)
+				break
+			}
+			b.number++
+		}
+	}
+	return batches
 }
 
 // module returns the folder of the module of a package.
