@@ -44,7 +44,7 @@ func quickConfig() *config.Config {
 // subtest has its seed, which plays the same again.
 func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
-	for seed := range databaseSeeds {
+	for seed := range databaseSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			faults := testkit.NewFaults(uint64(seed))

@@ -17,7 +17,7 @@ import (
 // by any list that was ever in force. A failing seed plays the same again.
 func TestSimulation_ProducersWithEarlierListsMakeNoOrderLate(t *testing.T) {
 	t.Parallel()
-	for seed := range max(1, seeds/10) {
+	for seed := range listSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) { earlierLists(ctx, r, uint64(seed)) })
@@ -41,8 +41,8 @@ func earlierLists(ctx context.Context, r *rig, seed uint64) {
 	}
 	r.disturbed, r.unlisted = true, all
 	var last time.Time
-	for n := range 40 {
-		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Minute))))
+	for n := range 30 {
+		time.Sleep(time.Duration(random.Int64N(int64(90 * time.Second))))
 		if random.IntN(8) == 0 && first > 0 {
 			first--
 			lists = append(lists, all[first:])
@@ -53,7 +53,7 @@ func earlierLists(ctx context.Context, r *rig, seed uint64) {
 			r.start(pipeline.Relay)
 		}
 		known := lists[random.IntN(len(lists))]
-		delay := time.Duration(random.Int64N(int64(45 * time.Minute)))
+		delay := time.Duration(random.Int64N(int64(35 * time.Minute)))
 		if random.IntN(2) == 0 {
 			delay /= 10
 		}

@@ -46,7 +46,7 @@ var brokerFaults = []struct {
 // which plays the same again.
 func TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
-	for seed := range faultSeeds {
+	for seed := range brokerSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig()

@@ -79,11 +79,11 @@ func (r *rig) unchanged(do func()) {
 func (r *rig) mixed(ctx context.Context) {
 	r.t.Helper()
 	r.disturbed = true
-	steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
+	steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "other"}, SKUs: 20})
 	if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
 		r.t.Fatal(err)
 	}
-	time.Sleep(time.Until(r.shop.LastDue()) + 63*time.Minute)
+	time.Sleep(time.Until(r.shop.LastDue()) + missBound(r.cfg))
 	if v := r.check(time.Now()); v.Closed() == 0 || v.Paid == 0 {
 		r.t.Errorf("closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
 	}

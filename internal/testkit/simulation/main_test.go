@@ -15,8 +15,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CHAOS") == "drive" {
 		os.Exit(drive())
 	}
-	if run := flag.Lookup("test.run"); run.Value.String() == "" {
-		_ = run.Value.Set(ordinary)
-	}
+	spare()
 	goleak.VerifyTestMain(m)
 }

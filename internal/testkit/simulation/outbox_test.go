@@ -93,13 +93,11 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 	})
 }
 
-// TestSimulation_WithKafkaDownForAnHourEventsWait: the sweep closes orders, no event is lost, and the
+// TestSimulation_WithKafkaDownEventsWait: the sweep closes orders, no event is lost, and the
 // dispatcher does not retry in a busy loop.
-func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
+func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig()
-	cfg.Compensator.Period = 10 * time.Minute
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Compensator)
 		r.start(pipeline.Outbox)
 		time.Sleep(10 * time.Second)
@@ -107,12 +105,12 @@ func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 		for i := range 10 {
 			r.order(fmt.Sprint("o", i), "virtual", false)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(25 * time.Minute)
 		backlog, err := r.db.Backlog(ctx, wire.EventOutbox)
-		if err != nil || backlog.Rows != 10 || backlog.Oldest < 40*time.Minute {
+		if err != nil || backlog.Rows != 10 || backlog.Oldest < 8*time.Minute {
 			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
 		}
-		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest < 2400 {
+		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest < 480 {
 			t.Errorf("the metric is %v s", oldest)
 		}
 		hits := down.Hits()
@@ -233,7 +231,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		r.startAll()
 		r.start(pipeline.Release)
 		time.Sleep(10 * time.Second)
-		steps := scenario.Plan(scenario.Spec{Seed: 6, Orders: 100, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
+		steps := scenario.Plan(scenario.Spec{Seed: 6, Orders: 80, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
 		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +240,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 			r.stop(pipeline.Release)
 			r.start(pipeline.Release)
 		}
-		time.Sleep(20 * time.Minute) // for the sweep of unpublished orders, and all retries
+		time.Sleep(16 * time.Minute) // for the sweep of unpublished orders, and all retries
 		r.check(time.Now())
 		held := map[string]int64{}
 		for _, row := range r.texts("SELECT order_id || ' ' || sku_id || ' ' || quantity FROM stock_ledger WHERE kind = 'close'") {
@@ -259,7 +257,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		for _, n := range held {
 			missing += int(n)
 		}
-		if missing > dead || len(w.taken) < 50 || w.calls == len(w.taken) {
+		if missing > dead || len(w.taken) < 40 || w.calls == len(w.taken) {
 			t.Errorf("%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
 		}
 		lag, err := r.kafka.WaitingIn(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)

@@ -344,11 +344,18 @@ func (r *rig) count(key kmsg.Key) *atomic.Int64 {
 	return &n
 }
 
-// testConfig returns the default configuration with two partitions per topic.
+// testConfig returns the default configuration with two partitions per topic, the buckets up to half an hour, and a sweep
+// each ten minutes. An hour of the whole pipeline takes two seconds of a processor.
 func testConfig() *config.Config {
 	c := config.Default()
-	c.Partitions = 2
+	c.Partitions, c.Buckets = 2, c.Buckets[:4]
+	c.Compensator.Period = 10 * time.Minute
 	return c
+}
+
+// missBound is how late a sweep closes an order that the pipeline missed.
+func missBound(c *config.Config) time.Duration {
+	return c.Compensator.Period + c.Compensator.Grace + 2*time.Minute
 }
 
 // order creates an order of a category, and publishes it if publish is set.

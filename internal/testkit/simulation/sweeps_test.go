@@ -64,7 +64,8 @@ func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
 // closed within the bound of a miss.
 func TestSimulation_DaysOfSweeps(t *testing.T) {
 	t.Parallel()
-	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+	cfg := testConfig() // with a day of twenty-four sweeps, which lasts four hours
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.kafka.Close() // it requests metadata each second
 		all := []*prometheus.Registry{r.sweeper("a", 0), r.sweeper("b", time.Hour), r.sweeper("c", 0)}
@@ -72,24 +73,24 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 		before := r.sweeps(all...)
 		for i := range 5 {
 			r.order(fmt.Sprint("o", i), "virtual", false)
-			time.Sleep(3 * time.Hour)
+			time.Sleep(30 * time.Minute)
 		}
-		time.Sleep(9 * time.Hour)
+		time.Sleep(90 * time.Minute)
 		if n := r.sweeps(all...) - before; n != 24 {
 			t.Errorf("%d sweeps in the first day, want 24", n)
 		}
 		r.world.Redis.SetError("LOADING")
-		time.Sleep(6 * time.Hour)
+		time.Sleep(time.Hour)
 		r.world.Redis.FlushAll()
 		r.world.Redis.SetError("")
 		before = r.sweeps(all...)
 		r.stop("a") // two are enough
-		r.order("later", "physical", false)
-		time.Sleep(24 * time.Hour)
+		r.order("later", "virtual", false)
+		time.Sleep(4 * time.Hour)
 		if n := r.sweeps(all...) - before; n != 24 {
 			t.Errorf("%d sweeps in the day after Redis came back, want 24", n)
 		}
-		bound := r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute
+		bound := missBound(r.cfg)
 		v := r.check(time.Now())
 		if v.ByPath["sweep"] != 6 || v.Quantile(1) > bound {
 			t.Errorf("closed %v, up to %v late; want 6 by the sweep, within %v", v.ByPath, v.Quantile(1), bound)
@@ -152,7 +153,7 @@ func groupsOf(c *config.Config, topics []string) (groups []string) {
 func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 	t.Parallel()
 	for name, topics := range map[string]func(c *config.Config) []string{
-		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[3].Topic} },
+		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[2].Topic} },
 		"all of Kafka": func(c *config.Config) (all []string) {
 			for _, spec := range ops.TopicSpecs(c) {
 				all = append(all, spec.Name)
@@ -166,9 +167,9 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 				r.startAll()
 				time.Sleep(90 * time.Second) // longer than the first start takes
 				for i := range 20 {
-					r.order(fmt.Sprint("o", i), "physical", true)
+					r.order(fmt.Sprint("o", i), "virtual", true)
 				}
-				time.Sleep(10 * time.Minute)
+				time.Sleep(time.Minute)
 				if name == "all of Kafka" { // processes with records in memory are gone too
 					r.stop(pipeline.Relay)
 					r.stop(pipeline.Closer)
@@ -180,7 +181,7 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 					r.wipe(ctx, topics(r.cfg)...)
 					r.start(pipeline.Relay)
 				}
-				time.Sleep(25 * time.Minute)
+				time.Sleep(5 * time.Minute)
 				v := r.verdict(time.Now())
 				if v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
 					t.Errorf("closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
@@ -197,8 +198,8 @@ func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
-		r.producerAhead = 20 * time.Minute
-		o := r.orderOf("o", time.Now().Add(r.producerAhead), "physical")
+		r.producerAhead = 5 * time.Minute
+		o := r.orderOf("o", time.Now().Add(r.producerAhead), "virtual")
 		if err := r.shop.Publish(ctx, o); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +225,9 @@ func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 	for name, empty := range map[string]bool{"empty": true, "in use": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+			cfg := testConfig()
+			cfg.Compensator.Period = time.Hour // no other sweep
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.startAll()
 				time.Sleep(90 * time.Second)
 				r.stop(pipeline.Outbox)
@@ -263,13 +266,13 @@ func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
 		r.stop(pipeline.Compensator)
-		r.order("o", "physical", true)
+		r.order("o", "virtual", true)
 		r.stop(pipeline.Relay)
-		r.wipe(ctx, r.cfg.Buckets[3].Topic)
+		r.wipe(ctx, r.cfg.Buckets[2].Topic)
 		r.start(pipeline.Relay)
-		time.Sleep(15 * time.Minute)
+		time.Sleep(3 * time.Minute)
 		r.start(pipeline.Compensator)
-		time.Sleep(16 * time.Minute)
+		time.Sleep(13 * time.Minute)
 		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
 			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
 		}
@@ -289,7 +292,7 @@ func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 		for _, s := range state.Sweeps {
 			byReason[s.Why]++
 		}
-		lost := slices.ContainsFunc(state.Losses, func(l ops.Loss) bool { return l.Topic == r.cfg.Buckets[3].Topic })
+		lost := slices.ContainsFunc(state.Losses, func(l ops.Loss) bool { return l.Topic == r.cfg.Buckets[2].Topic })
 		if err != nil || byReason[wire.SweepLosses] != 2 || byReason[wire.SweepPeriod] == 0 || !lost {
 			t.Errorf("the control topic has the sweeps %v, and %d losses: %v; want a sweep for the first start, one for the loss, and regular ones", byReason, len(state.Losses), err)
 		}
