@@ -25,7 +25,7 @@ func commitInDoubtIsResolvedAtOnce(t *testing.T) {
 		"before": (*testkit.Proxy).CutBefore, "after": (*testkit.Proxy).CutAnswer,
 	} {
 		t.Run(name, func(t *testing.T) {
-			proxy, dsn := throughProxy(t, ownDatabase(t))
+			proxy, dsn := throughProxy(t, migratedDatabase(t))
 			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
 
@@ -56,7 +56,7 @@ func TestMySQL_ACommitInDoubtIsResolvedOnceTheDatabaseIsBack(t *testing.T) {
 // While the database is not reachable the commit stays in doubt. The next call that reaches the
 // database resolves it, and no other call gets Closed.
 func commitInDoubtIsResolvedLater(t *testing.T) {
-	proxy, dsn := throughProxy(t, ownDatabase(t))
+	proxy, dsn := throughProxy(t, migratedDatabase(t))
 	s := openMigrated(t, store.Options{DSN: dsn, MaxOpenConns: 1})
 	overdue(t, s, "a")
 	overdue(t, s, "b")
@@ -82,9 +82,8 @@ func TestMySQL_AConnectionThatBreaksDuringTheHandshakeBlamesNoOrder(t *testing.T
 }
 
 func brokenGreeting(t *testing.T) {
-	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	cfg, err := mysql.ParseDSN(migratedDatabase(t))
 	must(t, err)
-	must(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrate(t.Context()))
 	cfg.Net = strings.ReplaceAll(t.Name(), "/", "-")
 	mysql.RegisterDialContext(cfg.Net, func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
@@ -101,16 +100,4 @@ type deaf struct{ net.Conn }
 
 func (d deaf) Write([]byte) (int, error) {
 	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
-}
-
-// throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
-func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
-	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
-	proxy, err := testkit.NewProxy(cfg.Addr)
-	must(t, err)
-	t.Cleanup(func() { must(t, proxy.Close()) })
-	cfg.Addr = proxy.Addr()
-	return proxy, cfg.FormatDSN()
 }

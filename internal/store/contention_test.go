@@ -5,13 +5,19 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 func wantError(t *testing.T, err, target error) {
@@ -24,14 +30,16 @@ func wantError(t *testing.T, err, target error) {
 // closeA closes the order "a" in another goroutine and sends its error.
 func closeA(t *testing.T, s *store.Store) <-chan error {
 	done := make(chan error, 1)
-	go func() {
-		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
-		if err == nil && out[0].Verdict != orderclose.Closed {
-			err = cmp.Or(out[0].Err, errors.New(string(out[0].Verdict)))
-		}
-		done <- err
-	}()
+	go func() { done <- closeOne(t.Context(), s) }()
 	return done
+}
+
+func closeOne(ctx context.Context, s *store.Store) error {
+	out, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	if err == nil && out[0].Verdict != orderclose.Closed {
+		err = cmp.Or(out[0].Err, errors.New(string(out[0].Verdict)))
+	}
+	return err
 }
 
 // closesA returns once the close that reports to done, or one after it, has closed the order "a". A close
@@ -39,53 +47,71 @@ func closeA(t *testing.T, s *store.Store) <-chan error {
 func closesA(t *testing.T, s *store.Store, done <-chan error) {
 	t.Helper()
 	err := <-done
-	for ; errors.Is(err, orderclose.ErrContended); err = <-closeA(t, s) {
-		<-time.After(50 * time.Millisecond)
-	}
+	storetest.Await(t, "the order is closed", func() (string, bool) {
+		if errors.Is(err, orderclose.ErrContended) {
+			err = closeOne(t.Context(), s)
+		}
+		return fmt.Sprint(err), !errors.Is(err, orderclose.ErrContended)
+	})
 	must(t, err)
 }
 
+// releasesStock is a part of the statement that releases stock.
+func releasesStock(t *testing.T) string {
+	if isPostgres(t) {
+		return "locked AS MATERIALIZED"
+	}
+	return "STRAIGHT_JOIN"
+}
+
 // waiter returns the connection that waits for a lock with a statement that contains part, and
-// the start of its transaction; 0 if there is none. The server refreshes its list of
-// transactions only if it was not read for a tenth of a second.
+// the start of its transaction; 0 if there is none.
 func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	t.Helper()
-	<-time.After(150 * time.Millisecond)
-	err := db.QueryRowContext(t.Context(), "SELECT trx_mysql_thread_id, CAST(trx_started AS CHAR) FROM information_schema.innodb_trx"+
-		" WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE ?", "%"+part+"%").Scan(&id, &began)
+	query := "SELECT trx_mysql_thread_id, CAST(trx_started AS CHAR) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE ?"
+	if isPostgres(t) {
+		query = "SELECT pid, CAST(xact_start AS text) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE ?"
+	}
+	err := db.QueryRowContext(t.Context(), query, "%"+part+"%").Scan(&id, &began)
 	if !errors.Is(err, sql.ErrNoRows) {
 		must(t, err)
 	}
 	return id, began
 }
 
-// waitsFor returns once a statement that contains part waits for a lock, in a transaction that
-// did not begin at not.
-func waitsFor(t *testing.T, db *sql.DB, part, not string) (id int64, began string) {
+// waitsFor returns once a statement that contains part waits for a lock.
+func waitsFor(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	t.Helper()
-	for range 100 {
-		if id, began = waiter(t, db, part); id != 0 && began != not {
-			return id, began
-		}
-	}
-	t.Fatalf("nothing with %q waits for a lock", part)
-	return 0, ""
+	storetest.Await(t, fmt.Sprintf("a statement with %q waits for a lock", part), func() (string, bool) {
+		id, began = waiter(t, db, part)
+		return "none waits", id != 0
+	})
+	return id, began
 }
 
-// The other transaction has changed more rows, so the server rolls the close back.
-func TestMySQL_CloseSurvivesADeadlock(t *testing.T) { eachServer(t, closeSurvivesADeadlock) }
+// patiently begins a transaction that waits for locks as long as it takes. On PostgreSQL the other transaction of a deadlock is rolled back.
+func patiently(t *testing.T, db *sql.DB, queries ...string) *sql.Tx {
+	t.Helper()
+	if isPostgres(t) {
+		queries = append([]string{"SET LOCAL lock_timeout = 0", "SET LOCAL deadlock_timeout = '1h'"}, queries...)
+	}
+	return begin(t, db, queries...)
+}
+
+// The shop's transaction has changed more rows, so MySQL rolls the close back.
+func TestClose_SurvivesADeadlock(t *testing.T) { eachDatabase(t, closeSurvivesADeadlock) }
 
 func closeSurvivesADeadlock(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
-	other, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
+	other := patiently(t, s.DB())
 	for i := range 50 {
-		exec(t, other, "INSERT INTO stock VALUES (?, 0, 0)", i)
+		exec(t, other, fmt.Sprintf("INSERT INTO stock VALUES ('%d', 0, 0)", i))
 	}
 	exec(t, other, "UPDATE stock SET available = available + 1 WHERE sku_id = 'ink'")
+	s.SetRetryFor(storetest.Limit)
 	done := closeA(t, s)
-	waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
+	waitsFor(t, s.DB(), releasesStock(t))
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server rolls back the close's transaction
 	must(t, other.Commit())
 	closesA(t, s, done)
@@ -100,15 +126,14 @@ func TestMySQL_CloseSurvivesAShopThatLocksALineBeforeItsOrder(t *testing.T) {
 func lineBeforeOrder(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
-	shop, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
+	shop := begin(t, s.DB())
 	for i := range 50 {
 		exec(t, shop, "INSERT INTO stock VALUES (?, 0, 0)", i)
 	}
 	exec(t, shop, "DELETE FROM order_items WHERE order_id = 'a'")
 	exec(t, shop, "UPDATE stock SET available = available + 1, reserved = reserved - 1 WHERE sku_id = 'ink'")
 	done := closeA(t, s)
-	waitsFor(t, s.DB(), "LOCK IN SHARE MODE", "")
+	waitsFor(t, s.DB(), "LOCK IN SHARE MODE")
 	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
 	must(t, shop.Commit())
 	closesA(t, s, done)
@@ -120,91 +145,174 @@ func lineBeforeOrder(t *testing.T) {
 func TestMySQL_CloseSurvivesALockWait(t *testing.T) { eachServer(t, closeSurvivesALockWait) }
 
 func closeSurvivesALockWait(t *testing.T) {
-	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	cfg, err := mysql.ParseDSN(migratedDatabase(t))
 	must(t, err)
 	cfg.Params["innodb_lock_wait_timeout"] = "1"
 	s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
 	overdue(t, s, "a")
-	other, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
-	exec(t, other, "SELECT * FROM stock FOR UPDATE")
+	other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
 	closing := open(t, store.Options{DSN: cfg.FormatDSN()})
-	closing.SetRetryFor(time.Minute) // a busy server ends a lock wait seconds late
+	closing.SetRetryFor(storetest.Limit) // a busy server ends a lock wait seconds late
 	done := closeA(t, closing)
-	_, first := waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
-	must(t, waitsAgain(t, s.DB(), first, done))
+	_, first := waitsFor(t, s.DB(), "STRAIGHT_JOIN")
+	storetest.Await(t, "another transaction of the close waits", func() (string, bool) {
+		id, began := waiter(t, s.DB(), "STRAIGHT_JOIN")
+		return began, id != 0 && began != first || len(done) > 0
+	})
 	must(t, other.Commit())
 	must(t, <-done)
 }
 
-// waitsAgain returns nil once a transaction that did not begin at first waits for a lock, or the
-// error with which the close ended before.
-func waitsAgain(t *testing.T, db *sql.DB, first string, done <-chan error) error {
-	t.Helper()
-	for {
-		if id, began := waiter(t, db, "STRAIGHT_JOIN"); id != 0 && began != first {
-			return nil
-		}
-		select {
-		case err := <-done:
-			return err
-		default:
-		}
-	}
-}
-
-func TestMySQL_AReadOnlyServerBlamesNoOrder(t *testing.T) {
-	eachServer(t, readOnlyServer)
+func TestClose_AReadOnlyServerBlamesNoOrder(t *testing.T) {
+	eachDatabase(t, readOnlyServer)
 }
 
 func readOnlyServer(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
 	overdue(t, s, "a")
-	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
-	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	if isPostgres(t) {
+		exec(t, s.DB(), "SET default_transaction_read_only = on")
+	} else {
+		exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
+	}
+	err := <-closeA(t, s)
 	wantError(t, err, orderclose.ErrUnavailable)
-	if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1792 {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); !isPostgres(t) && (!ok || my.Number != 1792) {
 		t.Errorf("error %v; want the server's error in the chain", err)
 	}
+	closesA(t, s, closeA(t, s)) // on another connection
 }
 
-func TestMySQL_AKilledConnectionBlamesNoOrder(t *testing.T) {
-	eachServer(t, killedConnection)
-}
+func TestClose_AKilledConnectionBlamesNoOrder(t *testing.T) { eachDatabase(t, killedConnection) }
 
 func killedConnection(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
-	other, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
-	exec(t, other, "SELECT * FROM stock FOR UPDATE")
+	other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
+	s.SetRetryFor(storetest.Limit)
 	done := closeA(t, s)
-	id, _ := waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
-	exec(t, s.DB(), "KILL ?", id)
+	id, _ := waitsFor(t, s.DB(), releasesStock(t))
+	kill := "KILL ?"
+	if isPostgres(t) {
+		kill = "SELECT pg_terminate_backend(?)"
+	}
+	exec(t, s.DB(), kill, id)
 	wantError(t, <-done, orderclose.ErrUnavailable)
 	must(t, other.Rollback())
 	closesA(t, s, closeA(t, s))
 }
 
-func TestMySQL_CancelledWhileWaiting(t *testing.T) { eachServer(t, cancelledWhileWaiting) }
+func TestClose_CancelledWhileItWaits(t *testing.T) { eachDatabase(t, cancelledWhileWaiting) }
 
 func cancelledWhileWaiting(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
-	other, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
-	exec(t, other, "SELECT * FROM stock FOR UPDATE")
+	other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		_, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
-		done <- err
-	}()
-	waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
+	defer cancel()
+	s.SetRetryFor(storetest.Limit)
+	done := make(chan error, 1)
+	go func() { done <- closeOne(ctx, s) }()
+	waitsFor(t, s.DB(), releasesStock(t))
 	cancel()
-	err = <-done
+	err := <-done
 	wantError(t, err, context.Canceled)
 	wantError(t, err, orderclose.ErrUnavailable)
 	must(t, other.Rollback())
 	closesA(t, s, closeA(t, s))
+}
+
+// A transaction that keeps the row of one order locked costs the others nothing. A locked row of a SKU, and a locked
+// line, cost one lock wait each, and later batches do not wait for them.
+func TestClose_LockedOrdersAreLeftOut(t *testing.T) { eachDatabase(t, lockedOrdersAreLeftOut) }
+
+func lockedOrdersAreLeftOut(t *testing.T) {
+	own := migratedDatabase(t)
+	direct := openMigrated(t, store.Options{DSN: own})
+	must(t, scenario.OrdersOf(direct).PutStock(t.Context(), "nib", 1000))
+	var reqs []orderclose.CloseRequest
+	for i := range 20 {
+		id, items := fmt.Sprintf("o%02d", i), []shopdb.Item{{SKU: "ink", Quantity: 1}}
+		if i == 5 {
+			items = append(items, shopdb.Item{SKU: "nib", Quantity: 1})
+		}
+		overdueWith(t, direct, id, items...)
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+	}
+	dsn, timeouts := lockTimeouts(t, own)
+	s := open(t, store.Options{DSN: dsn})
+	tx := begin(t, direct.DB(), "SELECT 1 FROM orders WHERE id = 'o03' FOR UPDATE", "SELECT 1 FROM stock WHERE sku_id = 'nib' FOR UPDATE",
+		"DELETE FROM order_items WHERE order_id = 'o07'", "UPDATE stock SET reserved = reserved - 0 WHERE sku_id = 'nib'")
+	contended := func(reqs []orderclose.CloseRequest) (ids []string) {
+		t.Helper()
+		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+		must(t, err)
+		for _, o := range out {
+			if o.Verdict == orderclose.Contended {
+				ids = append(ids, o.OrderID)
+			} else if o.Verdict != orderclose.Closed && o.Verdict != orderclose.AlreadyClosed {
+				t.Errorf("%+v", o)
+			}
+		}
+		return ids
+	}
+	for i, round := range []struct{ from, to int }{{0, 10}, {0, 10}, {0, 5}, {3, 4}, {5, 6}} {
+		before := timeouts()
+		var want []string
+		for _, n := range []int{3, 5, 7} {
+			if round.from <= n && n < round.to {
+				want = append(want, reqs[n].OrderID)
+			}
+		}
+		if got := contended(reqs[round.from:round.to]); !slices.Equal(got, want) {
+			t.Errorf("%d to %d: %q are locked, want %q", round.from, round.to, got, want)
+		}
+		if n := timeouts() - before; i == 0 && (n < 1 || n > 2) || i > 0 && n > 0 {
+			t.Errorf("round %d has waited for locks %d times", i, n)
+		}
+	}
+	must(t, tx.Rollback())
+	if got := contended(reqs); len(got) > 0 {
+		t.Errorf("after the rollback %q are locked", got)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id"); got != "ink 1000 0, nib 1000 0" {
+		t.Errorf("the stock is %s", got)
+	}
+}
+
+// A page enters the index at its position, and reads an entry for each row that it returns.
+func TestPostgres_APageReadsOnlyTheRowsItReturns(t *testing.T) { onPostgres(t, pageOfPostgres) }
+
+func pageOfPostgres(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT(i), '', i % 3, now(), now() - make_interval(secs => i / 3), 1 FROM generate_series(1, 30000) AS i")
+	exec(t, s.DB(), "ANALYZE orders")
+	now, err := s.Now(t.Context())
+	must(t, err)
+	query, args := s.PageStatement(now, orderclose.Order{ID: "300", Due: now.Add(-time.Hour)}, 100)
+	plan := texts(t, s, "EXPLAIN (ANALYZE) "+query, args...)
+	if !strings.Contains(plan, "Index Scan using orders_overdue") || !strings.Contains(plan, "rows=100 ") || strings.Contains(plan, "Sort") || strings.Contains(plan, "Removed by Filter") {
+		t.Error(plan)
+	}
+}
+
+// A shop may replace the lines of an order while a close waits for the old ones. The SELECT that waited returns
+// neither the old line nor the new one, and an order without lines would hold nothing.
+func TestPostgres_LinesThatAreReplacedDuringACloseComeBack(t *testing.T) {
+	onPostgres(t, replacedLines)
+}
+
+func replacedLines(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	overdue(t, s, "a")
+	shop := begin(t, s.DB(), "UPDATE stock SET available = available - 2, reserved = reserved + 2", "DELETE FROM order_items WHERE order_id = 'a'",
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('a', 7, 'ink', 3)")
+	s.SetRetryFor(storetest.Limit)
+	done := closeA(t, s)
+	waitsFor(t, s.DB(), "FOR SHARE")
+	must(t, shop.Commit())
+	must(t, <-done)
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock"); got != "ink 1000 0" {
+		t.Errorf("the stock is %s", got)
+	}
 }

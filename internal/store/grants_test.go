@@ -27,7 +27,7 @@ func TestMigrate_ContinuesAfterItWasInterruptedAtTheVeryBeginning(t *testing.T) 
 // user has no privilege.
 func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
-		root := openMigrated(t, store.Options{DSN: ownDatabase(t)})
+		root := openMigrated(t, store.Options{})
 		cfg, err := mysql.ParseDSN(realDSN(t))
 		must(t, err)
 		var name string

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
@@ -38,84 +36,13 @@ func linesOfNothing(t *testing.T) {
 	}
 }
 
-// A transaction that keeps the row of one order locked costs the others nothing, and a locked row of
-// a SKU costs one lock wait. Later batches do not wait for it.
-func TestMySQL_LockedOrdersAreLeftOut(t *testing.T) { eachServer(t, lockedOrdersAreLeftOut) }
-
-func lockedOrdersAreLeftOut(t *testing.T) {
-	cfg, err := mysql.ParseDSN(ownDatabase(t))
-	must(t, err)
-	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "4"}
-	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
-	createTables(t, s)
-	ids := func(from, to int) (reqs []orderclose.CloseRequest) {
-		for i := from; i < to; i++ {
-			reqs = append(reqs, orderclose.CloseRequest{OrderID: fmt.Sprintf("o%03d", i)})
-		}
-		return reqs
-	}
-	for _, r := range ids(0, 20) {
-		exec(t, s.DB(), "INSERT INTO o VALUES ('"+r.OrderID+"', 0, 1)")
-		exec(t, s.DB(), "INSERT INTO l VALUES ('"+r.OrderID+"', 'ink', 1)")
-	}
-	exec(t, s.DB(), "INSERT INTO l VALUES ('o005', 'nib', 1)")
-	tx, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = tx.Rollback() }()
-	for _, q := range []string{"SELECT no FROM o WHERE no = 'o003' FOR UPDATE", "SELECT sku FROM g WHERE sku = 'nib' FOR UPDATE"} {
-		_, err := tx.ExecContext(t.Context(), q)
-		must(t, err)
-	}
-	contended := func(out []orderclose.Outcome) (ids []string) {
-		for _, o := range out {
-			switch o.Verdict {
-			case orderclose.Contended:
-				ids = append(ids, o.OrderID)
-			case orderclose.Closed, orderclose.AlreadyClosed:
-			default:
-				t.Errorf("%+v", o)
-			}
-		}
-		return ids
-	}
-	for i, round := range []struct{ from, to int }{{0, 10}, {0, 10}, {0, 5}, {3, 4}, {5, 6}} {
-		ctx, cancel := t.Context(), func() {}
-		if i > 0 { // shorter than a lock wait
-			ctx, cancel = context.WithTimeout(ctx, 3500*time.Millisecond)
-		}
-		out, err := s.CloseOrders(ctx, orderclose.PathPipeline, ids(round.from, round.to))
-		cancel()
-		must(t, err)
-		var want []string
-		for _, id := range []int{3, 5} {
-			if round.from <= id && id < round.to {
-				want = append(want, fmt.Sprintf("o%03d", id))
-			}
-		}
-		if got := contended(out); !slices.Equal(got, want) {
-			t.Errorf("%d to %d: %q are locked, want %q", round.from, round.to, got, want)
-		}
-	}
-	must(t, tx.Rollback())
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ids(0, 20))
-	must(t, err)
-	if got := contended(out); len(got) != 0 || out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
-		t.Errorf("after the rollback: %q are locked; %+v", got, out)
-	}
-	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 20 80, nib 1 99" {
-		t.Errorf("the stock is %s", got)
-	}
-}
-
 // A transaction that keeps the row of a SKU locked that every order of a batch has costs the
 // batch one lock wait, whatever its size, and later batches none.
 func TestMySQL_ABatchOfLockedOrdersWaitsOnce(t *testing.T) { eachServer(t, batchOfLockedOrders) }
 
 func batchOfLockedOrders(t *testing.T) {
-	cfg, err := mysql.ParseDSN(ownDatabase(t))
-	must(t, err)
-	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "8"} // MySQL ends lock waits up to a second late
-	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
+	dsn, timeouts := lockTimeouts(t, ownDatabase(t))
+	s := open(t, store.Options{DSN: dsn, Orders: spelling})
 	createTables(t, s, "INSERT INTO o VALUES ('p', 0, 1), ('q', 0, 1)", "INSERT INTO l VALUES ('p', 'nib', 1), ('q', 'ink', 1)")
 	var reqs []orderclose.CloseRequest
 	for i := range 6 {
@@ -124,24 +51,22 @@ func batchOfLockedOrders(t *testing.T) {
 		exec(t, s.DB(), "INSERT INTO l VALUES ('"+id+"', 'ink', 1)")
 		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
 	}
-	tx, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(t.Context(), "SELECT sku FROM g WHERE sku = 'ink' FOR UPDATE")
-	must(t, err)
+	tx := begin(t, s.DB(), "SELECT sku FROM g WHERE sku = 'ink' FOR UPDATE")
 	for _, round := range []struct {
-		path orderclose.Path
-		most time.Duration
-		also []orderclose.CloseRequest // the first order has another SKU
+		path  orderclose.Path
+		waits int64
+		also  []orderclose.CloseRequest // the first order has another SKU
 	}{
-		{orderclose.PathPipeline, 15 * time.Second, nil}, // shorter than two lock waits
-		{orderclose.PathSweep, 7 * time.Second, nil},     // shorter than one
-		{orderclose.PathPipeline, 7 * time.Second, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
+		{orderclose.PathPipeline, 1, nil},
+		{orderclose.PathSweep, 0, nil},
+		{orderclose.PathPipeline, 0, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), round.most)
-		out, err := bisect.Bisect(ctx, s, round.path, append(slices.Clone(round.also), reqs...))
-		cancel()
+		before := timeouts()
+		out, err := bisect.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...))
 		must(t, err)
+		if n := timeouts() - before; n != round.waits {
+			t.Errorf("the batch has waited for a lock %d times, want %d", n, round.waits)
+		}
 		if round.also != nil {
 			if out[0].Verdict != orderclose.Closed {
 				t.Errorf("an order of another SKU: %+v", out[0])
@@ -182,10 +107,8 @@ func TestOpen_ACloseLocksTheLinesThatItReads(t *testing.T) {
 func TestMySQL_OrdersWithLockedLinesAreLeftOut(t *testing.T) { eachServer(t, lockedLines) }
 
 func lockedLines(t *testing.T) {
-	cfg, err := mysql.ParseDSN(ownDatabase(t))
-	must(t, err)
-	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "4"}
-	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
+	dsn, timeouts := lockTimeouts(t, ownDatabase(t))
+	s := open(t, store.Options{DSN: dsn, Orders: spelling})
 	createTables(t, s)
 	exec(t, s.DB(), "INSERT INTO l VALUES ('other', 'ink', 1)")
 	for range 10 { // a table in which the database uses the index
@@ -199,19 +122,14 @@ func lockedLines(t *testing.T) {
 		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
 	}
 	exec(t, s.DB(), "ANALYZE TABLE l")
-	tx, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = tx.Rollback() }()
-	exec(t, tx, "DELETE FROM l WHERE no = 'o003'")
-	exec(t, tx, "INSERT INTO l VALUES ('o005', 'nib', 1)")
+	tx := begin(t, s.DB(), "DELETE FROM l WHERE no = 'o003'", "INSERT INTO l VALUES ('o005', 'nib', 1)")
 	for round, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep} {
-		ctx, cancel := t.Context(), func() {}
-		if round > 0 { // shorter than a lock wait
-			ctx, cancel = context.WithTimeout(ctx, 3500*time.Millisecond)
-		}
-		out, err := s.CloseOrders(ctx, path, reqs)
-		cancel()
+		before := timeouts()
+		out, err := s.CloseOrders(t.Context(), path, reqs)
 		must(t, err)
+		if n := timeouts() - before; round == 0 && (n < 1 || n > 2) || round > 0 && n > 0 {
+			t.Errorf("round %d has waited for locks %d times", round, n)
+		}
 		for i, o := range out {
 			want := orderclose.Closed
 			switch {

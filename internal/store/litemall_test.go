@@ -3,11 +3,11 @@ package store_test
 import (
 	"database/sql"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
@@ -102,7 +102,7 @@ func raceWithPrepay(t *testing.T, s *store.Store, orders int) {
 	for i := range 4 {
 		customers.Go(func() {
 			for n := range 3 * orders {
-				prepay(t, s.DB(), orders+1+(n*7+i)%orders, func() { time.Sleep(time.Millisecond) })
+				prepay(t, s.DB(), orders+1+(n*7+i)%orders, runtime.Gosched)
 			}
 		})
 	}

@@ -89,46 +89,51 @@ func block(t *testing.T, text, language string) string {
 	return code
 }
 
-func TestMySQL_OwnTables(t *testing.T) { eachServer(t, ownTables) }
-
-func ownTables(t *testing.T) {
-	for _, shop := range append(examples(t), withConstants(examples(t)[0])) {
-		storetest.RunMapped(t, shop, func(t *testing.T, m *mapping.Mapping) *store.Store {
-			return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
-		})
+// ownShops returns shops with tables of their own, for the server of the test.
+func ownShops(t *testing.T) []storetest.Shop {
+	if isPostgres(t) {
+		return postgresShops(t)
 	}
+	return append(examples(t), withConstants(examples(t)[0]))
 }
 
-func TestMySQL_OwnTablesByRule(t *testing.T) { eachServer(t, ownTablesByRule) }
-
-func ownTablesByRule(t *testing.T) {
-	opened := func(t *testing.T, m *mapping.Mapping) *store.Store {
-		return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
-	}
-	for _, shop := range shopsByRule(t) {
-		storetest.RunMapped(t, shop, opened)
-		if shop.Mapping.Category != "" {
-			storetest.RunByRule(t, shop, opened)
+func TestSuite_OwnTables(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		for _, shop := range ownShops(t) {
+			storetest.RunMapped(t, shop, server(t))
 		}
-	}
+	})
+}
+
+func TestSuite_OwnTablesByRule(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		for _, shop := range shopsByRule(t) {
+			if shop.Mapping.Category != "" {
+				storetest.RunByRule(t, shop, server(t))
+			} else {
+				storetest.RunMapped(t, shop, server(t))
+			}
+		}
+	})
 }
 
 // A table of orders that has only its primary key.
-func TestMySQL_OwnTablesByKey(t *testing.T) {
-	eachServer(t, func(t *testing.T) { storetest.RunByKey(t, shopsByRule(t)[1], databaseOf(ownDatabase)) })
-}
-
-// databaseOf returns what creates a database and opens stores on it.
-func databaseOf(create func(t *testing.T) (dsn string)) func(t *testing.T, m *mapping.Mapping) func() *store.Store {
-	return func(t *testing.T, m *mapping.Mapping) func() *store.Store {
-		dsn := create(t)
-		return func() *store.Store { return open(t, store.Options{DSN: dsn, Orders: m}) }
-	}
+func TestSuite_OwnTablesByKey(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		shop := shopsByRule(t)[1]
+		if isPostgres(t) {
+			shop = postgresByKey(t)
+		}
+		storetest.RunByKey(t, shop, server(t))
+	})
 }
 
 // shopsByRule returns examples of docs/mapping.md without due times: a DATETIME in a zone, unix time in tables of months, and
 // a TIMESTAMP with microseconds.
 func shopsByRule(t *testing.T) []storetest.Shop {
+	if isPostgres(t) {
+		return postgresShopsByRule(t)
+	}
 	datetime := storetest.ByRule(examples(t)[0], "(state, pay_deadline)", "(state, create_time)", "create_time  DATETIME        NOT NULL", "create_time DATETIME NULL")
 	stamp := examples(t)[0]
 	m := *stamp.Mapping
@@ -142,7 +147,7 @@ func shopsByRule(t *testing.T) []storetest.Shop {
 	}
 }
 
-func TestMySQL_TheReferenceSchemaFitsItsMapping(t *testing.T) { eachServer(t, referenceSchemaFits) }
+func TestCheckMapping_TheReferenceSchemaFits(t *testing.T) { eachDatabase(t, referenceSchemaFits) }
 
 func referenceSchemaFits(t *testing.T) {
 	s := openMigrated(t, store.Options{})
@@ -173,7 +178,7 @@ func TestMySQL_PaymentsInShardsNeedOneConnection(t *testing.T) { eachServer(t, p
 func paymentsInShards(t *testing.T) {
 	shop := examples(t)[1]
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), storetest.Limit)
 	defer cancel()
 	out, err := s.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "NO1", CreatedAt: time.Now()}})
 	must(t, err)

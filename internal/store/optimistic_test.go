@@ -28,23 +28,17 @@ var lockTypes = []struct {
 	{"BIGINT", "bigint", mapping.TimeColumn{Type: mapping.UnixMillis}},
 }
 
-func TestMySQL_EachChangeOfAnOrderChangesItsLocks(t *testing.T) {
-	eachServer(t, func(t *testing.T) { eachChangeChangesLocks(t, ownDatabase) })
-}
-
-func TestPostgres_EachChangeOfAnOrderChangesItsLocks(t *testing.T) {
-	eachChangeChangesLocks(t, postgresDatabase)
-}
+func TestLocks_EachChangeOfAnOrderChangesThem(t *testing.T) { eachDatabase(t, eachChangeChangesLocks) }
 
 // Closes, payments and postponements of orders whose rows the shop wrote in the same second, in the second
 // before, or with a clock that is a minute ahead.
-func eachChangeChangesLocks(t *testing.T, database func(t *testing.T) string) {
+func eachChangeChangesLocks(t *testing.T) {
 	for _, c := range lockTypes {
 		t.Run(c.mysql, func(t *testing.T) {
-			dsn := database(t)
+			dsn := ownDatabase(t)
 			lock, gone := c.column, c.column
 			kind, nullable := c.mysql, strings.Fields(c.mysql)[0]
-			if strings.Contains(t.Name(), "Postgres") {
+			if isPostgres(t) {
 				if kind, nullable = c.postgres, c.postgres; lock.Type == mapping.Timestamp {
 					lock.Type, gone.Type = mapping.TimestampTZ, mapping.TimestampTZ
 				}

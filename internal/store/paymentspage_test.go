@@ -29,8 +29,7 @@ func paymentsPage(t *testing.T) (blocks []string) {
 func TestMySQL_TheStatementsOfThePaymentsPage(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		blocks := paymentsPage(t)
-		s := open(t, store.Options{DSN: ownDatabase(t)})
-		must(t, s.Migrate(t.Context()))
+		s := open(t, store.Options{DSN: migratedDatabase(t)})
 		check := checker(t, s, blocks)
 		exec(t, s.DB(), "INSERT INTO orders (id, category, status, version, created_at, expire_at) VALUES ('a', '', 0, 1, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + INTERVAL 1 HOUR)")
 		check("unpaid and not due", blocks[1], 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // ownPool opens a pool on the database as a program of the shop does, in another time zone.
@@ -31,35 +32,63 @@ func ownPool(t *testing.T, dsn string, change func(*mysql.Config)) *sql.DB {
 	return pool
 }
 
-func TestPool_AStoreUsesAProgramsOwnPool(t *testing.T) { eachServer(t, usesAnOwnPool) }
+// programPools open a pool on a database in the ways of a program of the shop, with sessions in another time zone.
+func programPools(t *testing.T) map[string]func(t *testing.T, dsn string) *sql.DB {
+	if isPostgres(t) {
+		return pgxPools
+	}
+	return map[string]func(t *testing.T, dsn string) *sql.DB{"go-sql-driver": func(t *testing.T, dsn string) *sql.DB { return ownPool(t, dsn, func(*mysql.Config) {}) }}
+}
+
+// sessionSettings is a query of settings that the store needs, what the store's transactions have, and the sessions of
+// programPools.
+func sessionSettings(t *testing.T) (query, store, program string) {
+	if isPostgres(t) {
+		return "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')", "UTC 2s", "Asia/Shanghai 50s"
+	}
+	return "SELECT CONCAT(@@time_zone, ' ', @@innodb_lock_wait_timeout)", "+00:00 2", "+03:00 50"
+}
+
+func TestPool_AStoreUsesAProgramsOwnPool(t *testing.T) { eachDatabase(t, usesAnOwnPool) }
 
 func usesAnOwnPool(t *testing.T) {
-	pool := ownPool(t, ownDatabase(t), func(*mysql.Config) {})
-	pool.SetMaxOpenConns(8)
-	s, err := store.Open(store.Options{DB: pool, MaxOpenConns: 4})
-	must(t, err)
-	must(t, s.Migrate(t.Context()))
-	must(t, s.Ping(t.Context()))
-	exec(t, pool, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 10, 0)")
-	overdue(t, s, "a")
-	out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "a"}})
-	if err != nil || out[0].Verdict != orderclose.Closed || out[0].Remaining() > -time.Minute {
-		t.Errorf("%+v, %v", out, err)
-	}
-	var zone string
-	must(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT(@@time_zone, ' ', @@innodb_lock_wait_timeout, ' ', @@sql_mode)").Scan(&zone))
-	if want := "+00:00 2 STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"; zone != want {
-		t.Errorf("the store's sessions have %s, want %s", zone, want)
-	}
-	must(t, s.Close())
-	for range 10 { // the program's own sessions are as before, and the pool is open
-		must(t, pool.QueryRowContext(t.Context(), "SELECT @@time_zone").Scan(&zone))
-		if zone != "+03:00" {
-			t.Fatalf("a session of the pool has the time zone %s", zone)
-		}
-	}
-	if in := pool.Stats().InUse; in != 0 {
-		t.Errorf("%d connections are in use after Close", in)
+	query, want, before := sessionSettings(t)
+	for name, openPool := range programPools(t) {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migratedDatabase(t))
+			pool.SetMaxOpenConns(8)
+			s, err := store.Open(store.Options{DB: pool, MaxOpenConns: 4})
+			must(t, err)
+			must(t, s.Migrated(t.Context()))
+			must(t, s.Ping(t.Context()))
+			exec(t, pool, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 10, 0)")
+			overdue(t, s, "a")
+			out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "a"}})
+			if err != nil || out[0].Verdict != orderclose.Closed || out[0].Remaining() > -time.Minute {
+				t.Errorf("%+v, %v", out, err)
+			}
+			tx, err := s.DB().BeginTx(t.Context(), nil)
+			must(t, err)
+			var settings, mode string
+			must(t, tx.QueryRowContext(t.Context(), query).Scan(&settings))
+			if !isPostgres(t) {
+				must(t, tx.QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
+			}
+			must(t, tx.Rollback())
+			if settings != want || !isPostgres(t) && mode != "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION" {
+				t.Errorf("the store's transactions have %s %s, want %s", settings, mode, want)
+			}
+			must(t, s.Close())
+			for range 10 { // the program's own sessions are as before, and the pool is open
+				must(t, pool.QueryRowContext(t.Context(), query).Scan(&settings))
+				if settings != before {
+					t.Fatalf("a session of the pool has %s", settings)
+				}
+			}
+			if in := pool.Stats().InUse; in != 0 {
+				t.Errorf("%d connections are in use after Close", in)
+			}
+		})
 	}
 }
 
@@ -92,10 +121,9 @@ func refusesAPool(t *testing.T) {
 func TestPool_TheProgramKeepsHalfOfItsPool(t *testing.T) { eachServer(t, keepsHalf) }
 
 func keepsHalf(t *testing.T) {
-	pool := ownPool(t, ownDatabase(t), func(*mysql.Config) {})
+	pool := ownPool(t, migratedDatabase(t), func(*mysql.Config) {})
 	pool.SetMaxOpenConns(10) // of which five are the store's
 	s := open(t, store.Options{DB: pool})
-	must(t, s.Migrate(t.Context()))
 	var closes sync.WaitGroup
 	for i := range 30 {
 		closes.Go(func() {
@@ -133,17 +161,15 @@ func TestOpen_RefusesAPoolWithTooFewConnections(t *testing.T) {
 }
 
 // A program's own pool has no read timeout, and the server stops to answer, also during a commit.
-func TestPool_AStatementWithoutAnAnswerEnds(t *testing.T) { eachServer(t, withoutAnswer) }
+func TestPool_AStatementWithoutAnAnswerEnds(t *testing.T) { eachDatabase(t, withoutAnswer) }
 
 func withoutAnswer(t *testing.T) {
-	cfg, err := mysql.ParseDSN(ownDatabase(t))
-	must(t, err)
-	proxy, err := testkit.NewProxy(cfg.Addr)
-	must(t, err)
-	defer proxy.Close()
-	cfg.Addr = proxy.Addr()
-	s := open(t, store.Options{DB: ownPool(t, cfg.FormatDSN(), func(*mysql.Config) {})}.WithLimit(time.Second))
-	must(t, s.Migrate(t.Context()))
+	proxy, dsn := throughProxy(t, migratedDatabase(t))
+	openPool := programPools(t)["go-sql-driver"]
+	if isPostgres(t) {
+		openPool = pgxPools["sql.Open"]
+	}
+	s := open(t, store.Options{DB: openPool(t, dsn)}.WithLimit(time.Second))
 	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	for what, stall := range map[string]func(){
 		"any statement":    proxy.Stall,
@@ -156,20 +182,14 @@ func withoutAnswer(t *testing.T) {
 		stall()
 		ended := make(chan error, 1)
 		go func() { ended <- errors.Join(s.Probe(t.Context()), tx.Commit()) }()
-		select {
-		case err := <-ended:
-			wantError(t, err, orderclose.ErrUnavailable)
-		case <-time.After(20 * time.Second):
-			t.Errorf("%s: no error after 20 s", what)
-		}
+		storetest.Await(t, what+" ends", func() (string, bool) { return "no error", len(ended) > 0 })
+		wantError(t, <-ended, orderclose.ErrUnavailable)
 		proxy.Heal()
+		storetest.Await(t, "the pool has replaced its connections", func() (string, bool) {
+			err := s.Probe(t.Context())
+			return fmt.Sprint(err), err == nil
+		})
 	}
-	for range 10 { // until the pool has replaced its connections
-		if err = s.Probe(t.Context()); err == nil {
-			break
-		}
-	}
-	must(t, err)
 }
 
 // A lock has a connection of the pool, with a timeout of its own, until it is given back. Then the program's pool does

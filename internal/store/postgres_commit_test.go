@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // A COMMIT waits for a standby that does not answer. The close fails, and nobody sees it: after a failover it may be
@@ -39,15 +41,19 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 		exec(t, pool, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
 		exec(t, pool, "SELECT pg_reload_conf()")
 	}
-	counts := func(query string, want int) func() bool {
-		return func() bool {
+	counts := func(query string, want int) func() (string, bool) {
+		return func() (string, bool) {
 			n := -1
 			must(t, pool.QueryRowContext(t.Context(), query).Scan(&n))
-			return n == want
+			return fmt.Sprint(n), n == want
 		}
 	}
+	is := func(query string, want int) bool {
+		_, is := counts(query, want)()
+		return is
+	}
 	setting("*")
-	waitFor(t, counts("SELECT COUNT(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = '*'", 1))
+	storetest.Await(t, "the server has the setting", counts("SELECT COUNT(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = '*'", 1))
 	const waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 	for waits := false; !waits; { // until the checkpointer has read the setting too
 		probe := make(chan error, 1)
@@ -55,40 +61,31 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 			_, err := pool.ExecContext(context.WithoutCancel(t.Context()), "SELECT pg_logical_emit_message(true, 'probe', '')")
 			probe <- err
 		}()
-		waitFor(t, func() bool {
-			waits = counts(waiting, 1)()
-			return waits || len(probe) > 0
+		storetest.Await(t, "a COMMIT waits or ends", func() (string, bool) {
+			waits = is(waiting, 1)
+			return "neither", waits || len(probe) > 0
 		})
 	}
 	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) {
 		t.Errorf("the close returned %v", err)
 	}
-	if !counts(waiting, 2)() || !counts("SELECT status FROM orders", 0)() || !counts("SELECT COUNT(*) FROM outbox_events", 0)() {
+	if !is(waiting, 2) || !is("SELECT status FROM orders", 0) || !is("SELECT COUNT(*) FROM outbox_events", 0) {
 		t.Error("others see the close, or its COMMIT does not wait any more")
 	}
 	setting("")
-	waitFor(t, counts("SELECT status FROM orders", 2))
-	waitFor(t, counts(waiting, 0))
+	storetest.Await(t, "the order is closed", counts("SELECT status FROM orders", 2))
+	storetest.Await(t, "no COMMIT waits", counts(waiting, 0))
 }
 
 // At REPEATABLE READ a transaction locks an order, and reads its late payments as they were before.
-func TestPostgres_APaymentNeedsReadCommitted(t *testing.T) {
-	s := open(t, store.Options{DSN: postgresDatabase(t)})
-	must(t, s.Migrate(t.Context()))
+func TestPostgres_APaymentNeedsReadCommitted(t *testing.T) { onPostgres(t, needsReadCommitted) }
+
+func needsReadCommitted(t *testing.T) {
+	s := open(t, store.Options{DSN: migratedDatabase(t)})
 	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	must(t, err)
 	defer func() { must(t, tx.Rollback()) }()
 	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"}); err == nil || !strings.Contains(err.Error(), "begin it at READ COMMITTED") {
 		t.Errorf("recorded: %v", err)
-	}
-}
-
-// waitFor waits until a condition holds.
-func waitFor(t *testing.T, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); <-time.After(20 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("it did not happen within a minute")
-		}
 	}
 }

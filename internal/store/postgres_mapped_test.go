@@ -116,53 +116,34 @@ func postgresMapping(t *testing.T, yaml string) *mapping.Mapping {
 	return cfg.Orders
 }
 
-func TestPostgres_OwnTables(t *testing.T) {
-	for _, shop := range postgresShops(t) {
-		storetest.RunMapped(t, shop, func(t *testing.T, m *mapping.Mapping) *store.Store {
-			return open(t, store.Options{DSN: postgresDatabase(t), Orders: m})
-		})
-	}
-}
-
-func TestPostgres_OwnTablesByRule(t *testing.T) {
-	opened := func(t *testing.T, m *mapping.Mapping) *store.Store {
-		return open(t, store.Options{DSN: postgresDatabase(t), Orders: m})
-	}
+func postgresShopsByRule(t *testing.T) (shops []storetest.Shop) {
 	all := postgresShops(t)
 	withoutIndex := all[1]
 	withoutIndex.Title += "_without_an_index"
-	shops := append(all[:3], withoutIndex)
 	for i, change := range [][]string{
 		{`"createdAt" timestamptz NOT NULL DEFAULT now()`, `"createdAt" timestamptz NULL`, `("expiresAt", id)`, `("createdAt", id)`},
 		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "(status, pay_until, id)", "(status, placed, id)"},
 		{"expire_ms bigint NOT NULL", "expire_ms bigint", "(status, expire_ms, order_no)", "(status, created_ms, order_no)"},
 		{"placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1"},
 	} {
-		shop := storetest.ByRule(shops[i], change...)
-		storetest.RunMapped(t, shop, opened)
-		if shop.Mapping.Category != "" {
-			storetest.RunByRule(t, shop, opened)
-		}
+		shops = append(shops, storetest.ByRule([]storetest.Shop{all[0], all[1], all[2], withoutIndex}[i], change...))
 	}
+	return shops
 }
 
-func TestPostgres_OwnTablesByKey(t *testing.T) {
+// postgresByKey returns a shop whose table of orders has only its primary key.
+func postgresByKey(t *testing.T) storetest.Shop {
 	shop := postgresShops(t)[1]
 	m := *shop.Mapping
 	m.Category, m.NotBefore = "note", time.Time{}
 	shop.Mapping = &m
-	shop = storetest.ByRule(shop, "placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "DEFAULT '50 % off?'", "", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1")
-	storetest.RunByKey(t, shop, databaseOf(postgresDatabase))
-}
-
-func TestPostgres_TheReferenceSchemaFitsItsMapping(t *testing.T) {
-	s := open(t, store.Options{DSN: postgresDatabase(t)})
-	must(t, s.Migrate(t.Context()))
-	must(t, s.CheckMapping(t.Context()))
+	return storetest.ByRule(shop, "placed timestamp(0) NOT NULL", "placed timestamp(0) NULL", "DEFAULT '50 % off?'", "", "CREATE INDEX status_due ON shop.orders (status, pay_until, id)", "SELECT 1")
 }
 
 // Each mistake is named, with a fix that PostgreSQL takes.
-func TestPostgres_ReportsTablesThatDoNotFit(t *testing.T) {
+func TestPostgres_ReportsTablesThatDoNotFit(t *testing.T) { onPostgres(t, reportsTablesThatDoNotFit) }
+
+func reportsTablesThatDoNotFit(t *testing.T) {
 	for _, c := range []struct{ change, from, to, want string }{
 		{`ALTER TABLE "order" ALTER "expiresAt" TYPE timestamp`, "", "", "write type: datetime, and in zone"},
 		{`ALTER TABLE "stockLevel" ALTER sku TYPE char(36); ALTER TABLE "orderItem" ALTER sku TYPE char(36)`, "", "", "is character(36), and an id or SKU has to be text"},
@@ -189,7 +170,7 @@ func TestPostgres_ReportsTablesThatDoNotFit(t *testing.T) {
 		case "on_close":
 			m.OnClose = []string{c.to}
 		}
-		s := open(t, store.Options{DSN: postgresDatabase(t), Orders: &m})
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: &m})
 		for _, ddl := range append(shop.DDL, c.change) {
 			exec(t, s.DB(), ddl)
 		}
@@ -201,10 +182,14 @@ func TestPostgres_ReportsTablesThatDoNotFit(t *testing.T) {
 
 // The partial index that a sweep wants is used by it, and a column of booleans excludes orders.
 func TestPostgres_APartialIndexServesThePages(t *testing.T) {
+	onPostgres(t, aPartialIndexServesThePages)
+}
+
+func aPartialIndexServesThePages(t *testing.T) {
 	shop := postgresShops(t)[0]
 	m := *shop.Mapping
 	m.Where = []mapping.ColumnValue{{Column: "hidden", Value: mapping.TextValue("false")}}
-	s := open(t, store.Options{DSN: postgresDatabase(t), Orders: &m})
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &m})
 	for _, ddl := range shop.DDL {
 		exec(t, s.DB(), ddl)
 	}
@@ -248,8 +233,12 @@ func TestPostgres_APartialIndexServesThePages(t *testing.T) {
 }
 
 func TestPostgres_HintsNameTriggersAndOptimisticLocks(t *testing.T) {
+	onPostgres(t, hintsNameTriggersAndOptimisticLocks)
+}
+
+func hintsNameTriggersAndOptimisticLocks(t *testing.T) {
 	shop := postgresShops(t)[0]
-	s := open(t, store.Options{DSN: postgresDatabase(t), Orders: shop.Mapping})
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
 	for _, ddl := range append(shop.DDL,
 		`ALTER TABLE "order" ADD updated_at timestamptz`,
 		"CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
@@ -270,8 +259,12 @@ func TestPostgres_HintsNameTriggersAndOptimisticLocks(t *testing.T) {
 
 // Numbers are numbers in an event, but an amount of money is text: readers of JSON take numbers for floats.
 func TestPostgres_AnEventHasTheValuesOfTheColumns(t *testing.T) {
+	onPostgres(t, anEventHasTheValuesOfTheColumns)
+}
+
+func anEventHasTheValuesOfTheColumns(t *testing.T) {
 	shop := postgresShops(t)[1]
-	s := open(t, store.Options{DSN: postgresDatabase(t), Orders: shop.Mapping})
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
 	for _, ddl := range append(shop.DDL, "ALTER TABLE shop.orders ALTER hidden TYPE boolean USING NULL, ALTER placed TYPE timestamptz(3)",
 		"INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02 03:04:05.678+08', '2026-01-02 00:00:00')",
 		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1), (2, 1)") {
@@ -291,7 +284,11 @@ func TestPostgres_AnEventHasTheValuesOfTheColumns(t *testing.T) {
 
 // A record may name any number, and a column of the type integer has no such id.
 func TestPostgres_AnIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
-	s := open(t, store.Options{DSN: postgresDatabase(t), Orders: postgresShops(t)[1].Mapping})
+	onPostgres(t, anIdBeyondTheTypeIntegerIsNotFound)
+}
+
+func anIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: postgresShops(t)[1].Mapping})
 	for _, q := range postgresShops(t)[1].DDL {
 		exec(t, s.DB(), q)
 	}

@@ -17,27 +17,11 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
-	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
-
-// postgresDatabase creates a database on the PostgreSQL server, drops it when the test ends, and returns its
-// DSN.
-func postgresDatabase(t *testing.T) string {
-	t.Helper()
-	return databaseOn(t, dsnOf(t, "postgres"))
-}
-
-func TestPostgres_Suite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) *store.Store {
-		return open(t, store.Options{DSN: postgresDatabase(t)})
-	})
-}
-
-func TestPostgres_ServersMigrateOnce(t *testing.T) { t.Run("postgres", serversMigrateOnce) }
 
 // In transaction mode PgBouncer gives each transaction another connection to the server: two serve all.
 func TestPostgres_BehindAPooler(t *testing.T) {
-	t.Run("postgres", func(t *testing.T) {
+	onPostgres(t, func(t *testing.T) {
 		dsn := ownDatabase(t)
 		for mode, want := range map[string]string{"transaction": "", "session": "", "statement": "transaction blocks not allowed"} {
 			t.Run(mode, func(t *testing.T) {

@@ -84,8 +84,12 @@ func trialRefused(t *testing.T) {
 }
 
 func TestPostgres_ATrialIsRefusedIfARollbackMayNotUndoIt(t *testing.T) {
+	onPostgres(t, trialRefusedByPostgres)
+}
+
+func trialRefusedByPostgres(t *testing.T) {
 	shop := postgresShops(t)[1]
-	s := open(t, store.Options{DSN: postgresDatabase(t), Orders: shop.Mapping})
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
 	for _, ddl := range append(shop.DDL, "INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02', '2036-01-02')",
 		"CREATE FUNCTION outside() RETURNS trigger LANGUAGE internal AS 'suppress_redundant_updates_trigger'",
 		"CREATE FUNCTION inside() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE shop.coupons SET used = 0 WHERE order_id = NEW.id; RETURN NEW; END $$",

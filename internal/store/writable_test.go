@@ -34,7 +34,7 @@ func readOnlyAnswer(t *testing.T) {
 func TestMySQL_Writable(t *testing.T) { eachServer(t, writable) }
 
 func writable(t *testing.T) {
-	dsn := ownDatabase(t)
+	dsn := migratedDatabase(t)
 	admin := openMigrated(t, store.Options{DSN: dsn})
 	t.Run("LeavesNothingBehind", func(t *testing.T) { writableLeavesNothing(t, dsn) })
 	t.Run("SeesALockedTable", func(t *testing.T) { writableSeesLocks(t, admin) })

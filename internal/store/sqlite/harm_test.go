@@ -17,8 +17,13 @@ import (
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 )
 
-// drawn is how many mappings TestMappings_AnAcceptedOneDoesNoHarm draws, in some seconds.
-const drawn = 2000
+// drawn returns how many mappings TestMappings_AnAcceptedOneDoesNoHarm draws. Two thousand take five seconds.
+func drawn() int {
+	if testing.Short() {
+		return 250
+	}
+	return 2000
+}
 
 // harmAt is the time of the closes.
 var harmAt = time.Unix(1_800_000_000, 0)
@@ -77,6 +82,7 @@ func rightMapping() *mapping.Mapping {
 // and which of two plain quantities is reserved.
 func TestMappings_AnAcceptedOneDoesNoHarm(t *testing.T) {
 	accepted, closed := 0, 0
+	drawn := drawn()
 	for seed := range uint64(drawn) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		m := rightMapping()

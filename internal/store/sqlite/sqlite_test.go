@@ -14,7 +14,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -23,7 +25,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, path string) *store.Store {
 	t.Helper()
-	s, err := sqlite.Open(path, nil)
+	return opened(t, path, sqlite.Options{})
+}
+
+func opened(t *testing.T, path string, o sqlite.Options) *store.Store {
+	t.Helper()
+	s, err := sqlite.OpenWith(path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,12 +42,28 @@ func open(t *testing.T, path string) *store.Store {
 	return s
 }
 
-func TestSuite_InMemory(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, sqlite.Memory) })
+// inMemory opens another database for each store.
+var inMemory = storetest.Server{New: func(t *testing.T, m *mapping.Mapping) func() *store.Store { return opener(t, sqlite.Memory, m) }}
+
+var inAFile = storetest.Server{New: func(t *testing.T, m *mapping.Mapping) func() *store.Store {
+	return opener(t, filepath.Join(t.TempDir(), "a b?c%.db"), m)
+}}
+
+func opener(t *testing.T, path string, m *mapping.Mapping) func() *store.Store {
+	return func() *store.Store {
+		t.Helper()
+		return opened(t, path, sqlite.Options{Orders: m})
+	}
 }
 
+func TestSuite_InMemory(t *testing.T) { storetest.Run(t, inMemory) }
+
 func TestSuite_InAFile(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, filepath.Join(t.TempDir(), "a b?c%.db")) })
+	server := inAFile
+	if !ring.All() {
+		server.Only = storetest.File
+	}
+	storetest.Run(t, server)
 }
 
 // The bubble's clock decides, to the millisecond, and no goroutine of the store outlives the

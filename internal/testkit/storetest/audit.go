@@ -11,11 +11,11 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var auditPromises = []promise{
-	{"AuditPagesHaveEachOrderOfTheWindowOnce", auditPages},
-	{"AuditRowsAreComplete", auditRows},
-	{"OutgoingHasEveryEventOfTheOutbox", outgoing},
-	{"ClosedPagesHaveTheTimeOfTheClose", closedPages},
+var auditPromises = []promise[shop]{
+	{name: "AuditPagesHaveEachOrderOfTheWindowOnce", test: auditPages},
+	{name: "AuditRowsAreComplete", test: auditRows},
+	{name: "OutgoingHasEveryEventOfTheOutbox", test: outgoing},
+	{name: "ClosedPagesHaveTheTimeOfTheClose", test: closedPages},
 }
 
 // audited reads all parts in pages of two, and returns the orders by status.

@@ -8,13 +8,13 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var betweenPromises = []promise{
-	{"DueBetweenIncludesBothEnds", betweenHasBothBorders},
-	{"DueBetweenVisitsEveryOrderOfTheSpanOnce", betweenVisitsOnce},
-	{"DueBetweenContinuesWhileOrdersAreClosed", betweenGoesOnWhileClosing},
-	{"DueBetweenHasUnpaidOrdersOnly", betweenHasUnpaidOnly},
-	{"DueBetweenReturnsTheOrdersFields", betweenSaysWhatTheOrderIs},
-	{"DueBetweenOfNoOrdersIsEmpty", betweenOfNoOrders},
+var betweenPromises = []promise[shop]{
+	{name: "DueBetweenIncludesBothEnds", test: betweenHasBothBorders},
+	{name: "DueBetweenVisitsEveryOrderOfTheSpanOnce", test: betweenVisitsOnce},
+	{name: "DueBetweenContinuesWhileOrdersAreClosed", test: betweenGoesOnWhileClosing},
+	{name: "DueBetweenHasUnpaidOrdersOnly", test: betweenHasUnpaidOnly},
+	{name: "DueBetweenReturnsTheOrdersFields", test: betweenSaysWhatTheOrderIs},
+	{name: "DueBetweenOfNoOrdersIsEmpty", test: betweenOfNoOrders},
 }
 
 // between reads all pages of DueBetween, calls each with every page, and returns the ids.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // ByRule returns the shop with due times by rule: its orders are due half an hour after they were created. The DDL
@@ -30,21 +29,18 @@ func ByRule(own Shop, pairs ...string) Shop {
 	return own
 }
 
-// RunByRule tests what due times by rule add to RunMapped, for a shop whose mapping has them and a category.
-func RunByRule(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mapping) *store.Store) {
-	for name, test := range map[string]func(t *testing.T, s *mapped){
-		"AnOrderKeepsTheDelayOfItsCreation":        delayChanges,
-		"AProcessWithOtherDelaysClosesNothing":     otherDelays,
-		"APostponedOrderIsInItsPlace":              postponedByRule,
-		"TheDatabaseComputesWhatTheDelaysSay":      sameDueTimes,
-		"NoDelaysAreAnError":                       noDelays,
-		"ACategoryThatIsNotListedAnyMoreIsDefault": categoryLeaves,
-	} {
-		t.Run(own.Title+"/"+name, func(t *testing.T) {
-			t.Parallel()
-			test(t, &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own})
-		})
-	}
+// RunByRule is RunMapped, with what due times by rule add, for a shop whose mapping has them and a category.
+func RunByRule(t *testing.T, own Shop, server Server) {
+	runMapped(t, own, server, slices.Concat(mappedPromises, rulePromises))
+}
+
+var rulePromises = []promise[mapped]{
+	{name: "AnOrderKeepsTheDelayOfItsCreation", test: delayChanges},
+	{name: "AProcessWithOtherDelaysClosesNothing", test: otherDelays},
+	{name: "APostponedOrderIsInItsPlace", test: postponedByRule, tags: Dialect},
+	{name: "TheDatabaseComputesWhatTheDelaysSay", test: sameDueTimes, tags: Dialect},
+	{name: "NoDelaysAreAnError", test: noDelays},
+	{name: "ACategoryThatIsNotListedAnyMoreIsDefault", test: categoryLeaves},
 }
 
 // created inserts an unpaid order of a category that was created some time ago.

@@ -9,8 +9,8 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var categoryPromises = []promise{
-	{"CategoriesAreThoseOfTheOrdersThatExist", categoriesOfOrders},
+var categoryPromises = []promise[shop]{
+	{name: "CategoriesAreThoseOfTheOrdersThatExist", test: categoriesOfOrders},
 }
 
 func categoriesOfOrders(t *testing.T, s *shop) {

@@ -11,20 +11,20 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-var checkoutPromises = []promise{
-	{"OutOfStockChangesNothing", outOfStock},
-	{"DuplicateOrderChangesNothing", duplicateOrder},
-	{"BadOrderIsRefused", badOrder},
-	{"DueIsRoundedUp", dueIsRoundedUp},
-	{"PayIsAcceptedUntilTheClose", payIsTakenUntilClosed},
-	{"ALatePaymentIsRecordedOnce", lateMoneyOnce},
-	{"ConcurrentRepeatsOfALatePaymentAreOneRow", lateMoneyRace},
-	{"CancelReleasesStockOnce", cancelGivesStockBackOnce},
-	{"ShipRemovesStockOnce", shipTakesStockOutOnce},
-	{"ConfirmFollowsShip", confirmFollowsShip},
-	{"ViewOrderReturnsTheOrder", viewOrder},
-	{"CheckoutIsAllOrNothing", checkoutIsAllOrNothing},
-	{"PutStockKeepsTheReservedQuantity", putStockKeepsReserved},
+var checkoutPromises = []promise[shop]{
+	{name: "OutOfStockChangesNothing", test: outOfStock},
+	{name: "DuplicateOrderChangesNothing", test: duplicateOrder},
+	{name: "BadOrderIsRefused", test: badOrder},
+	{name: "DueIsRoundedUp", test: dueIsRoundedUp, tags: Dialect},
+	{name: "PayIsAcceptedUntilTheClose", test: payIsTakenUntilClosed},
+	{name: "ALatePaymentIsRecordedOnce", test: lateMoneyOnce},
+	{name: "ConcurrentRepeatsOfALatePaymentAreOneRow", test: lateMoneyRace, tags: Dialect},
+	{name: "CancelReleasesStockOnce", test: cancelGivesStockBackOnce},
+	{name: "ShipRemovesStockOnce", test: shipTakesStockOutOnce},
+	{name: "ConfirmFollowsShip", test: confirmFollowsShip},
+	{name: "ViewOrderReturnsTheOrder", test: viewOrder},
+	{name: "CheckoutIsAllOrNothing", test: checkoutIsAllOrNothing},
+	{name: "PutStockKeepsTheReservedQuantity", test: putStockKeepsReserved, tags: Dialect},
 }
 
 // refused checks that creating an order fails with target and changes nothing.

@@ -14,23 +14,23 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-var closePromises = []promise{
-	{"NeverBeforeDue", neverBeforeDue},
-	{"AnOrderThatIsNeverDueIsNeverClosed", neverDueNeverClosed},
-	{"ATrialWaitsASecondForALock", triedLocked},
-	{"PaidIsNeverClosed", paidIsNeverClosed},
-	{"CancelledIsNeverClosed", cancelledIsNeverClosed},
-	{"ClosingTwiceChangesNothing", closingTwiceChangesNothing},
-	{"StockIsReleasedOncePerSKU", stockIsReleasedOncePerSKU},
-	{"OrderWithoutLinesCloses", orderWithoutLinesCloses},
-	{"ReceiptRecordsTheClose", receiptRecordsTheClose},
-	{"EventDescribesTheClose", eventDescribesTheClose},
-	{"UnknownOrderIsNotFound", unknownOrder},
-	{"IdsCompareExactly", idsCompareExactly},
-	{"RepeatsInOneBatchCloseOnce", repeatedInOneBatch},
-	{"BatchLongerThanAnyList", batchLongerThanAnyList},
-	{"EmptyRequestDoesNothing", emptyRequest},
-	{"AnOrderThatIsOpenedAgainIsNotClosedTwice", openedAgain},
+var closePromises = []promise[shop]{
+	{name: "NeverBeforeDue", test: neverBeforeDue, tags: Dialect},
+	{name: "AnOrderThatIsNeverDueIsNeverClosed", test: neverDueNeverClosed, tags: Dialect},
+	{name: "ATrialWaitsASecondForALock", test: triedLocked, tags: Dialect},
+	{name: "PaidIsNeverClosed", test: paidIsNeverClosed},
+	{name: "CancelledIsNeverClosed", test: cancelledIsNeverClosed},
+	{name: "ClosingTwiceChangesNothing", test: closingTwiceChangesNothing},
+	{name: "StockIsReleasedOncePerSKU", test: stockIsReleasedOncePerSKU},
+	{name: "OrderWithoutLinesCloses", test: orderWithoutLinesCloses},
+	{name: "ReceiptRecordsTheClose", test: receiptRecordsTheClose},
+	{name: "EventDescribesTheClose", test: eventDescribesTheClose, tags: Dialect},
+	{name: "UnknownOrderIsNotFound", test: unknownOrder},
+	{name: "IdsCompareExactly", test: idsCompareExactly, tags: Dialect},
+	{name: "RepeatsInOneBatchCloseOnce", test: repeatedInOneBatch},
+	{name: "BatchLongerThanAnyList", test: batchLongerThanAnyList, tags: Dialect},
+	{name: "EmptyRequestDoesNothing", test: emptyRequest},
+	{name: "AnOrderThatIsOpenedAgainIsNotClosedTwice", test: openedAgain},
 }
 
 // The shop sets the status of a closed order back. The error says what is wrong, for a dead letter.

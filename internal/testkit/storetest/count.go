@@ -8,12 +8,12 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var countPromises = []promise{
-	{"CountOverdueEqualsTheOrdersOfAllPages", countIsHowMany},
-	{"CountOverdueHasUnpaidOrdersOnly", countHasUnpaidOnly},
-	{"CountOverdueOfNoOrdersIsZero", countOfNoOrders},
-	{"OverdueNowReturnsUnpaidOrdersOnly", overdueNowHasUnpaidOnly},
-	{"OverdueNowReadsTheOldestAndTheNewest", overdueNowReadsBothEnds},
+var countPromises = []promise[shop]{
+	{name: "CountOverdueEqualsTheOrdersOfAllPages", test: countIsHowMany},
+	{name: "CountOverdueHasUnpaidOrdersOnly", test: countHasUnpaidOnly},
+	{name: "CountOverdueOfNoOrdersIsZero", test: countOfNoOrders},
+	{name: "OverdueNowReturnsUnpaidOrdersOnly", test: overdueNowHasUnpaidOnly},
+	{name: "OverdueNowReadsTheOldestAndTheNewest", test: overdueNowReadsBothEnds},
 }
 
 func (s *shop) countOverdue(cutoff time.Time) int64 {

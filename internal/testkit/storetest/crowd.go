@@ -20,20 +20,28 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
-var crowdPromises = []promise{
-	{"ACrowdOnTheSameOrders", crowdOnTheSameOrders},
+var crowdPromises = []promise[shop]{
+	{name: "ACrowdOnTheSameOrders", test: crowdOnTheSameOrders, tags: Dialect},
 }
 
 // The size of the crowd. Each batch has rows of all hot SKUs, in its own order.
 const (
-	crowdOrders  = 3000
 	crowdSKUs    = 4
 	crowdSweeps  = 2
 	crowdPayers  = 6
 	crowdTouches = 3
 )
+
+// crowdOrders returns how many orders there are.
+func crowdOrders() int {
+	if ring.All() {
+		return 3000
+	}
+	return 500
+}
 
 // crowdBatches are the batch sizes of the closers. Most are small, so that the others get a
 // share of the orders.
@@ -58,7 +66,7 @@ func crowdSeed(t *testing.T) uint64 {
 // determines what each goroutine tries, not the race.
 func crowdOnTheSameOrders(t *testing.T, s *shop) {
 	seed := crowdSeed(t)
-	c := &crowd{shop: s, seed: seed, told: map[string][]string{}, skus: names("hot%d", crowdSKUs), ids: names("o%04d", crowdOrders)}
+	c := &crowd{shop: s, seed: seed, told: map[string][]string{}, skus: names("hot%d", crowdSKUs), ids: names("o%04d", crowdOrders())}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("CROWD_SEED=%d asks for the same again", seed)
@@ -79,9 +87,9 @@ func crowdOnTheSameOrders(t *testing.T, s *shop) {
 		wg.Go(c.sweep)
 	}
 	for n := range crowdPayers {
-		wg.Go(func() { c.end(c.random(4, n), c.pay, shopdb.AnswerPaid, crowdOrders/5) })
+		wg.Go(func() { c.end(c.random(4, n), c.pay, shopdb.AnswerPaid, len(c.ids)/5) })
 	}
-	wg.Go(func() { c.end(c.random(5, 0), s.Cancel, shopdb.AnswerCancelled, crowdOrders/10) })
+	wg.Go(func() { c.end(c.random(5, 0), s.Cancel, shopdb.AnswerCancelled, len(c.ids)/10) })
 	wg.Go(func() { c.checkout(c.random(6, 0)) })
 	wg.Wait()
 
@@ -178,7 +186,7 @@ func (c *crowd) note(id, what string, err error) (again bool) {
 func (c *crowd) closer(random *rand.Rand, path orderclose.Path, batch int) {
 	left := c.shuffled(random)
 	if path == orderclose.PathTouch {
-		left = left[:crowdOrders/10]
+		left = left[:len(c.ids)/10]
 	}
 	for len(left) > 0 {
 		part := left[:min(batch, len(left))]

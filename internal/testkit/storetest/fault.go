@@ -12,14 +12,14 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var faultPromises = []promise{
-	{"OneBadOrderFailsItsBatchAndChangesNothing", oneBadOrder},
-	{"LessReservedThanOrderedFails", lessReservedThanOrdered},
-	{"StockThatWasReleasedBeforeFails", stockReleasedBefore},
-	{"ACancelledContextBlamesNoOrder", cancelledContext},
-	{"AMissingSchemaBlamesNoOrder", withoutSchema},
-	{"TheStoreWorksAfterACancel", worksAfterCancel},
-	{"ProbeReportsAFailingDatabaseAndChangesNothing", probe},
+var faultPromises = []promise[shop]{
+	{name: "OneBadOrderFailsItsBatchAndChangesNothing", test: oneBadOrder, tags: Dialect},
+	{name: "LessReservedThanOrderedFails", test: lessReservedThanOrdered},
+	{name: "StockThatWasReleasedBeforeFails", test: stockReleasedBefore},
+	{name: "ACancelledContextBlamesNoOrder", test: cancelledContext, tags: Dialect},
+	{name: "AMissingSchemaBlamesNoOrder", test: withoutSchema, tags: Dialect | Empty},
+	{name: "TheStoreWorksAfterACancel", test: worksAfterCancel, tags: Dialect | File},
+	{name: "ProbeReportsAFailingDatabaseAndChangesNothing", test: probe, tags: Dialect},
 }
 
 // failing checks that closing ids fails with an error of an order, and changes nothing.

@@ -9,9 +9,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var historyPromises = []promise{
-	{"HistoryHasEverythingAboutAnOrder", historyHasAll},
-	{"HistoryOfAnUnknownOrderIsEmpty", historyOfUnknownOrder},
+var historyPromises = []promise[shop]{
+	{name: "HistoryHasEverythingAboutAnOrder", test: historyHasAll},
+	{name: "HistoryOfAnUnknownOrderIsEmpty", test: historyOfUnknownOrder},
 }
 
 func historyHasAll(t *testing.T, s *shop) {

@@ -17,16 +17,16 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-var latePaymentPromises = []promise{
-	{"APaymentIsRecordedOnce", recordPayments},
-	{"LateMoneyWithoutAnIDIsTheSameMoney", lateWithoutID},
-	{"LateMoneyOfAnArchivedOrderIsRecorded", lateOfArchivedOrder},
-	{"APaymentWhoseIDComesAfterItsResolutionIsNoSecondOne", resolvedBeforeTheID},
-	{"TheStatusDecidesAndNoPaymentThatTheShopWroteBefore", paymentWrittenBefore},
-	{"AStatusThatIsNotNamedIsAnError", unnamedStatus},
-	{"APaymentThatCannotBeRecordedChangesNothing", badPayments},
-	{"PaymentsThatRaceWithClosesAreNeverSilent", paymentsRaceWithCloses},
-	{"ALatePaymentIsResolvedOnce", resolveLate},
+var latePaymentPromises = []promise[shop]{
+	{name: "APaymentIsRecordedOnce", test: recordPayments, tags: Dialect},
+	{name: "LateMoneyWithoutAnIDIsTheSameMoney", test: lateWithoutID},
+	{name: "LateMoneyOfAnArchivedOrderIsRecorded", test: lateOfArchivedOrder},
+	{name: "APaymentWhoseIDComesAfterItsResolutionIsNoSecondOne", test: resolvedBeforeTheID},
+	{name: "TheStatusDecidesAndNoPaymentThatTheShopWroteBefore", test: paymentWrittenBefore},
+	{name: "AStatusThatIsNotNamedIsAnError", test: unnamedStatus},
+	{name: "APaymentThatCannotBeRecordedChangesNothing", test: badPayments},
+	{name: "PaymentsThatRaceWithClosesAreNeverSilent", test: paymentsRaceWithCloses, tags: Dialect},
+	{name: "ALatePaymentIsResolvedOnce", test: resolveLate},
 }
 
 // record records a payment of 1250 cents in a transaction of its own.

@@ -14,10 +14,10 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-var linePromises = []promise{
-	{"ALineRemovedDuringACloseIsReturnedOnce", lineRemoved},
-	{"ALineAddedDuringACloseIsReturned", lineAdded},
-	{"LinesAndOrdersLockedInAnyOrderEndRight", linesInAnyOrder},
+var linePromises = []promise[shop]{
+	{name: "ALineRemovedDuringACloseIsReturnedOnce", test: lineRemoved, tags: Dialect},
+	{name: "ALineAddedDuringACloseIsReturned", test: lineAdded, tags: Dialect},
+	{name: "LinesAndOrdersLockedInAnyOrderEndRight", test: linesInAnyOrder, tags: Dialect},
 }
 
 // change begins a transaction of the shop with these statements. The caller ends it.
@@ -50,9 +50,14 @@ func (s *shop) closeBeside(tx *sql.Tx, reqs ...orderclose.CloseRequest) []orderc
 		defer close(done)
 		out, err = s.CloseOrders(s.Context(), orderclose.PathPipeline, reqs)
 	}()
-	for n := 0; n < 100 && !s.closeWaits(waited); n++ {
-		<-time.After(150 * time.Millisecond)
-	}
+	Await(s, "the close waits for a lock", func() (string, bool) {
+		select {
+		case <-done:
+			return "", true // the caller compares the outcomes
+		default:
+			return "no transaction that waits", s.closeWaits(waited)
+		}
+	})
 	s.must(tx.Commit())
 	<-done
 	s.must(err)

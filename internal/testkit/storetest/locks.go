@@ -9,9 +9,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var lockPromises = []promise{
-	{"ALockBelongsToAConnection", lockOfAConnection},
-	{"ASilentConnectionLosesItsLock", silentConnection},
+var lockPromises = []promise[shop]{
+	{name: "ALockBelongsToAConnection", test: lockOfAConnection, tags: Dialect},
+	{name: "ASilentConnectionLosesItsLock", test: silentConnection, tags: Dialect},
 }
 
 // locks reports whether the database has locks that belong to a connection, and checks the error of one that has none.
@@ -73,9 +73,7 @@ func silentConnection(t *testing.T, s *shop) {
 		return
 	}
 	held, release := s.take("sweep", time.Second)
-	for s.taken("sweep") {
-		time.Sleep(50 * time.Millisecond)
-	}
+	Await(t, "the server gives up the connection", func() (string, bool) { return "the lock is taken", !s.taken("sweep") })
 	if err := held(t.Context()); err == nil {
 		t.Error("the connection believes that it has the lock")
 	}

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,42 +34,80 @@ type Shop struct {
 	ID func(n int) string
 }
 
-// RunMapped tests the promises of the store on a shop's own tables. open returns a store with
-// the mapping on a new, empty database.
-func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *mapping.Mapping) *store.Store) {
-	for _, c := range []struct {
-		name string
-		test func(t *testing.T, s *mapped)
-	}{
-		{"ALineRemovedDuringACloseIsReturnedOnce", mappedLines},
-		{"MigrateCreatesOnlyOurTables", onlyOurTables},
-		{"ClosesOnlyDueOrders", closesOnlyDue},
-		{"NeverBeforeDue", mappedNeverBeforeDue},
-		{"ABatchIsOneTransaction", mappedInOneTransaction},
-		{"PagesVisitEveryOverdueOrderOnce", mappedPages},
-		{"DueBetweenVisitsEveryOrderOfTheSpanOnce", mappedBetween},
-		{"CountsOverdueOrders", mappedCount},
-		{"AnOrderWithoutDueTimeIsNeverClosed", mappedNoDue},
-		{"AnOrderThatIsNeverDueIsNeverClosed", mappedNever},
-		{"AnOrderOfAnotherMonthIsFound", mappedOtherMonth},
-		{"ATrialCloseIsRolledBack", triedMapped},
-		{"TheTablesFit", tablesFit},
-		{"PreviewsAndPays", payOrdersMapped},
-		{"APaymentIsRecordedOnce", recordPaymentsMapped},
-		{"AnAuditReadsAllTables", auditMapped},
-		{"AShadowRunReadsTheShopsTablesOnly", shadowMapped},
-		{"ExcludedOrdersStayAsTheyAre", mappedExcluded},
-		{"CategoriesAreThoseOfTheOrdersThatExist", categoriesMapped},
-		{"PostponeMovesOnlyOpenOrdersWithTheirDueTime", postponeMapped},
-		{"RemindsUnpaidOrdersOnce", mappedReminders},
-		{"ATriggerSchedulesUnpaidOrders", mappedTrigger},
-	} {
-		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
-			t.Parallel()
-			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}
-			c.test(t, s)
+// RunMapped tests the promises of the store on a shop's own tables, one after the other. Shops run in parallel.
+func RunMapped(t *testing.T, own Shop, server Server) { runMapped(t, own, server, mappedPromises) }
+
+// runMapped plays promises on a shop's own tables.
+func runMapped(t *testing.T, own Shop, server Server, promises []promise[mapped]) {
+	t.Run(own.Title, func(t *testing.T) {
+		t.Parallel()
+		on := server.databases(t, own.Mapping, own.create)
+		play(t, server, promises, func(t *testing.T, p promise[mapped]) {
+			p.test(t, &mapped{shop: on.shop(t, p.tags), Shop: own})
 		})
+	})
+}
+
+var mappedPromises = []promise[mapped]{
+	{name: "ALineRemovedDuringACloseIsReturnedOnce", test: mappedLines, tags: Dialect},
+	{name: "MigrateCreatesOnlyOurTables", test: onlyOurTables, tags: Dialect | Empty},
+	{name: "ClosesOnlyDueOrders", test: closesOnlyDue, tags: Dialect},
+	{name: "NeverBeforeDue", test: mappedNeverBeforeDue, tags: Dialect},
+	{name: "ABatchIsOneTransaction", test: mappedInOneTransaction},
+	{name: "PagesVisitEveryOverdueOrderOnce", test: mappedPages},
+	{name: "DueBetweenVisitsEveryOrderOfTheSpanOnce", test: mappedBetween},
+	{name: "CountsOverdueOrders", test: mappedCount},
+	{name: "AnOrderWithoutDueTimeIsNeverClosed", test: mappedNoDue, tags: Dialect},
+	{name: "AnOrderThatIsNeverDueIsNeverClosed", test: mappedNever, tags: Dialect},
+	{name: "AnOrderOfAnotherMonthIsFound", test: mappedOtherMonth},
+	{name: "ATrialCloseIsRolledBack", test: triedMapped, tags: Dialect},
+	{name: "TheTablesFit", test: tablesFit, tags: Dialect | Empty},
+	{name: "PreviewsAndPays", test: payOrdersMapped},
+	{name: "APaymentIsRecordedOnce", test: recordPaymentsMapped},
+	{name: "AnAuditReadsAllTables", test: auditMapped},
+	{name: "AShadowRunReadsTheShopsTablesOnly", test: shadowMapped, tags: Empty},
+	{name: "ExcludedOrdersStayAsTheyAre", test: mappedExcluded},
+	{name: "CategoriesAreThoseOfTheOrdersThatExist", test: categoriesMapped},
+	{name: "PostponeMovesOnlyOpenOrdersWithTheirDueTime", test: postponeMapped},
+	{name: "RemindsUnpaidOrdersOnce", test: mappedReminders},
+	{name: "ATriggerSchedulesUnpaidOrders", test: mappedTrigger, tags: Dialect},
+}
+
+// create creates the tables of the shop, with shards for the last six months and the next one, and migrates.
+func (own Shop) create(ctx context.Context, s *store.Store) error {
+	today, err := s.Now(ctx)
+	if err != nil {
+		return err
 	}
+	for _, ddl := range own.DDL {
+		months := []string{own.Month}
+		if own.Month != "" && strings.Contains(ddl, own.Month) {
+			months = nil
+			for back := -1; back < 6; back++ { // the next month has begun in some time zone
+				months = append(months, own.month(monthsBefore(today, back)))
+			}
+		}
+		for _, month := range months {
+			if _, err := s.DB().ExecContext(ctx, strings.ReplaceAll(ddl, cmp.Or(own.Month, month), month)); err != nil {
+				return fmt.Errorf("%s: %w", ddl, err)
+			}
+		}
+	}
+	return s.Migrate(ctx)
+}
+
+// monthsBefore returns a time in the middle of a month.
+func monthsBefore(today time.Time, n int) time.Time {
+	return time.Date(today.Year(), today.Month()-time.Month(n), 15, 12, 0, 0, 0, time.UTC)
+}
+
+// month returns the month of t as the table names write it.
+func (own Shop) month(t time.Time) string {
+	loc := time.UTC
+	if own.Mapping.Shards != nil {
+		loc, _ = mapping.ParseZone(own.Mapping.Shards.Zone)
+	}
+	return t.In(loc).Format("200601")
 }
 
 // mapped is a shop's own tables under test.
@@ -78,8 +118,7 @@ type mapped struct {
 	today        time.Time
 }
 
-// begin creates the shop's tables, with shards for the last six months and the next one, and
-// migrates.
+// begin creates the shop's tables if there are none yet, and fills its stock.
 func (s *mapped) begin() {
 	s.Helper()
 	var err error
@@ -90,16 +129,9 @@ func (s *mapped) begin() {
 		s.must(err)
 	}
 	s.today = s.now()
-	for _, ddl := range s.DDL {
-		if s.Month == "" || !strings.Contains(ddl, s.Month) {
-			s.exec(ddl)
-			continue
-		}
-		for back := -1; back < 6; back++ { // the next month has begun in some time zone
-			s.exec(strings.ReplaceAll(ddl, s.Month, s.month(s.monthsAgo(back))))
-		}
+	if !s.ready {
+		s.must(s.create(s.Context(), s.Store))
 	}
-	s.must(s.Migrate(s.Context()))
 	if s.Mapping.ByRule {
 		s.UseDelays(orderclose.Delays{Default: s.DueAt})
 		s.must(s.RecordDelays(s.Context()))
@@ -119,18 +151,7 @@ func (s *mapped) begin() {
 }
 
 // monthsAgo returns a time in the middle of a month.
-func (s *mapped) monthsAgo(n int) time.Time {
-	return time.Date(s.today.Year(), s.today.Month()-time.Month(n), 15, 12, 0, 0, 0, time.UTC)
-}
-
-// month returns the month of t as the table names write it.
-func (s *mapped) month(t time.Time) string {
-	loc := time.UTC
-	if s.Mapping.Shards != nil {
-		loc, _ = mapping.ParseZone(s.Mapping.Shards.Zone)
-	}
-	return t.In(loc).Format("200601")
-}
+func (s *mapped) monthsAgo(n int) time.Time { return monthsBefore(s.today, n) }
 
 // table returns the name of the table to which a row belongs.
 func (s *mapped) table(pattern string, created time.Time) string {

@@ -19,21 +19,21 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-var outboxPromises = []promise{
-	{"DispatchDeletesPublishedRowsAndKeepsTheRest", dispatchDeletesWhatIsDone},
-	{"DispatchBeginsAfterAnID", dispatchAfterID},
-	{"DispatchersShareTheRows", dispatchersShareTheRows},
-	{"NoRowIsDispatchedTwiceUnderLoad", noRowIsDispatchedTwice},
-	{"RowsAreDispatchedAgainWhenADispatcherFails", rowsAreDispatchedAgain},
-	{"ALowerIdThatCommitsLaterIsFound", lowerIDCommitsLater},
-	{"DispatchBlocksNoCheckoutAndNoClose", dispatchBlocksNobody},
-	{"DispatchersDeleteNeighboringRows", dispatchersDeleteNeighboringRows},
-	{"BacklogHasTheAgeOfTheOldest", backlogTellsTheOldest},
-	{"OldRowsAreDropped", dropsOldRows},
-	{"AnUnknownOutboxIsRefused", unknownOutbox},
-	{"AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", addedWithItsTransaction},
-	{"AGormTransactionCanBeUsed", gormLendsItsTransaction},
-	{"UnpublishedVisitsEveryRowOnce", unpublishedVisitsEveryRow},
+var outboxPromises = []promise[shop]{
+	{name: "DispatchDeletesPublishedRowsAndKeepsTheRest", test: dispatchDeletesWhatIsDone},
+	{name: "DispatchBeginsAfterAnID", test: dispatchAfterID},
+	{name: "DispatchersShareTheRows", test: dispatchersShareTheRows, tags: Dialect},
+	{name: "NoRowIsDispatchedTwiceUnderLoad", test: noRowIsDispatchedTwice, tags: Dialect | File},
+	{name: "RowsAreDispatchedAgainWhenADispatcherFails", test: rowsAreDispatchedAgain, tags: Dialect},
+	{name: "ALowerIdThatCommitsLaterIsFound", test: lowerIDCommitsLater, tags: Dialect},
+	{name: "DispatchBlocksNoCheckoutAndNoClose", test: dispatchBlocksNobody, tags: Dialect},
+	{name: "DispatchersDeleteNeighboringRows", test: dispatchersDeleteNeighboringRows, tags: Dialect},
+	{name: "BacklogHasTheAgeOfTheOldest", test: backlogTellsTheOldest, tags: Dialect},
+	{name: "OldRowsAreDropped", test: dropsOldRows},
+	{name: "AnUnknownOutboxIsRefused", test: unknownOutbox},
+	{name: "AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", test: addedWithItsTransaction},
+	{name: "AGormTransactionCanBeUsed", test: gormLendsItsTransaction},
+	{name: "UnpublishedVisitsEveryRowOnce", test: unpublishedVisitsEveryRow},
 }
 
 // event inserts an outbox row that was written ago earlier.

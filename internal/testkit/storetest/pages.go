@@ -9,10 +9,10 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var pagePromises = []promise{
-	{"PagesVisitEveryOverdueOrderOnce", pagesVisitOnce},
-	{"PagesContinueWhileOrdersAreClosed", pagesGoOnWhileClosing},
-	{"PageReturnsTheOrdersFields", pageSaysWhatTheOrderIs},
+var pagePromises = []promise[shop]{
+	{name: "PagesVisitEveryOverdueOrderOnce", test: pagesVisitOnce, tags: Dialect},
+	{name: "PagesContinueWhileOrdersAreClosed", test: pagesGoOnWhileClosing},
+	{name: "PageReturnsTheOrdersFields", test: pageSaysWhatTheOrderIs},
 }
 
 // overdue creates n orders that were due before the returned time, seven at each millisecond,

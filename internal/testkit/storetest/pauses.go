@@ -8,10 +8,10 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-var pausePromises = []promise{
-	{"APausedPathClosesNothing", pausedPath},
-	{"APausedCategoryDelaysItsOrdersOnly", pausedCategory},
-	{"APauseEndsByItself", pauseEnds},
+var pausePromises = []promise[shop]{
+	{name: "APausedPathClosesNothing", test: pausedPath},
+	{name: "APausedCategoryDelaysItsOrdersOnly", test: pausedCategory},
+	{name: "APauseEndsByItself", test: pauseEnds},
 }
 
 var pipelineOnly = []orderclose.Path{orderclose.PathPipeline}

@@ -11,11 +11,11 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var payOrdersPromises = []promise{
-	{"PreviewReturnsTheOutcomesOfACloseAndChangesNothing", previewSays},
-	{"PayOrdersIsTheCompareAndSetOfPay", payOrders},
-	{"PayOrdersWritesAnEvent", payOrdersEvent},
-	{"AfterPayOrdersTheFirstPaymentHasPaid", payAfterAsking},
+var payOrdersPromises = []promise[shop]{
+	{name: "PreviewReturnsTheOutcomesOfACloseAndChangesNothing", test: previewSays},
+	{name: "PayOrdersIsTheCompareAndSetOfPay", test: payOrders},
+	{name: "PayOrdersWritesAnEvent", test: payOrdersEvent},
+	{name: "AfterPayOrdersTheFirstPaymentHasPaid", test: payAfterAsking},
 }
 
 func previewSays(t *testing.T, s *shop) {

@@ -12,9 +12,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-var postponePromises = []promise{
-	{"PostponeMovesOnlyOpenOrdersWithTheirDueTime", postponeMoves},
-	{"AnOrderIsPostponedOrClosedAndNeverBoth", postponeRace},
+var postponePromises = []promise[shop]{
+	{name: "PostponeMovesOnlyOpenOrdersWithTheirDueTime", test: postponeMoves},
+	{name: "AnOrderIsPostponedOrClosedAndNeverBoth", test: postponeRace, tags: Dialect},
 }
 
 // postponed calls Postpone.

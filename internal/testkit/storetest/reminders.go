@@ -13,15 +13,15 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-var reminderPromises = []promise{
-	{"AReminderIsAnEventAndARow", reminderIsAnEvent},
-	{"OnlyOrdersThatWaitForPaymentAreReminded", remindsOnlyUnpaid},
-	{"NoReminderIsWrittenTwiceByTwoProcesses", remindsOnce},
-	{"NoReminderIsWrittenAfterAPayment", neverRemindsAfterPayment},
-	{"AnOrderThatAPaymentLocksIsNotReminded", remindSkipsLocked},
-	{"APostponedOrderIsRemindedAgain", remindsAgainAfterPostpone},
-	{"PausedOrdersAreNotReminded", remindSkipsPaused},
-	{"OldRemindersAreForgotten", forgetsReminders},
+var reminderPromises = []promise[shop]{
+	{name: "AReminderIsAnEventAndARow", test: reminderIsAnEvent},
+	{name: "OnlyOrdersThatWaitForPaymentAreReminded", test: remindsOnlyUnpaid},
+	{name: "NoReminderIsWrittenTwiceByTwoProcesses", test: remindsOnce, tags: Dialect},
+	{name: "NoReminderIsWrittenAfterAPayment", test: neverRemindsAfterPayment, tags: Dialect},
+	{name: "AnOrderThatAPaymentLocksIsNotReminded", test: remindSkipsLocked, tags: Dialect},
+	{name: "APostponedOrderIsRemindedAgain", test: remindsAgainAfterPostpone},
+	{name: "PausedOrdersAreNotReminded", test: remindSkipsPaused},
+	{name: "OldRemindersAreForgotten", test: forgetsReminders},
 }
 
 // reminderOf returns the reminder of an order that was due to be written at this moment.

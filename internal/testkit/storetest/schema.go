@@ -11,13 +11,13 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var schemaPromises = []promise{
-	{"WrongSchemaVersionIsReported", wrongSchemaVersion},
-	{"ANewerSchemaIsUsedIfItSaysSo", newerSchema},
-	{"MigratingTwiceChangesNothing", migratingTwice},
-	{"PrintedSchemaIsTheSchema", printedSchema},
-	{"ASchemaAtVersion13IsThatOfANewDatabase", joinedSteps},
-	{"PingAnswers", pingAnswers},
+var schemaPromises = []promise[shop]{
+	{name: "WrongSchemaVersionIsReported", test: wrongSchemaVersion, tags: Dialect | Empty},
+	{name: "ANewerSchemaIsUsedIfItSaysSo", test: newerSchema, tags: Dialect | Empty},
+	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty},
+	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty},
+	{name: "ASchemaAtVersion13IsThatOfANewDatabase", test: joinedSteps, tags: Dialect | Empty},
+	{name: "PingAnswers", test: pingAnswers},
 }
 
 func (s *shop) wrongVersion(has int64, hint string) {

@@ -11,10 +11,10 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 )
 
-var stockPromises = []promise{
-	{"StockIsRightAfterEverything", stockIsRight},
-	{"StockCheckFindsEveryMistake", stockCheckSees},
-	{"StockCheckReadsManyPages", stockCheckPages},
+var stockPromises = []promise[shop]{
+	{name: "StockIsRightAfterEverything", test: stockIsRight},
+	{name: "StockCheckFindsEveryMistake", test: stockCheckSees},
+	{name: "StockCheckReadsManyPages", test: stockCheckPages},
 }
 
 // checkStock returns the findings as text.

@@ -42,11 +42,10 @@ func warehouses() (m *mapping.Mapping, ddl []string) {
 		}
 }
 
-// RunWarehouses tests a close that returns stock to several tables, by SKU and location. open returns a store with the
-// mapping on a new, empty database.
-func RunWarehouses(t *testing.T, open func(t *testing.T, m *mapping.Mapping) *store.Store) {
+// RunWarehouses tests a close that returns stock to several tables, by SKU and location.
+func RunWarehouses(t *testing.T, server Server) {
 	m, ddl := warehouses()
-	s := &shop{T: t, Store: open(t, m)}
+	s := &shop{T: t, Store: server.New(t, m)()}
 	for _, statement := range ddl {
 		s.exec(statement)
 	}

@@ -16,26 +16,18 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// Run runs the suite, its promises in parallel. open returns a store on a new, empty database without the schema, and
-// cleans up with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) *store.Store) {
-	for _, promises := range [][]promise{
+// Run runs the suite on the reference schema, its promises in parallel.
+func Run(t *testing.T, server Server) {
+	on := server.databases(t, nil, nil)
+	for _, promises := range [][]promise[shop]{
 		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
 		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises, postponePromises, reminderPromises,
 	} {
-		for _, p := range promises {
-			t.Run(p.name, func(t *testing.T) {
-				t.Parallel()
-				p.test(t, newShop(t, open(t)))
-			})
-		}
+		play(t, server, promises, func(t *testing.T, p promise[shop]) {
+			t.Parallel()
+			p.test(t, on.shop(t, p.tags))
+		})
 	}
-}
-
-// promise is one promise of the store and its test, which begins without the schema.
-type promise struct {
-	name string
-	test func(t *testing.T, s *shop)
 }
 
 // shop is a store under test, with helpers.
@@ -43,9 +35,21 @@ type shop struct {
 	*testing.T
 	*store.Store
 	*shopdb.Orders
+	// another opens another store on the same database, as another process does. ready says that the database has tables.
+	another func() *store.Store
+	ready   bool
 }
 
-func newShop(t *testing.T, s *store.Store) *shop { return &shop{t, s, scenario.OrdersOf(s)} }
+// shop returns a store for a promise.
+func (d databases) shop(t *testing.T, tags Tag) *shop {
+	t.Helper()
+	open, ready := d.of(t, tags)
+	s := &shop{T: t, Store: open(), another: open, ready: ready}
+	if d.mapping == nil {
+		s.Orders = scenario.OrdersOf(s.Store)
+	}
+	return s
+}
 
 // must ends the test on an error.
 func (s *shop) must(err error) {
@@ -55,10 +59,12 @@ func (s *shop) must(err error) {
 	}
 }
 
-// migrated creates the schema, and puts a thousand of each SKU in stock.
+// migrated creates the schema if there is none yet, and puts a thousand of each SKU in stock.
 func (s *shop) migrated(skus ...string) *shop {
 	s.Helper()
-	s.must(s.Migrate(s.Context()))
+	if !s.ready {
+		s.must(s.Migrate(s.Context()))
+	}
 	for _, sku := range skus {
 		s.must(s.PutStock(s.Context(), sku, 1000))
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-var sweepPromises = []promise{
-	{"LastSweepIsZeroUntilASweepFinished", noSweepYet},
-	{"LastSweepIsWhenTheSweepFinished", lastSweep},
-	{"SweepFinishedTwiceIsOneRow", sweepFinishedAgain},
-	{"SweepsOfEachNameAreSeparate", sweepsOfEachName},
-	{"TheKeptPauseIsNoSweep", keptPause},
-	{"ClosedOrdersArePagedByTheTimeOfTheirClose", closedBetween},
-	{"ThePositionOfEachRecheckIsKept", keptRecheck},
+var sweepPromises = []promise[shop]{
+	{name: "LastSweepIsZeroUntilASweepFinished", test: noSweepYet},
+	{name: "LastSweepIsWhenTheSweepFinished", test: lastSweep},
+	{name: "SweepFinishedTwiceIsOneRow", test: sweepFinishedAgain, tags: Dialect},
+	{name: "SweepsOfEachNameAreSeparate", test: sweepsOfEachName},
+	{name: "TheKeptPauseIsNoSweep", test: keptPause},
+	{name: "ClosedOrdersArePagedByTheTimeOfTheirClose", test: closedBetween},
+	{name: "ThePositionOfEachRecheckIsKept", test: keptRecheck},
 }
 
 // swept returns when the sweep of a name last finished. It checks that the returned current time

@@ -1,0 +1,283 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+// tests drops the databases that tests have shared.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	code := m.M.Run()
+	for _, p := range shared.pools {
+		if err := p.Close(context.Background()); err != nil {
+			println("drop a database of the tests:", err.Error())
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// shared are the databases with the reference schema, by the DSN of the server.
+var shared struct {
+	sync.Mutex
+	pools map[string]*storetest.Pool
+}
+
+// dsnVariables name the real servers of each kind.
+var dsnVariables = map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
+
+// eachServer runs test on MariaDB and MySQL at the same time, as a subtest named after the server. On one server only
+// the promises of a suite run in parallel. Other tests look at all transactions of a server, or change a setting.
+func eachServer(t *testing.T, test func(t *testing.T)) { on(t, test, "mariadb", "mysql") }
+
+// eachDatabase is eachServer, with PostgreSQL.
+func eachDatabase(t *testing.T, test func(t *testing.T)) { on(t, test, "mariadb", "mysql", "postgres") }
+
+// onPostgres is eachServer on PostgreSQL only.
+func onPostgres(t *testing.T, test func(t *testing.T)) { on(t, test, "postgres") }
+
+func on(t *testing.T, test func(t *testing.T), servers ...string) {
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			realDSN(t)
+			test(t)
+		})
+	}
+}
+
+// kindOf returns the kind of the server that eachServer chose.
+func kindOf(t *testing.T) string {
+	t.Helper()
+	for part := range strings.SplitSeq(t.Name(), "/") {
+		if _, ok := dsnVariables[part]; ok {
+			return part
+		}
+	}
+	t.Fatal("no server was chosen")
+	return ""
+}
+
+// isPostgres reports whether the test is on PostgreSQL.
+func isPostgres(t *testing.T) bool { return kindOf(t) == "postgres" }
+
+// realDSN returns the DSN of the real server that eachServer chose. Without a server it skips or fails the test.
+func realDSN(t *testing.T) string {
+	t.Helper()
+	variable := dsnVariables[kindOf(t)]
+	dsn := os.Getenv(variable)
+	switch {
+	case dsn != "":
+	case os.Getenv("REQUIRE_REAL") == "1":
+		t.Fatalf("%s names no server, and REQUIRE_REAL=1 wants one", variable)
+	default:
+		t.Skipf("%s names no server", variable)
+	}
+	return dsn
+}
+
+// server is the server of a suite. In make test MySQL plays only what databases do in their own ways.
+func server(t *testing.T) storetest.Server {
+	s := storetest.OnServer(realDSN(t))
+	if kindOf(t) == "mysql" && !ring.All() {
+		s.Only = storetest.Dialect
+	}
+	return s
+}
+
+// ownDatabase creates a database, drops it when the test ends, and returns its DSN.
+func ownDatabase(t *testing.T) string {
+	t.Helper()
+	dsn, drop, err := storetest.NewDatabase(t.Context(), realDSN(t))
+	must(t, err)
+	t.Cleanup(func() {
+		if err := drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return dsn
+}
+
+// migratedDatabase returns the DSN of a database with the reference schema and without rows, which other tests use later.
+func migratedDatabase(t *testing.T) string {
+	t.Helper()
+	dsn := realDSN(t)
+	shared.Lock()
+	if shared.pools == nil {
+		shared.pools = map[string]*storetest.Pool{}
+	}
+	if shared.pools[dsn] == nil {
+		shared.pools[dsn] = storetest.NewPool(dsn, nil, nil)
+	}
+	pool := shared.pools[dsn]
+	shared.Unlock()
+	return pool.Take(t)
+}
+
+func open(t *testing.T, o store.Options) *store.Store {
+	t.Helper()
+	s, err := store.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// openMigrated opens a database with the schema and a thousand of the SKU "ink". Without a DSN it is a migratedDatabase.
+func openMigrated(t *testing.T, o store.Options) *store.Store {
+	t.Helper()
+	if o.DSN == "" {
+		o.DSN = migratedDatabase(t)
+	}
+	s := open(t, o)
+	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	return s
+}
+
+// openTables opens a new database for a mapping, and runs these statements.
+func openTables(t *testing.T, m storetest.Shop, more ...string) *store.Store {
+	t.Helper()
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: m.Mapping})
+	for _, ddl := range append(m.DDL[:len(m.DDL):len(m.DDL)], more...) {
+		exec(t, s.DB(), ddl)
+	}
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overdue creates an order of one "ink" that was due a minute ago.
+func overdue(t *testing.T, s *store.Store, id string) {
+	t.Helper()
+	overdueWith(t, s, id, shopdb.Item{SKU: "ink", Quantity: 1})
+}
+
+// overdueWith creates an order that was due a minute ago.
+func overdueWith(t *testing.T, s *store.Store, id string, items ...shopdb.Item) {
+	t.Helper()
+	now, err := s.Now(t.Context())
+	must(t, err)
+	o := orderclose.Order{ID: id, CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}
+	must(t, scenario.OrdersOf(s).CreateOrder(t.Context(), o, items))
+}
+
+func exec(t *testing.T, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, query string, args ...any) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), query, args...)
+	must(t, err)
+}
+
+// throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
+func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
+	t.Helper()
+	proxy, err := testkit.NewProxy(address(t, dsn))
+	must(t, err)
+	t.Cleanup(func() { must(t, proxy.Close()) })
+	return proxy, at(t, dsn, proxy.Addr())
+}
+
+// address returns the address of the server of a DSN.
+func address(t *testing.T, dsn string) string {
+	t.Helper()
+	if strings.HasPrefix(dsn, "postgres:") {
+		u, err := url.Parse(dsn)
+		must(t, err)
+		return u.Host
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	return cfg.Addr
+}
+
+// at returns the DSN with another address of the server.
+func at(t *testing.T, dsn, addr string) string {
+	t.Helper()
+	return strings.Replace(dsn, address(t, dsn), addr, 1)
+}
+
+// lockTimeouts returns a DSN, and a function that counts the statements whose wait for a lock the server has ended on
+// connections of that DSN.
+func lockTimeouts(t *testing.T, dsn string) (counted string, count func() int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	c := &counter{to: address(t, dsn)}
+	c.all.Go(func() { c.accept(l) })
+	t.Cleanup(func() {
+		must(t, l.Close())
+		c.all.Wait()
+	})
+	return at(t, dsn, l.Addr().String()), c.n.Load
+}
+
+// counter forwards connections to a server, and counts the errors of lock waits that the server sends.
+type counter struct {
+	to  string
+	n   atomic.Int64
+	all sync.WaitGroup
+}
+
+func (c *counter) accept(l net.Listener) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", c.to)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		forward := func(to io.Writer, from io.Reader) {
+			_, _ = io.Copy(to, from)
+			_, _ = client.Close(), server.Close()
+		}
+		c.all.Go(func() { forward(server, client) })
+		c.all.Go(func() { forward(io.MultiWriter(client, c), server) })
+	}
+}
+
+// Write counts an error of the server.
+func (c *counter) Write(b []byte) (int, error) {
+	for _, text := range []string{"Lock wait timeout exceeded", "canceling statement due to lock timeout"} {
+		c.n.Add(int64(bytes.Count(b, []byte(text))))
+	}
+	return len(b), nil
+}
