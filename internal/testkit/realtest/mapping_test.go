@@ -40,7 +40,7 @@ func newShopTables(t *testing.T, s config.Servers) *ownTables {
 			o.exec(statement)
 		}
 	}
-	r.must("topics", "apply")
+	r.makeTopics()
 	return o
 }
 
@@ -124,15 +124,9 @@ func (o *ownTables) send(lines string) {
 // the shop uses plain SQL. Orders that were sent are closed by the pipeline, the
 // others by the sweep, and paid orders not at all.
 func TestReal_AShopsOwnTables(t *testing.T) {
-	t.Parallel()
-	for _, d := range onMySQL {
-		t.Run(d.kind, func(t *testing.T) {
-			t.Parallel()
-			s := realServers(t)
-			s.DSN = startDatabase(t, d.kind, "--default-time-zone=+08:00").dsn()
-			shopsOwnTables(newOwnTables(t, s))
-		})
-	}
+	eachOwnDatabase(t, func(database) []string { return []string{"--default-time-zone=+08:00"} }, func(t *testing.T, s config.Servers, _ *ownServer) {
+		shopsOwnTables(newOwnTables(t, s))
+	})
 }
 
 func shopsOwnTables(o *ownTables) {
