@@ -90,9 +90,11 @@ func readFile(t *testing.T, path string) string {
 // only: schedules, its own Store, the SQL store on its own pool, its own payment provider,
 // Releaser, registerer and logger, and the events.
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
-	storyOf(t)
+	placementOf(t)
+	t.Parallel()
 	program := buildEmbed(t)
-	eachDatabase(t, func(t *testing.T, s config.Servers) {
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
+		t.Parallel()
 		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
 		if err != nil {
 			t.Fatal(err)

@@ -29,7 +29,7 @@ type replicated struct {
 // The primary is killed while orders are created, paid and closed, and the standby takes over. It has every transaction that
 // the primary had confirmed, so every promise holds.
 func TestReal_AFailoverToAStandbyThatHasAllLosesNothing(t *testing.T) {
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, d database) {
 		t.Parallel()

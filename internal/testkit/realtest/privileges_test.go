@@ -124,6 +124,9 @@ func TestReal_EachPartNeedsItsPrivileges(t *testing.T) {
 		"callback": callbackNeeds, "checkout": checkoutNeeds, "closer": closerNeeds, "compensator": compensatorNeeds, "outbox": outboxNeeds, "shadow": shadowNeeds, "viewer": viewerNeeds, "operator": operatorNeeds, "rule": ruleNeeds, "migrate": migrateNeeds,
 	}
 	parts, rows := privilegeTable(t)
+	if placementOf(t); !ring.All() { // few cases do not keep a disk busy
+		t.Parallel()
+	}
 	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, d database) {
 		var cases []*privilegeCase
 		needed := func(all []privilege) []privilege {

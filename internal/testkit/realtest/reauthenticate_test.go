@@ -15,7 +15,7 @@ import (
 
 // A broker that ends sessions after 5 s does not end the generation of a group.
 func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	b := newBrokerWith(t, []string{"connections.max.reauth.ms=5000"}, "member")
 	b.grant([]kafkago.ACLEntry{
@@ -31,13 +31,13 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var generations atomic.Int32
-	began := time.Now()
-	enough := func() bool { return began.Add(20 * time.Second).Before(time.Now()) } // four ends of a session
+	var over atomic.Bool
+	go func() { over.Store(scenario.Pause(ctx, 20*time.Second)) }() // four ends of a session
 	if err := member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
 		generations.Add(1)
 		for scenario.Pause(serving, 500*time.Millisecond) {
 			claim.Done(0, "")
-			if enough() {
+			if over.Load() {
 				cancel()
 			}
 		}

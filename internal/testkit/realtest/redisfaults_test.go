@@ -177,7 +177,7 @@ func (s *sweeping) lostItsLock() {
 
 // The connection to the server of the lock fails in the middle of a sweep, or another process takes the lock. The sweep stops.
 func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	stall := func(s *sweeping) { s.proxy.Stall() }
 	halfOpen := func(s *sweeping) { s.proxy.Refuse(); s.proxy.HalfOpen() }
@@ -224,7 +224,7 @@ func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
 
 // The lock lasts longer than the failure, so the sweep goes on, and extends the lock afterwards.
 func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	for name, fail := range map[string]func(p *testkit.Proxy){
 		"cut":       func(p *testkit.Proxy) { p.Cut() },

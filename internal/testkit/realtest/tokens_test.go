@@ -84,7 +84,7 @@ func (p *provider) sign(t *testing.T, client, audience string) string {
 // A broker that verifies the signature, issuer, audience and end of tokens, and ends the sessions with
 // them, does not end the generation of a group. The tokens come from a token endpoint.
 func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	p := newProvider(t)
 	b := newBrokerWith(t, []string{

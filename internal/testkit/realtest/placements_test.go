@@ -21,25 +21,25 @@ var (
 	mariadb   = database{"mariadb", config.EnvDSN, "mariadb"}
 	mysqldb   = database{"mysql", "ORDERCLOSE_MYSQL_DSN", "mysql"}
 	postgres  = database{"postgres", "ORDERCLOSE_POSTGRES_DSN", "postgresql"}
-	nowhere   = database{} // of a story that make test does not play
+	nowhere   = database{} // of a test that make test does not run
 	databases = []database{mariadb, mysqldb, postgres}
 	onMySQL   = []database{mariadb, mysqldb} // take the SQL of MySQL
 	onMariaDB = []database{mariadb}
 )
 
-// story says where a test runs.
-type story struct {
+// placement says where a test runs.
+type placement struct {
 	in database   // in make test; nowhere: it runs in make test-all only
 	on []database // in make test-all
-	// alone is what only this test proves: what the simulation, on the embedded Kafka, cannot show. Of a story that
+	// alone is what only this test proves: what the simulation, on the embedded Kafka, cannot show. Of a test that
 	// runs in make test-all only, it is which tests of make test prove the same promise.
 	alone string
 	// target is the variable of a target of the Makefile that plays the test, on all its databases; "": make test.
 	target string
 }
 
-// stories has every test of this package that needs servers. The databases share the stories of make test.
-var stories = map[string]story{
+// placements has every test of this package that needs servers. The databases share the tests of make test.
+var placements = map[string]placement{
 	// The whole pipeline.
 	"TestReal_EveryPromiseIsKept":                            {in: postgres, on: databases, alone: "all parts as processes, on a database in another time zone"},
 	"TestReal_KillingARelayOrACloserLosesNothing":            {in: mysqldb, on: databases, alone: "kill -9 of a member, and the group of a real coordinator"},
@@ -106,13 +106,13 @@ var stories = map[string]story{
 	"TestUpgrade_UnderLoadAndBackLosesNothing": {on: databases, target: "UPGRADE_FROM", alone: "two versions of the program share their groups"},
 }
 
-// storyOf returns the story of a test or subtest. It skips a test that this ring does not play.
-func storyOf(t *testing.T) story {
+// placementOf returns the placement of a test or subtest. It skips a test that this ring does not play.
+func placementOf(t *testing.T) placement {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
-	s, listed := stories[name]
+	s, listed := placements[name]
 	if !listed {
-		t.Fatalf("stories does not say where %s runs", name)
+		t.Fatalf("placements does not say where %s runs", name)
 	}
 	if s.target == "" && s.in == nowhere {
 		ring.OnlyAll(t, s.alone)
@@ -120,18 +120,18 @@ func storyOf(t *testing.T) story {
 	return s
 }
 
-// played returns the databases on which this ring plays a story.
-func (s story) played() []database {
+// played returns the databases on which this ring runs a test.
+func (s placement) played() []database {
 	if ring.All() || s.target != "" {
 		return s.on
 	}
 	return []database{s.in}
 }
 
-// realServers returns the servers that the environment names, with a database of the first kind of the story.
+// realServers returns the servers that the environment names, with a database of the first kind on which the test runs.
 func realServers(t *testing.T) config.Servers {
 	t.Helper()
-	return serversWith(t, storyOf(t).played()[0])
+	return serversWith(t, placementOf(t).played()[0])
 }
 
 // serversWith is realServers with a kind of database.
@@ -152,10 +152,10 @@ func serversWith(t *testing.T, d database) config.Servers {
 	return s
 }
 
-// eachDatabase runs test once for each kind of database of its story, as a parallel subtest with the name of the kind.
+// eachDatabase runs test once for each kind of database on which this ring plays it, as a parallel subtest with the name of the kind.
 func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
 	t.Helper()
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
 		t.Parallel()
@@ -167,7 +167,7 @@ func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
 // of other tests would time out.
 func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s config.Servers, d database)) {
 	t.Helper()
-	for _, d := range storyOf(t).played() {
+	for _, d := range placementOf(t).played() {
 		t.Run(d.kind, func(t *testing.T) { test(t, serversWith(t, d), d) })
 	}
 }
@@ -175,7 +175,7 @@ func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s config.Serv
 // eachOwnDatabase is eachDatabase with a database server of the test's own, started with the arguments for its kind.
 func eachOwnDatabase(t *testing.T, args func(d database) []string, test func(t *testing.T, s config.Servers, own *ownServer)) {
 	t.Helper()
-	storyOf(t)
+	placementOf(t)
 	t.Parallel()
 	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, d database) {
 		t.Parallel()
@@ -195,9 +195,9 @@ func inRing[T any](few, all T) T {
 
 var needsServers = regexp.MustCompile(`(?m)^func (Test(?:Real_\w+|Secure\w*|Upgrade_\w+|GameDay))\(`)
 
-// TestStories_NameEveryTestAndShareTheDatabases fails if a test is not in the table, if the table has a test that does
-// not exist, or if a database has less than a quarter of the stories.
-func TestStories_NameEveryTestAndShareTheDatabases(t *testing.T) {
+// TestPlacements_NameEveryTestAndShareTheDatabases fails if a test is not in the table, if the table has a test that does
+// not exist, or if a database has less than a quarter of the tests.
+func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
@@ -209,10 +209,10 @@ func TestStories_NameEveryTestAndShareTheDatabases(t *testing.T) {
 		}
 	}
 	on, all := map[string]int{}, 0
-	for name, s := range stories {
+	for name, s := range placements {
 		listed = append(listed, name)
 		if s.alone == "" || len(s.on) == 0 {
-			t.Errorf("the story of %s is not complete: %+v", name, s)
+			t.Errorf("the placement of %s is not complete: %+v", name, s)
 		}
 		if s.in == nowhere {
 			continue
@@ -225,11 +225,11 @@ func TestStories_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	slices.Sort(written)
 	slices.Sort(listed)
 	if !slices.Equal(written, listed) {
-		t.Errorf("the tests are\n%v\nand stories has\n%v", written, listed)
+		t.Errorf("the tests are\n%v\nand placements has\n%v", written, listed)
 	}
 	for _, d := range databases {
 		if on[d.kind]*4 < all {
-			t.Errorf("%s has %d of %d stories", d.kind, on[d.kind], all)
+			t.Errorf("%s has %d of %d tests", d.kind, on[d.kind], all)
 		}
 	}
 }
