@@ -62,10 +62,12 @@ func (r instanceRig) killed(seed uint64, name, instance string) {
 		start := r.sent(r.cfg.Topics.Close)
 		r.until("orders are due", func() bool { return r.sent(r.cfg.Topics.Close) > start+50 })
 		before := ids(r.owners())
+		began := time.Now()
 		r.signal(name, syscall.SIGKILL)
 		at := r.sent(r.cfg.Topics.Close)
 		r.begin(name, instance)
 		r.until("the next order is forwarded", func() bool { return r.sent(r.cfg.Topics.Close) > at })
+		r.t.Logf("with the instance %q the next record is forwarded after %v", instance, time.Since(began))
 		r.until("the process has its partitions back", func() bool {
 			now := r.owners()
 			for id := range ids(now) {
@@ -75,6 +77,7 @@ func (r instanceRig) killed(seed uint64, name, instance string) {
 			}
 			return len(now) > 0
 		})
+		r.t.Logf("with the instance %q all partitions are served after %v", instance, time.Since(began))
 	})
 	r.settle()
 }
