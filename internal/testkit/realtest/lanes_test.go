@@ -3,6 +3,7 @@ package realtest
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +95,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	r.disturbed = true // the sweep closes an order that was published
 	r.start("relay", "closer", "compensator")
 	r.firstStart()
+	r.signal("compensator", syscall.SIGTERM) // on a busy machine, a sweep might close an order before the pipeline
 	order := func(id, category string) orderclose.Order {
 		o := r.shop.Producer.Order(id, time.Now(), category)
 		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
@@ -126,6 +128,8 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
 		t.Fatal(answer, err)
 	}
+	r.eventually(func() error { return atLeast("orders closed by the pipeline", r.closed(), 2) })
+	r.start("compensator")
 	r.settle()
 	if v := r.check(); v.Closed() != 3 || v.Cancelled != 1 {
 		t.Errorf("closed %v, %d cancelled", v.ByPath, v.Cancelled)

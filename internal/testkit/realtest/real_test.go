@@ -80,10 +80,13 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 		return map[database][]string{mariadb: {"--default-time-zone=+08:00"}, mysqldb: {"--default-time-zone=-05:00"}, postgres: {"-c", "timezone=Asia/Shanghai"}}[d]
 	}, func(t *testing.T, s config.Servers, _ *ownServer) {
 		r := newRig(t, s)
-		r.start("relay", "closer", "compensator")
-		r.play(3, 60, 2*time.Second)
+		r.start("relay", "closer")
+		r.load(3, 60, 2*time.Second, func() {})
 		r.settle()
-		if v := r.check(); v.ByPath["pipeline"] == 0 {
+		r.missed(10)
+		r.start("compensator")
+		r.settle()
+		if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] != 10 {
 			t.Errorf("closed by path %v", v.ByPath)
 		}
 	})
