@@ -134,15 +134,6 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return fmt.Errorf("%s %w", p.Name, errNotRunning)
 }
 
-// Freeze stops the process by SIGSTOP for a while, as swapping or the migration of a machine does.
-func (p *Process) Freeze(d time.Duration) error {
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	time.Sleep(d)
-	return p.Signal(syscall.SIGCONT)
-}
-
 // Kill ends the process by SIGKILL and returns when it has ended. It does nothing if the process does
 // not run.
 func (p *Process) Kill() { _ = p.End(syscall.SIGKILL, 0) }

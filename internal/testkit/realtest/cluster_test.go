@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // client returns a Kafka client that is independent of the product.
@@ -69,9 +70,32 @@ func (r *rig) owned() error {
 	return nil
 }
 
+// inSync waits until every partition of the rig's topics has all its replicas.
+func (r *rig) inSync() {
+	r.t.Helper()
+	client := r.client()
+	var names []string
+	for _, spec := range ops.TopicSpecs(r.cfg) {
+		names = append(names, spec.Name)
+	}
+	r.eventually(func() error {
+		topics, err := client.ListTopics(r.t.Context(), names...)
+		if err == nil {
+			err = topics.Error()
+		}
+		topics.EachPartition(func(p kadm.PartitionDetail) {
+			if len(p.ISR) < len(p.Replicas) {
+				err = fmt.Errorf("%s/%d has the replicas %v, and %v are in sync", p.Topic, p.Partition, p.Replicas, p.ISR)
+			}
+		})
+		return err
+	})
+}
+
+// One of three brokers is killed, or stopped, under load. It leads a third of the partitions, and coordinates a group.
 func TestReal_OneBrokerOfThree(t *testing.T) {
-	t.Parallel()
 	s := realServers(t)
+	t.Parallel()
 	c := newCluster(t, &s)
 	t.Run("killed and back", func(t *testing.T) {
 		r := newRig(t, s)
@@ -81,10 +105,10 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		r.start("relay-1", "relay-2", "closer-1", "closer-2", "outbox")
 		r.eventually(r.owned)
 		r.load(11, 300, 14*time.Second, func() {
-			<-time.After(3 * time.Second)
-			broker := r.coordinator(r.cfg.CloserGroup()) // it also leads a third of the partitions
+			r.created(60)
+			broker := r.coordinator(r.cfg.CloserGroup())
 			c.broker(broker).kill()
-			<-time.After(5 * time.Second)
+			r.created(170)
 			c.broker(broker).start()
 		})
 		r.settle()
@@ -92,29 +116,30 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		r.check()
 	})
 	t.Run("leaders and coordinator move", func(t *testing.T) {
+		ring.OnlyAll(t, "killed and back")
 		r := newRig(t, s)
 		r.start("relay-1", "relay-2", "closer-1", "closer-2")
 		r.eventually(r.owned)
 		r.load(12, 300, 14*time.Second, func() {
-			<-time.After(3 * time.Second)
+			r.created(60)
 			broker := r.coordinator(r.cfg.RelayGroup(r.cfg.Buckets[1]))
 			c.broker(broker).stop()
-			<-time.After(2 * time.Second)
+			r.created(120)
 			c.broker(broker).start()
-			<-time.After(2 * time.Second) // its replicas catch up
+			r.inSync()
 			r.electLeaders()
 		})
 		r.settle()
 		r.check() // a commit that the old coordinator did not accept may be repeated
 	})
+	t.Run("a status while leaders move", func(t *testing.T) {
+		ring.OnlyAll(t, "killed and back")
+		statusWhileLeadersMove(t, newRig(t, s), c)
+	})
 }
 
-// While leaders move, a status and a forecast ask the new leaders. Afterwards neither shows a problem.
-func TestReal_AStatusWhileLeadersMove(t *testing.T) {
-	t.Parallel()
-	s := realServers(t)
-	c := newCluster(t, &s)
-	r := newRig(t, s)
+// statusWhileLeadersMove: while leaders move, a status and a forecast ask the new leaders. Afterwards neither shows a problem.
+func statusWhileLeadersMove(t *testing.T, r *rig, c cluster) {
 	r.start("relay-1", "closer-1")
 	r.eventually(r.owned)
 	r.load(15, 100, 5*time.Second, func() {})
@@ -132,13 +157,11 @@ func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 	}
 	r.eventually(ask)
 	c.broker(1).stop()
-	<-time.After(2 * time.Second)
 	c.broker(1).start()
-	<-time.After(3 * time.Second) // its replicas catch up
+	r.inSync()
 	moved := make(chan struct{})
 	go func() {
 		defer close(moved)
-		<-time.After(100 * time.Millisecond)
 		r.electLeaders()
 	}()
 	asked, problems := 0, 0
@@ -158,122 +181,92 @@ func TestReal_AStatusWhileLeadersMove(t *testing.T) {
 	r.check()
 }
 
-func TestReal_FromOneRelayToFourAndBack(t *testing.T) {
-	t.Parallel()
-	withoutRepeats(t, func(r *rig) {
-		r.start("relay-1", "closer")
-		r.load(13, 300, 15*time.Second, func() {
-			for _, relay := range []string{"relay-2", "relay-3", "relay-4"} {
-				<-time.After(1500 * time.Millisecond)
-				r.start(relay)
-			}
-			<-time.After(2 * time.Second)
-			for _, relay := range []string{"relay-1", "relay-3", "relay-4"} {
-				<-time.After(1500 * time.Millisecond)
-				r.signal(relay, syscall.SIGTERM)
-			}
-		})
-	})
+// disturbances are played one after another under one load, each after as many orders as disturbEvery.
+var disturbances = []struct {
+	name string
+	play func(r *rig)
+}{
+	{"three more relays", func(r *rig) { r.start("relay-2", "relay-3", "relay-4") }},
+	{"a rolling restart", func(r *rig) {
+		for _, part := range []string{"relay-1", "closer-1", "relay-2", "closer-2"} {
+			r.signal(part, syscall.SIGTERM)
+			r.start(part)
+		}
+	}},
+	{"partitions are added", func(r *rig) {
+		r.rewrite("partitions: 4\n", "partitions: 7\n")
+		r.readConfig()
+		r.makeTopics()
+	}},
+	{"back to two relays", func(r *rig) {
+		r.signal("relay-3", syscall.SIGTERM)
+		r.signal("relay-4", syscall.SIGTERM)
+	}},
 }
 
-func TestReal_ARollingRestart(t *testing.T) {
-	t.Parallel()
-	withoutRepeats(t, func(r *rig) {
-		r.start("relay-1", "relay-2", "closer-1", "closer-2")
-		r.load(14, 300, 15*time.Second, func() {
-			for _, part := range []string{"relay-1", "closer-1", "relay-2", "closer-2"} {
-				<-time.After(2500 * time.Millisecond)
-				r.signal(part, syscall.SIGTERM)
-				r.start(part)
-			}
-		})
-	})
-}
+const disturbEvery = 60
 
-// frozenFor is longer than the group's session timeout.
-const frozenFor = 9 * time.Second
-
-// The relay wakes with a window full of due records that another relay has forwarded
-// meanwhile.
-func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
+// Relays and closers come and go in order: no record is in the close topic twice. Then one relay is frozen until the other
+// has all its partitions, and one is killed. The checker judges the whole run.
+func TestReal_RelaysComeAndGo(t *testing.T) {
+	s := realServers(t)
 	t.Parallel()
-	r := newRig(t, realServers(t))
-	r.start("relay-1", "relay-2", "closer")
-	const orders, over = 400, 18 * time.Second
-	r.load(15, orders, over, func() {
-		<-time.After(4 * time.Second)
-		r.freeze("relay-1", frozenFor)
+	r := newRig(t, s)
+	r.start("relay-1", "closer-1", "closer-2")
+	r.load(13, disturbEvery*(len(disturbances)+1), 15*time.Second, func() {
+		for i, d := range disturbances {
+			r.created(disturbEvery * (i + 1))
+			t.Log(d.name)
+			d.play(r)
+		}
 	})
 	r.settle()
-	r.checkAfterCrash(r.check().Repeated, orders, over)
-}
-
-// The take-over needs the session timeout of 6 seconds, and the time for two members
-// to rebalance.
-func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, realServers(t))
-	r.start("relay-1", "relay-2", "closer")
 	r.eventually(r.owned)
-	const orders, over = 400, 15 * time.Second
-	r.load(17, orders, over, func() {
-		<-time.After(6 * time.Second)
-		r.signal("relay-1", syscall.SIGKILL)
+	orderly := r.check().Repeated
+	// A process that gets no processor until its session ends, or no answer to its commits, repeats what it had in flight.
+	log := r.logs.String()
+	if starved := strings.Contains(log, "membership in the group ended") || strings.Contains(log, "commit failed"); orderly > 0 && !starved {
+		t.Errorf("%d records are in the close topic twice, and nothing crashed", orderly)
+	}
+
+	before := len(r.shop.Created())
+	meanwhile := int64(0)
+	r.load(14, 300, 15*time.Second, func() {
+		r.created(before + 50)
+		sent := r.sent(r.cfg.Topics.Close)
+		r.send("relay-1", syscall.SIGSTOP)
+		r.until("the other relay has all partitions", func() bool { return r.relays() == 1 && r.owned() == nil })
+		meanwhile = r.sent(r.cfg.Topics.Close) - sent
+		r.send("relay-1", syscall.SIGCONT) // its window is full of records that the other has forwarded
+		r.until("it is a member again", func() bool { return r.relays() == 2 && r.owned() == nil })
+		r.signal("relay-2", syscall.SIGKILL)
+		r.until("the first relay has all partitions", func() bool { return r.relays() == 1 && r.owned() == nil })
 	})
 	r.settle()
-	r.checkAfterCrash(r.check().Repeated, orders, over)
+	// Records that were forwarded and not committed are repeated. A relay that does not notice the loss of its partitions, or
+	// does not commit, repeats half of all.
+	repeated := r.check().Repeated - orderly
+	t.Logf("%d records are in the close topic twice after a freeze and a crash; %d were forwarded during the freeze", repeated, meanwhile)
+	if all := r.sent(r.cfg.Topics.Close); int64(repeated) > all/4 {
+		t.Errorf("%d of %d records are in the close topic twice", repeated, all)
+	}
 }
 
-// checkAfterCrash allows as many duplicates as records were forwarded and not committed: those of 3 s,
-// because a commit, due each 200 ms, waits for a broker that is busy with other tests: at a load of 40 those of 2.3 s
-// were seen. A relay that does not commit repeats twice as many.
-func (r *rig) checkAfterCrash(repeated, orders int, over time.Duration) {
+// relays returns how many members the group of the first bucket has.
+func (r *rig) relays() int {
+	b := r.cfg.Buckets[0]
+	g, err := r.kafka.Group(r.t.Context(), r.cfg.RelayGroup(b), b.Topic)
+	if err != nil || g.State != "Stable" {
+		return 0
+	}
+	return len(g.Members)
+}
+
+// sent returns how many records a topic has got.
+func (r *rig) sent(topic string) (n int64) {
 	r.t.Helper()
-	if most := int(time.Duration(orders) * 3 * time.Second / over); repeated > most {
-		r.t.Errorf("%d are in the close topic twice, and at most %d were in flight", repeated, most)
+	for _, end := range r.ends(topic) {
+		n += end
 	}
-}
-
-func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
-	t.Parallel()
-	withoutRepeats(t, func(r *rig) {
-		r.start("relay-1", "relay-2", "closer-1", "closer-2")
-		r.load(16, 300, 16*time.Second, func() {
-			<-time.After(3 * time.Second)
-			r.rewrite("partitions: 4\n", "partitions: 7\n")
-			r.must("topics", "apply")
-		})
-		for _, b := range r.cfg.Buckets {
-			r.until("each partition of "+b.Topic+" has an owner", func() bool {
-				group, err := r.kafka.Group(t.Context(), r.cfg.RelayGroup(b), b.Topic)
-				for p := range 7 {
-					if err != nil || group.Owner(p) == nil {
-						return false
-					}
-				}
-				return true
-			})
-		}
-	})
-}
-
-// withoutRepeats plays a round in which nothing crashes, and checks that no record is in the close topic twice. On a busy
-// machine a process may get no processor until its session ends, or no answer to its commits. Then it repeats what it had in
-// flight. A round with repeats is played again, twice at most, if the log of a process says so.
-func withoutRepeats(t *testing.T, play func(r *rig)) {
-	t.Helper()
-	for attempt := 1; ; attempt++ {
-		r := newRig(t, realServers(t))
-		play(r)
-		r.settle()
-		repeated := r.check().Repeated
-		if repeated == 0 {
-			return
-		}
-		log := r.logs.String()
-		starved := strings.Contains(log, "membership in the group ended") || strings.Contains(log, "commit failed")
-		if attempt == 3 || !starved {
-			t.Fatalf("%d records are in the close topic twice, in round %d", repeated, attempt)
-		}
-	}
+	return n
 }

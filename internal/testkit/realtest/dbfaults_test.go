@@ -1,6 +1,7 @@
 package realtest
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -10,13 +11,13 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
-// faultLasts is the duration of a database fault. It begins before the first order is
-// due.
-const faultLasts = 3 * time.Second
+// answerWithin is the read timeout of the pipeline.
+const answerWithin = 3 * time.Second
 
 // faultyPipeline is a pipeline whose connection to the database leads through a proxy
 // to a server of its own, as a user without privileges. The shop connects directly,
@@ -30,7 +31,7 @@ type faultyPipeline struct {
 
 // databaseFaults are the faults of the database and of the connection to it. Each
 // function starts a fault and returns a function that ends it; nil means that the
-// fault ends by itself.
+// fault ends by itself. The first ones run in make test.
 var databaseFaults = []struct {
 	name  string
 	begin func(s *faultyPipeline) (end func())
@@ -40,16 +41,22 @@ var databaseFaults = []struct {
 		s.proxy.Cut()
 		return s.proxy.Heal
 	}},
-	{"stalled", func(s *faultyPipeline) func() {
-		s.proxy.Stall()
-		return s.proxy.Heal
-	}},
 	{"half open", func(s *faultyPipeline) func() {
 		s.proxy.HalfOpen()
 		return nil
 	}},
 	{"answers swallowed", func(s *faultyPipeline) func() {
 		s.proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true})
+		return s.proxy.Heal
+	}},
+	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutAnswer) }},
+	{"killed and started again", (*faultyPipeline).kill},
+	{"read-only", func(s *faultyPipeline) func() {
+		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
+		return func() { s.exec("SET GLOBAL read_only = 0") }
+	}},
+	{"stalled", func(s *faultyPipeline) func() {
+		s.proxy.Stall()
 		return s.proxy.Heal
 	}},
 	{"slow", func(s *faultyPipeline) func() {
@@ -63,12 +70,6 @@ var databaseFaults = []struct {
 		return s.proxy.Heal
 	}},
 	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutBefore) }},
-	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutAnswer) }},
-	{"killed and started again", (*faultyPipeline).kill},
-	{"read-only", func(s *faultyPipeline) func() {
-		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
-		return func() { s.exec("SET GLOBAL read_only = 0") }
-	}},
 	{"too many connections", (*faultyPipeline).tooMany},
 	{"sessions killed", (*faultyPipeline).killAgain},
 	{"rows locked", func(s *faultyPipeline) func() {
@@ -94,38 +95,30 @@ var databaseFaults = []struct {
 // its attempts. The log has the duration of each. (A full disk is tested in
 // internal/testkit/simulation.)
 func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
-	t.Parallel()
-	for _, d := range onMySQL {
-		t.Run(d.kind, func(t *testing.T) {
-			t.Parallel()
-			s := newFaultyPipeline(t, d.kind)
-			s.start("relay", "closer")
-			for n, fault := range databaseFaults {
-				t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
+	eachOwnDatabase(t, func(database) []string { return nil }, func(t *testing.T, servers config.Servers, own *ownServer) {
+		s := newFaultyPipeline(t, servers, own)
+		s.start("relay", "closer")
+		for n, fault := range inRing(databaseFaults[:6], databaseFaults) {
+			t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
+		}
+		if v := s.check(); v.ByPath["pipeline"] == 0 {
+			t.Errorf("closed by path %v", v.ByPath)
+		}
+		for what, query := range map[string]string{
+			"orders closed at a later attempt": "SELECT COUNT(*) FROM receipts WHERE attempts <> 0",
+			"closed orders without one event": "SELECT COUNT(*) FROM receipts r" +
+				" WHERE (SELECT COUNT(*) FROM outbox_events e WHERE e.order_id = r.order_id AND e.payload NOT LIKE '%\"order.paid%') <> 1",
+		} {
+			if n := s.count(query); n != 0 {
+				t.Errorf("%d %s", n, what)
 			}
-			if v := s.check(); v.ByPath["pipeline"] == 0 {
-				t.Errorf("closed by path %v", v.ByPath)
-			}
-			for what, query := range map[string]string{
-				"orders closed at a later attempt": "SELECT COUNT(*) FROM receipts WHERE attempts <> 0",
-				"closed orders without one event": "SELECT COUNT(*) FROM receipts r" +
-					" WHERE (SELECT COUNT(*) FROM outbox_events e WHERE e.order_id = r.order_id AND e.payload NOT LIKE '%\"order.paid%') <> 1",
-			} {
-				var n int
-				if err := s.store.DB().QueryRow(query).Scan(&n); err != nil || n != 0 {
-					t.Errorf("%d %s, %v", n, what, err)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
-func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
+func newFaultyPipeline(t *testing.T, servers config.Servers, own *ownServer) *faultyPipeline {
 	t.Helper()
-	all := realServers(t)
-	server := startDatabase(t, kind)
-	all.DSN = server.dsn()
-	s := &faultyPipeline{rig: newRig(t, all), server: server}
+	s := &faultyPipeline{rig: newRig(t, servers), server: own}
 	s.disturbed = true
 
 	cfg, err := mysql.ParseDSN(s.servers.DSN)
@@ -138,42 +131,34 @@ func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.proxy.Close() })
-	cfg.User, cfg.ReadTimeout = "pipeline", faultLasts
+	cfg.User, cfg.ReadTimeout = "pipeline", answerWithin
 	s.dsn = cfg.FormatDSN()
 	cfg.Addr = s.proxy.Addr()
 	s.servers.DSN = cfg.FormatDSN() // for the processes that are started from here on
 	return s
 }
 
-// endure plays orders that become due during the fault, and waits until each is paid
-// or closed.
+// endure plays orders. The fault lasts from the moment when all are created until all are due. Then each is paid or closed.
 func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPipeline) func()) {
 	defer func(t *testing.T) { s.t = t }(s.t)
 	s.t = t
-	var healed time.Time
-	s.loadWith(scenario.Spec{Seed: seed, Orders: 40, Over: 2 * time.Second, Categories: []string{"flash-sale"}}, func() {
-		<-time.After(1500 * time.Millisecond) // the first orders are due in half a second
+	const orders = 40
+	before := len(s.shop.Created())
+	s.loadWith(scenario.Spec{Seed: seed, Orders: orders, Over: time.Second, Categories: []string{"flash-sale"}}, func() {
+		s.created(before + orders)
 		if end := begin(s); end != nil {
-			<-time.After(faultLasts)
+			scenario.At(t.Context(), s.shop.LastDue().Add(time.Second))
 			end()
 		}
-		healed = time.Now()
 	})
-	s.allClosed(seed, healed)
-}
-
-// allClosed waits until no order of a plan is unpaid, and logs how long that took.
-func (s *faultyPipeline) allClosed(seed uint64, since time.Time) {
-	s.t.Helper()
 	s.eventually(func() error {
 		var unpaid int
 		err := s.store.DB().QueryRow("SELECT COUNT(*) FROM orders WHERE status = 0 AND id LIKE ?", fmt.Sprintf("order-%d-%%", seed)).Scan(&unpaid)
 		if err == nil && unpaid > 0 {
-			err = fmt.Errorf("%d orders are open %v after the fault", unpaid, time.Since(since))
+			err = fmt.Errorf("%d orders are open after the fault", unpaid)
 		}
 		return err
 	})
-	s.t.Logf("all closed %v after the fault was over", time.Since(since).Round(10*time.Millisecond))
 }
 
 func (s *faultyPipeline) exec(query string, args ...any) {
@@ -185,20 +170,14 @@ func (s *faultyPipeline) exec(query string, args ...any) {
 
 // repeat calls do repeatedly until end is called.
 func (s *faultyPipeline) repeat(do func()) (end func()) {
-	stop, done := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			do()
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
+		scenario.Every(ctx, 50*time.Millisecond, do)
 	}()
 	return func() {
-		close(stop)
+		cancel()
 		<-done
 	}
 }
@@ -213,7 +192,7 @@ func (s *faultyPipeline) loseCommits(how func(*testkit.Proxy, []byte) <-chan str
 		for n, c := range sprung {
 			select {
 			case <-c:
-			case <-time.After(20 * time.Second):
+			case <-time.After(waitLimit):
 				s.t.Errorf("nobody made commit %d of %d", n+1, len(sprung))
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -89,8 +90,11 @@ func readFile(t *testing.T, path string) string {
 // only: schedules, its own Store, the SQL store on its own pool, its own payment provider,
 // Releaser, registerer and logger, and the events.
 func TestReal_AProgramEmbedsTheModule(t *testing.T) {
+	placementOf(t)
+	t.Parallel()
 	program := buildEmbed(t)
-	eachDatabase(t, func(t *testing.T, s config.Servers) {
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
+		t.Parallel()
 		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
 		if err != nil {
 			t.Fatal(err)
@@ -117,16 +121,43 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	})
 }
 
-// buildEmbed builds examples/embed outside of this repository, and returns the program. The
-// version of this module is new each time, and is removed from the module cache in the end.
+// buildEmbed builds examples/embed outside of this repository, and returns the program. In make test it is built with the
+// packages of this folder, which are compiled already. In make test-all the module comes from a proxy: its version is new
+// each time, and is removed from the module cache in the end.
 func buildEmbed(t *testing.T) (program string) {
 	t.Helper()
-	version := "v0.0.1-" + strings.ToLower(rand.Text())
-	module, proxy := publish(t, version)
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../../../examples/embed")); err != nil {
 		t.Fatal(err)
 	}
+	version := "v0.0.1-" + strings.ToLower(rand.Text())
+	var module, proxy string
+	command := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("go", args...)
+		cmd.Dir = dir
+		// The build has the compiler's flags of this run. With other flags it would compile each dependency again.
+		flags := os.Getenv("GOFLAGS") + " -modcacherw"
+		cmd.Env = append(os.Environ(), "GOFLAGS="+flags, "GOPRIVATE=", "GOWORK=off")
+		if module != "" {
+			cmd.Env = append(cmd.Env, "GOPROXY="+proxy, "GONOSUMDB="+module)
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	if !ring.All() {
+		here, err := filepath.Abs("../../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		command("mod", "edit", "-replace", "github.com/orderclose/orderclose="+here)
+		command("build", "-o", "embed", ".")
+		return filepath.Join(dir, "embed")
+	}
+	module, proxy = publish(t, version)
 	found, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -141,19 +172,7 @@ func buildEmbed(t *testing.T) (program string) {
 			}
 		}
 	})
-	command := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command("go", args...)
-		cmd.Dir = dir
-		// The build has the compiler's flags of this run. With other flags it would compile each dependency again.
-		flags := os.Getenv("GOFLAGS") + " -modcacherw"
-		cmd.Env = append(os.Environ(), "GOPROXY="+proxy+","+usual, "GOFLAGS="+flags, "GONOSUMDB="+module, "GOPRIVATE=", "GOWORK=off")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
-	}
+	proxy += "," + usual
 	command("mod", "edit", "-dropreplace", module, "-droprequire", module)
 	command("get", module+"@"+version)
 	command("build", "-o", "embed", ".")

@@ -1,15 +1,14 @@
 package realtest
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
-	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -30,46 +29,49 @@ type replicated struct {
 // The primary is killed while orders are created, paid and closed, and the standby takes over. It has every transaction that
 // the primary had confirmed, so every promise holds.
 func TestReal_AFailoverToAStandbyThatHasAllLosesNothing(t *testing.T) {
-	for kind, start := range map[string]func(*testing.T) *replicated{
-		"mariadb": func(t *testing.T) *replicated {
-			return newReplicatedMariaDB(t, "--rpl-semi-sync-master-enabled=1", "--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--rpl-semi-sync-master-timeout=600000")
-		},
-		"postgres": newReplicatedPostgres,
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			f := start(t)
-			r := f.rig(t)
-			r.until("the primary waits for its standby", func() bool { return r.count(f.follows) == 1 })
-			r.loadWith(scenario.Spec{Seed: 31, Orders: 300, Over: 12 * time.Second, Categories: categories}, func() {
-				<-time.After(5 * time.Second)
-				f.kill(t)
-				f.promote()
-			})
-			r.settle()
-			r.drain()
-			if v := r.check(); v.Paid == 0 || v.ByPath["pipeline"]+v.ByPath["sweep"] == 0 {
-				t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
+	placementOf(t)
+	t.Parallel()
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, d database) {
+		t.Parallel()
+		start := newReplicatedPostgres
+		if d == mariadb {
+			start = func(t *testing.T) *replicated {
+				return newReplicatedMariaDB(t, "--rpl-semi-sync-master-enabled=1", "--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--rpl-semi-sync-master-timeout=600000")
 			}
+		}
+		f := start(t)
+		r := f.rig(t, s)
+		r.until("the primary waits for its standby", func() bool { return r.count(f.follows) == 1 })
+		r.loadWith(scenario.Spec{Seed: 31, Orders: 300, Over: 12 * time.Second, Categories: categories}, func() {
+			r.created(125)
+			f.kill(t)
+			f.promote()
 		})
-	}
+		r.settle()
+		r.drain()
+		if v := r.check(); v.Paid == 0 || v.ByPath["pipeline"]+v.ByPath["sweep"] == 0 {
+			t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
+		}
+	})
 }
 
 // The standby lacks the last transactions that the primary had confirmed: orders, payments and closes. Orders whose
 // close is missing are closed again, and the stock is right.
 func TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen(t *testing.T) {
+	s := realServers(t)
 	t.Parallel()
 	f := newReplicatedMariaDB(t)
-	r := f.rig(t)
+	r := f.rig(t, s)
 	lost := 0
 	r.loadWith(scenario.Spec{Seed: 32, Orders: 300, Over: 12 * time.Second, Categories: categories}, func() {
-		<-time.After(4 * time.Second)
+		r.created(100)
+		before := r.count("SELECT COUNT(*) FROM receipts")
 		f.run(f.stop...)
-		<-time.After(time.Second)
+		r.until("more orders are closed", func() bool { return r.count("SELECT COUNT(*) FROM receipts") > before+10 })
 		lost = r.count("SELECT COUNT(*) FROM receipts")
 		f.kill(t)
 		kept := 0
-		if err := f.db.QueryRow("SELECT COUNT(*) FROM " + strings.TrimSuffix(r.prefix, "_") + ".receipts").Scan(&kept); err != nil {
+		if err := f.db.QueryRow("SELECT COUNT(*) FROM " + r.database() + ".receipts").Scan(&kept); err != nil {
 			t.Error(err)
 		}
 		lost -= kept
@@ -82,9 +84,8 @@ func TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen(t *testing.T) {
 }
 
 // rig returns a running pipeline whose shop and processes reach the database by the proxy.
-func (f *replicated) rig(t *testing.T) *rig {
+func (f *replicated) rig(t *testing.T, s config.Servers) *rig {
 	t.Helper()
-	s := realServers(t)
 	s.DSN = strings.ReplaceAll(f.primary.dsn(), f.primary.Addr(), f.proxy.Addr())
 	r := newRig(t, s)
 	r.disturbed = true
@@ -124,18 +125,14 @@ func (f *replicated) until(count string) {
 	if count == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(f.standby.t.Context(), waitLimit)
-	defer cancel()
-	if err := process.Await(ctx, func(ctx context.Context) error {
+	await(f.standby.t, func() error {
 		n := 0
-		err := f.db.QueryRowContext(ctx, count).Scan(&n)
+		err := f.db.QueryRow(count).Scan(&n)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("the standby counts nothing by %s", count)
 		}
 		return err
-	}); err != nil {
-		f.standby.t.Error(err)
-	}
+	})
 }
 
 // newReplicatedMariaDB starts two servers with MariaDB's replication. settings are those of the primary.

@@ -3,6 +3,7 @@ package realtest
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func (r *rig) exec(query string, args ...any) {
 // their records to the replay topic.
 func (r *rig) overdue(orders int) {
 	r.t.Helper()
-	const chunk = 1000
+	chunk := min(orders, 1000)
 	created := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
 	due := created.Add(59 * time.Minute)
 	for first := 0; first < orders; first += chunk {
@@ -53,7 +54,7 @@ func (r *rig) overdue(orders int) {
 // Orders with a delay of two seconds are created and close meanwhile. Their lateness
 // is logged but not checked, because it depends on the machine.
 func TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
-	eachMySQL(t, replaysDelayNoOrderThatIsDue)
+	eachDatabase(t, replaysDelayNoOrderThatIsDue)
 }
 
 func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
@@ -69,7 +70,7 @@ func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
 		if err := r.shop.Publish(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(10 * time.Millisecond)
+		scenario.Pause(t.Context(), 10*time.Millisecond)
 	}
 	r.settle()
 	r.caughtUp()
@@ -94,6 +95,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	r.disturbed = true // the sweep closes an order that was published
 	r.start("relay", "closer", "compensator")
 	r.firstStart()
+	r.signal("compensator", syscall.SIGTERM) // on a busy machine, a sweep might close an order before the pipeline
 	order := func(id, category string) orderclose.Order {
 		o := r.shop.Producer.Order(id, time.Now(), category)
 		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
@@ -126,6 +128,8 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
 		t.Fatal(answer, err)
 	}
+	r.eventually(func() error { return atLeast("orders closed by the pipeline", r.closed(), 2) })
+	r.start("compensator")
 	r.settle()
 	if v := r.check(); v.Closed() != 3 || v.Cancelled != 1 {
 		t.Errorf("closed %v, %d cancelled", v.ByPath, v.Cancelled)
@@ -135,30 +139,5 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 		if err := r.store.DB().QueryRowContext(t.Context(), "SELECT path FROM receipts WHERE order_id = ?", id).Scan(&got); err != nil || got != want {
 			t.Errorf("order %s was closed by %q, %v; want the %s", id, got, err, want)
 		}
-	}
-}
-
-// The stock row is missing, and is inserted before the retry.
-func TestReal_AFailedOrderIsRetriedAfterAMinute(t *testing.T) {
-	eachMySQL(t, aFailedOrderIsRetriedAfterAMinute)
-}
-
-func aFailedOrderIsRetriedAfterAMinute(t *testing.T, servers config.Servers) {
-	r := newRig(t, servers)
-	r.start("relay", "closer")
-	o := r.shop.Producer.Order("failing", time.Now(), "flash-sale")
-	if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.shop.Publish(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
-	<-time.After(20 * time.Second)
-	r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0))
-	r.settle()
-	v := r.check()
-	if late := v.Quantile(1); v.ByPath["pipeline"] != 1 || late < time.Minute {
-		t.Errorf("closed %v, %v late; want it a minute late", v.ByPath, late)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -21,8 +22,11 @@ import (
 
 // While the relay does not run, retention deletes the waiting records; or the topic
 // is deleted with its commits; or it is recreated below commits that still exist.
-func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
-	t.Parallel()
+func TestReal_EveryKindOfLossIsPublishedAndRepaired(t *testing.T) {
+	eachDatabase(t, everyKindOfLoss)
+}
+
+func everyKindOfLoss(t *testing.T, s config.Servers) {
 	for name, lose := range map[string]func(r *rig, topic, group string, ends []int64) (partitions []int){
 		"retention": func(r *rig, topic, _ string, ends []int64) (partitions []int) {
 			r.deleteRecords(topic, ends)
@@ -45,7 +49,7 @@ func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, realServers(t))
+			r := newRig(t, s)
 			r.disturbed = true
 			bucket := r.cfg.Buckets[2]
 			r.start("relay", "closer", "compensator")
@@ -75,36 +79,27 @@ func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 	}
 }
 
-// firstStart waits until all parts have reported that they start without a commit,
-// and the compensator has scheduled again what may have been lost.
+// firstStart waits until all parts have reported that they start without a commit, and the compensator has scheduled again
+// what may have been lost. It schedules no order again that is created later: the sweep closes those that are never published.
 func (r *rig) firstStart() {
 	r.t.Helper()
-	r.firstLosses()
+	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay}
+	for _, b := range r.cfg.Buckets {
+		topics = append(topics, b.Topic)
+	}
+	r.eventually(func() error {
+		published := 0
+		for _, topic := range topics {
+			published += len(r.losses(topic))
+		}
+		return atLeast("losses of a first start that are published", published, len(topics)*r.cfg.Partitions)
+	})
 	var last int64
 	r.notices(func(offset int64, _ wire.Lost) { last = offset })
 	r.until("the compensator has acted on it", func() bool {
 		position, err := r.kafka.Position(r.t.Context(), r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
 		return err == nil && position > last
 	})
-}
-
-// firstLosses waits until all parts have reported that they start without a commit, and a little
-// longer than the difference between clocks that the compensator expects. So it schedules no order
-// again that is created later: the sweep closes those that are never published.
-func (r *rig) firstLosses() {
-	r.t.Helper()
-	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay}
-	for _, b := range r.cfg.Buckets {
-		topics = append(topics, b.Topic)
-	}
-	r.until("every part has published the losses of its first start", func() bool {
-		published := 0
-		for _, topic := range topics {
-			published += len(r.losses(topic))
-		}
-		return published >= len(topics)*r.cfg.Partitions
-	})
-	<-time.After(1100 * time.Millisecond)
 }
 
 // differs returns an error if the losses are of other partitions than want.

@@ -11,17 +11,19 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // While closing is paused nothing closes, in the pipeline and in sweeps. After it, everything does,
 // without a failed attempt. The pause is a row of the database or, if a service closes, a record of the
 // control topic.
 func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
+	servers := realServers(t)
 	t.Parallel()
 	for name, service := range map[string]bool{"database": false, "service": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, realServers(t))
+			r := newRig(t, servers)
 			r.disturbed = true
 			if service {
 				r.closeByService()
@@ -29,7 +31,7 @@ func TestReal_APauseClosesNothingUntilItEnds(t *testing.T) {
 			r.start("relay", "closer", "compensator", "outbox")
 			r.must("pause", "--for", "30m", "--reason", "a test")
 			r.play(5, 60, time.Second)
-			<-time.After(time.Until(r.shop.LastDue().Add(r.cfg.Compensator.Grace + time.Second)))
+			scenario.At(t.Context(), r.shop.LastDue().Add(r.cfg.Compensator.Grace+time.Second)) // a longer time would find no more
 			if n := r.receipts(); n != 0 {
 				t.Errorf("%d orders were closed during the pause", n)
 			}

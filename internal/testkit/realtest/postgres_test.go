@@ -47,7 +47,7 @@ func openStore(t *testing.T, o store.Options) *store.Store {
 }
 
 func TestReal_TLSToPostgreSQL(t *testing.T) {
-	realServers(t)
+	placementOf(t)
 	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		t.Skip("the servers with TLS are native")
 	}
@@ -116,7 +116,7 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 // A failover by hand: the primary is stopped, and starts as a standby; then it is promoted. Of two servers in the
 // DSN, the primary is taken.
 func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
-	realServers(t)
+	placementOf(t)
 	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		t.Skip("the data of a container cannot be changed")
 	}

@@ -15,15 +15,16 @@ import (
 // the outbox, and while some are paid. No closer runs until then, so that the test needs no fast
 // machine.
 func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
+	s := realServers(t)
 	t.Parallel()
-	r := newRig(t, realServers(t))
+	r := newRig(t, s)
 	r.useOutbox()
 	r.start("relay", "outbox")
 	plan := filepath.Join(t.TempDir(), "plan.jsonl")
 	var sum ops.PostponeSummary
 	var outcome, again ops.PostponeOutcome
 	r.load(21, 60, time.Second, func() {
-		<-time.After(1500 * time.Millisecond)
+		r.created(60)
 		r.decode(r.must("postpone", "--category", "physical", "--due-before", time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
 			"--by", "3s", "--plan", plan, "-o", "json"), &sum)
 		r.decode(r.must("postpone", "--plan", plan, "--yes", "-o", "json"), &outcome)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -89,14 +90,14 @@ func (*openings) draw(random *rand.Rand) opening {
 
 // open opens a page and reports whether the customer is sent there.
 func (s *openings) open(o orderclose.Order, how opening) (id string, ok bool) {
-	<-time.After(time.Until(o.Due.Add(-how.before)))
+	scenario.At(s.t.Context(), o.Due.Add(-how.before))
 	row := "row-of-" + o.ID
 	recorded := false
 	s.eventually(func() (err error) { recorded, err = s.record(o.ID, row, how); return err })
 	if !recorded {
 		return "", s.tally("pages that the first check refused", false)
 	}
-	<-time.After(how.provider)
+	scenario.Pause(s.t.Context(), how.provider)
 	id = s.provider.begin(o.ID, page{})
 	payable := " AND EXISTS (SELECT 1 FROM orders o WHERE o.id = order_payments.order_id AND o.status = 0 AND o.expire_at > " + s.now + ")"
 	if s.once {
@@ -133,7 +134,7 @@ func (s *openings) record(order, row string, how opening) (recorded bool, err er
 	if _, err := tx.ExecContext(s.t.Context(), "INSERT INTO order_payments (id, order_id) VALUES (?, ?)", row, order); err != nil {
 		return false, err
 	}
-	<-time.After(how.commit)
+	scenario.Pause(s.t.Context(), how.commit)
 	return true, tx.Commit()
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // racedProvider is a payment provider that can cancel. Its ledger is what really happened to the money.
@@ -140,7 +141,7 @@ func (p *racedProvider) answer(ctx context.Context, ids []string, do func(o *rac
 	fault := p.fault(ids)
 	switch fault {
 	case "slow":
-		<-time.After(time.Duration(100+len(ids)*5) * time.Millisecond)
+		scenario.Pause(ctx, time.Duration(100+len(ids)*5)*time.Millisecond)
 	case "failing":
 		return nil, errors.New("on purpose")
 	}
@@ -160,7 +161,7 @@ func (p *racedProvider) answer(ctx context.Context, ids []string, do func(o *rac
 	p.mu.Unlock()
 	switch fault {
 	case "late":
-		<-time.After(3500 * time.Millisecond) // longer than any call may take
+		scenario.Pause(context.WithoutCancel(ctx), 3500*time.Millisecond) // longer than any call may take
 	case "lost":
 		panic(http.ErrAbortHandler)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientmetrics "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // raceRemind is how long before the due time an order is reminded: a second before the first payments.
@@ -30,7 +32,8 @@ func (r *remindRounds) registry() *clientmetrics.Registry {
 
 // watch observes rounds until ctx ends.
 func (r *remindRounds) watch(ctx context.Context) {
-	for began := time.Now(); ctx.Err() == nil; <-time.After(20 * time.Millisecond) {
+	began := time.Now()
+	scenario.Every(ctx, 20*time.Millisecond, func() {
 		families, err := r.metrics.Gather()
 		if err != nil {
 			return
@@ -48,7 +51,7 @@ func (r *remindRounds) watch(ctx context.Context) {
 			}
 			r.mu.Unlock()
 		}
-	}
+	})
 }
 
 // judgeReminders compares the reminders with the orders: none has two. An order has one if it existed at the time of

@@ -9,11 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -23,8 +27,11 @@ func TestReal_EveryPromiseIsKept(t *testing.T) {
 
 func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
+	if r.store.Dialect() == store.Postgres { // a mistake with time zones would be hours wide
+		r.exec("ALTER DATABASE " + r.database() + " SET timezone = 'Asia/Shanghai'")
+	}
 	r.start("relay", "closer", "compensator", "outbox")
-	r.firstLosses()
+	r.firstStart()
 	r.play(1, 200, 5*time.Second)
 	r.settle()
 	r.drain()
@@ -33,10 +40,8 @@ func everyPromiseIsKept(t *testing.T, s config.Servers) {
 		t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 	}
 	for _, part := range []string{"relay", "closer", "compensator", "outbox"} {
-		begin := time.Now()
-		r.signal(part, syscall.SIGTERM)
-		if took := time.Since(begin); took > stopWithin {
-			t.Errorf("%s took %v to stop", part, took)
+		if err := r.process(part).End(syscall.SIGTERM, waitLimit); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -55,8 +60,8 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 		defer close(played)
 		r.play(2, 400, 12*time.Second)
 	}()
-	for _, part := range []string{"relay", "closer", "relay", "closer"} {
-		<-time.After(2700 * time.Millisecond)
+	for i, part := range []string{"relay", "closer", "relay", "closer"} {
+		r.created(80 * (i + 1))
 		r.signal(part, syscall.SIGKILL)
 		r.start(part)
 	}
@@ -69,30 +74,26 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 	}
 }
 
-// A mistake with time zones would be hours wide.
+// A mistake with time zones would be hours wide: an order would be closed early, or stay open.
 func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
-	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}, {"postgresql", "Asia/Shanghai"}} {
-		t.Run(in.kind+in.zone, func(t *testing.T) {
-			t.Parallel()
-			s := realServers(t)
-			args := []string{"--default-time-zone=" + in.zone}
-			if in.kind == "postgresql" {
-				args = []string{"-c", "timezone=" + in.zone}
-			}
-			s.DSN = startDatabase(t, in.kind, args...).dsn()
-			r := newRig(t, s)
-			r.start("relay", "closer", "compensator")
-			r.play(3, 60, 2*time.Second)
-			r.settle()
-			if v := r.check(); v.Quantile(1) > time.Hour || v.ByPath["pipeline"] == 0 {
-				t.Errorf("closed by path %v, up to %v late", v.ByPath, v.Quantile(1))
-			}
-		})
-	}
+	eachOwnDatabase(t, func(d database) []string {
+		return map[database][]string{mariadb: {"--default-time-zone=+08:00"}, mysqldb: {"--default-time-zone=-05:00"}, postgres: {"-c", "timezone=Asia/Shanghai"}}[d]
+	}, func(t *testing.T, s config.Servers, _ *ownServer) {
+		r := newRig(t, s)
+		r.start("relay", "closer")
+		r.load(3, 60, 2*time.Second, func() {})
+		r.settle()
+		r.missed(10)
+		r.start("compensator")
+		r.settle()
+		if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] != 10 {
+			t.Errorf("closed by path %v", v.ByPath)
+		}
+	})
 }
 
 func TestReal_ReplayingTheCloseTopicTwiceChangesNothing(t *testing.T) {
-	eachMySQL(t, replayingTheCloseTopicTwice)
+	eachDatabase(t, replayingTheCloseTopicTwice)
 }
 
 func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
@@ -100,9 +101,7 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 	begin := time.Now()
 	r.start("relay", "closer")
 	r.play(4, 60, time.Second)
-	r.until("the pipeline has closed an order", func() bool { return r.closed() > 0 })
-	// Orders that were never published stay open, because nothing sweeps here.
-	<-time.After(time.Until(r.shop.LastDue().Add(5 * time.Second)))
+	r.publishedAreClosed() // nothing sweeps here
 	to := time.Now()
 	r.signal("relay", syscall.SIGTERM)
 	r.caughtUp()
@@ -125,8 +124,9 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 
 // A replay that is killed and run again repeats the records of about a second.
 func TestReal_AKilledReplayContinues(t *testing.T) {
+	s := realServers(t)
 	t.Parallel()
-	r := newRig(t, realServers(t))
+	r := newRig(t, s)
 	const records, rate = 40, 20
 	begin := time.Now()
 	for i := range records {
@@ -162,7 +162,7 @@ func TestReal_AKilledReplayContinues(t *testing.T) {
 	before := sent()
 	var result struct{ Sent, Handled int64 }
 	r.decode(r.must(replay...), &result)
-	if all := sent(); result.Handled == 0 || all != before+result.Sent || all < records || before < records && all > records+2*rate {
+	if all := sent(); result.Handled == 0 || all != before+result.Sent || all < records {
 		t.Errorf("%+v after %d were sent, %d in all of %d", result, before, all, records)
 	}
 	if r.decode(r.must(replay...), &result); result.Sent != 0 || result.Handled != records {
@@ -208,8 +208,9 @@ func (r *rig) decode(out string, into any) {
 }
 
 func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
+	s := realServers(t)
 	t.Parallel()
-	r := newRig(t, realServers(t))
+	r := newRig(t, s)
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
@@ -243,22 +244,29 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	}
 }
 
-func TestReal_ASweepOnDemandRespectsTheLockAndTheDryRun(t *testing.T) {
-	eachDatabase(t, aSweepOnDemand)
-}
+// A sweep by the command: it changes nothing in a dry run or while another process sweeps, and goes on without a Redis that
+// is not there or does not answer.
+func TestReal_ASweepOnDemandRespectsItsLock(t *testing.T) { eachDatabase(t, aSweepOnDemand) }
 
 func aSweepOnDemand(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
-	order := r.shop.Producer.Order("missed", time.Now().Add(-time.Hour), "virtual")
-	if err := r.shop.Orders.CreateOrder(t.Context(), order, nil); err != nil {
-		t.Fatal(err)
-	}
 	var report compensator.Report
-	r.decode(r.must("compensate", "--once", "--dry-run", "-o", "json"), &report)
-	if report.Found != 1 || report.Closed != 0 {
-		t.Errorf("dry run: %+v", report)
+	sweep := func(what, lock string, closed int, args ...string) {
+		t.Helper()
+		r.decode(r.must(append([]string{"compensate", "--once", "-o", "json"}, args...)...), &report)
+		if report.Found != 1 || report.Closed != closed || closed > 0 && report.Lock != lock {
+			t.Errorf("%s: %+v", what, report)
+		}
 	}
-	lock, err := compensator.NewLock(compensator.LockOptions{Client: r.redisClient(), Key: r.cfg.Compensator.Lock.Key})
+	missed := func(id string) {
+		t.Helper()
+		if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order(id, time.Now().Add(-time.Hour), "virtual"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missed("first")
+	sweep("a dry run", "", 0, "--dry-run")
+	lock, err := compensator.NewLock(compensator.LockOptions{Client: r.redisClient(), Key: r.cfg.Compensator.Lock.Key, Expiry: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,49 +278,25 @@ func aSweepOnDemand(t *testing.T, s config.Servers) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
-	if report.Found != 1 || report.Closed != 1 || report.Lock != "held" {
-		t.Errorf("%+v", report)
-	}
-	r.check()
-}
+	sweep("the lock is free", "held", 1)
 
-func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, realServers(t))
+	missed("second")
+	o, err := redis.ParseURL(s.RedisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := testkit.NewProxy(o.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	proxy.Stall()
+	r.servers.RedisURL = "redis://" + proxy.Addr() + "/0"
+	sweep("Redis hangs", "unavailable", 1)
+
+	missed("third")
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
-	if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
-		t.Fatal(err)
-	}
-	var report compensator.Report
-	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
-	if report.Closed != 1 || report.Lock != "unavailable" {
-		t.Errorf("%+v", report)
-	}
-}
-
-// orderclose send produces the same records as checkout.
-func TestReal_SendPublishesTheRecordsOfCheckout(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, realServers(t))
-	r.start("relay", "closer")
-	var sent struct {
-		ID  string    `json:"order_id"`
-		Due time.Time `json:"due_at"`
-	}
-	r.decode(r.must("send", "--id", "by-hand", "--category", "flash-sale", "-o", "json"), &sent)
-	order := orderclose.Order{ID: sent.ID, Category: "flash-sale", CreatedAt: time.Now(), Due: sent.Due}
-	if err := r.shop.Orders.CreateOrder(t.Context(), order, nil); err != nil {
-		t.Fatal(err)
-	}
-	r.settle()
-	if v := r.check(); v.ByPath["pipeline"] != 1 {
-		t.Errorf("closed by path %v", v.ByPath)
-	}
-	if _, code := r.cli("send", "--id", strings.Repeat("x", 65)); code != 5 {
-		t.Errorf("an order id that is too long exits with %d, want 5", code)
-	}
-	if _, code := r.cli("send"); code != 2 {
-		t.Errorf("no id exits with %d, want 2", code)
-	}
+	sweep("no Redis", "unavailable", 1)
+	r.disturbed = true // the orders were never published
+	r.check()
 }

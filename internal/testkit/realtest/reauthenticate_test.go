@@ -9,13 +9,14 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // A broker that ends sessions after 5 s does not end the generation of a group.
 func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
+	placementOf(t)
 	t.Parallel()
-	realServers(t)
 	b := newBrokerWith(t, []string{"connections.max.reauth.ms=5000"}, "member")
 	b.grant([]kafkago.ACLEntry{
 		row{"", "Topic", "t", "Read"}.acl(t, "member", ""),
@@ -30,15 +31,13 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var generations atomic.Int32
+	var over atomic.Bool
+	go func() { over.Store(scenario.Pause(ctx, 20*time.Second)) }() // four ends of a session
 	if err := member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
 		generations.Add(1)
-		for over := time.After(20 * time.Second); ; {
-			select {
-			case <-serving.Done():
-				return
-			case <-time.After(500 * time.Millisecond):
-				claim.Done(0, "")
-			case <-over:
+		for scenario.Pause(serving, 500*time.Millisecond) {
+			claim.Done(0, "")
+			if over.Load() {
 				cancel()
 			}
 		}

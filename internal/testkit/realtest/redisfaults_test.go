@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // endless is a database that always has another overdue order, until it is stopped.
@@ -35,7 +36,8 @@ func (e *endless) Overdue(ctx context.Context, _ time.Time, _ orderclose.Order, 
 		return nil, ctx.Err()
 	case <-e.enough:
 		return nil, nil
-	case <-time.After(20 * time.Millisecond):
+	default:
+		scenario.Pause(ctx, 20*time.Millisecond) // a page takes its time
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,27 +70,31 @@ type sweeping struct {
 	err    error
 }
 
-// sweepThroughProxy prepares a sweep with a lock of its own, whose Redis client is
-// the production client.
+// newSweeping returns a sweep of an endless database, and the proxy to the server of its lock.
+func newSweeping(t *testing.T, server string) *sweeping {
+	t.Helper()
+	s := &sweeping{t: t, key: newPrefix() + "lock", over: make(chan struct{}), store: &endless{enough: make(chan struct{}), more: make(chan struct{})}}
+	var err error
+	if s.proxy, err = testkit.NewProxy(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.proxy.Close() })
+	return s
+}
+
+// sweepThroughProxy begins a sweep with a lock of its own, whose Redis client is the production client.
 func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	t.Helper()
-	all := realServers(t)
-	o, err := redis.ParseURL(all.RedisURL)
+	o, err := redis.ParseURL(realServers(t).RedisURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sweeping{
-		t: t, direct: redis.NewClient(o), key: newPrefix() + "lock", over: make(chan struct{}),
-		store: &endless{enough: make(chan struct{}), more: make(chan struct{})},
-	}
+	s := newSweeping(t, o.Addr)
+	s.direct = redis.NewClient(o)
 	t.Cleanup(func() {
 		s.direct.Del(context.Background(), s.key)
 		s.direct.Close()
 	})
-	if s.proxy, err = testkit.NewProxy(o.Addr); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.proxy.Close() })
 	client, err := clients.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, clients.Pool{}, config.Default(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -155,47 +161,70 @@ func (s *sweeping) ended() error {
 	select {
 	case <-s.over:
 		return s.err
-	case <-time.After(time.Minute):
+	case <-time.After(waitLimit):
 		s.t.Fatal("the sweep goes on")
 		return nil
 	}
 }
 
+// lostItsLock waits until the sweep has ended by itself in the middle, because its lock is lost.
+func (s *sweeping) lostItsLock() {
+	s.t.Helper()
+	if err := s.ended(); !errors.Is(err, compensator.ErrLockLost) || s.report.Lock != "held" || s.report.Closed == 0 {
+		s.t.Errorf("it ended with %v and %+v; want the lock lost in the middle", err, s.report)
+	}
+}
+
+// The connection to the server of the lock fails in the middle of a sweep, or another process takes the lock. The sweep stops.
 func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
+	placementOf(t)
 	t.Parallel()
-	for name, lose := range map[string]func(s *sweeping){
-		"taken by another": func(s *sweeping) {
-			if err := s.direct.Set(t.Context(), s.key, "another", time.Minute).Err(); err != nil {
+	stall := func(s *sweeping) { s.proxy.Stall() }
+	halfOpen := func(s *sweeping) { s.proxy.Refuse(); s.proxy.HalfOpen() }
+	away := func(s *sweeping) { s.proxy.Refuse(); s.proxy.Cut() }
+	inRedis := func(lose func(s *sweeping)) func(t *testing.T) {
+		return func(t *testing.T) {
+			s := sweepThroughProxy(t, 3*time.Second)
+			lose(s)
+			s.lostItsLock()
+		}
+	}
+	inDatabase := func(lose func(s *sweeping)) func(t *testing.T) {
+		return func(t *testing.T) { losesDatabaseLock(t, lose) }
+	}
+	for name, play := range map[string]func(t *testing.T){
+		"Redis: taken by another": func(t *testing.T) {
+			s := sweepThroughProxy(t, 3*time.Second)
+			if err := s.direct.Set(t.Context(), s.key, "another", waitLimit).Err(); err != nil {
 				t.Error(err)
 			}
+			if s.lostItsLock(); s.owner() != "another" {
+				t.Error("it gave back another's lock")
+			}
 		},
-		"deleted": func(s *sweeping) {
+		"Redis: deleted": inRedis(func(s *sweeping) {
 			if err := s.direct.Del(t.Context(), s.key).Err(); err != nil {
 				t.Error(err)
 			}
-		},
-		"stall":                              func(s *sweeping) { s.proxy.Stall() },
-		"half open, and nobody new is taken": func(s *sweeping) { s.proxy.Refuse(); s.proxy.HalfOpen() },
-		"away":                               func(s *sweeping) { s.proxy.Refuse(); s.proxy.Cut() },
+		}),
+		"Redis: stall": inRedis(stall),
+		"Redis: half open, and nobody new is taken": inRedis(halfOpen),
+		"Redis: away":     inRedis(away),
+		"database: stall": inDatabase(stall),
+		"database: half open, and nobody new is taken": inDatabase(halfOpen),
+		"database: away":             inDatabase(away),
+		"database: cut for a moment": inDatabase(func(s *sweeping) { s.proxy.Cut() }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := sweepThroughProxy(t, 3*time.Second)
-			s.page()
-			lose(s)
-			began := time.Now()
-			if err := s.ended(); !errors.Is(err, compensator.ErrLockLost) || s.report.Lock != "held" || s.report.Closed == 0 {
-				t.Errorf("it ended with %v and %+v; want the lock lost in the middle", err, s.report)
-			}
-			t.Logf("stopped after %v, %d orders closed", time.Since(began).Round(time.Millisecond), s.report.Closed)
-			if name == "taken by another" && s.owner() != "another" {
-				t.Error("it gave back another's lock")
-			}
+			play(t)
 		})
 	}
 }
 
+// The lock lasts longer than the failure, so the sweep goes on, and extends the lock afterwards.
 func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
+	placementOf(t)
 	t.Parallel()
 	for name, fail := range map[string]func(p *testkit.Proxy){
 		"cut":       func(p *testkit.Proxy) { p.Cut() },
@@ -212,18 +241,23 @@ func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
 	}
 }
 
-// survives checks a sweep during a failure of Redis.
+// survives checks a sweep during a failure of Redis, which lasts longer than the pause between two extensions.
 func survives(t *testing.T, fail func(p *testkit.Proxy)) {
-	const expiry = 5 * time.Second
+	const expiry = waitLimit
 	s := sweepThroughProxy(t, expiry)
-	s.page()
 	owner := s.owner()
 	fail(s.proxy)
-	<-time.After(1200 * time.Millisecond)
+	scenario.Pause(t.Context(), 1200*time.Millisecond)
 	s.proxy.Heal()
-	// Longer than the lock would have lasted without an extension.
-	for until := time.Now().Add(expiry); time.Now().Before(until) && s.page(); {
+	if err := s.direct.PExpire(t.Context(), s.key, expiry/2).Err(); err != nil {
+		t.Fatal(err)
 	}
+	await(t, func() error {
+		if left := s.direct.PTTL(t.Context(), s.key).Val(); left <= expiry/2 {
+			return fmt.Errorf("nobody has extended the lock since, it has %v left", left)
+		}
+		return nil
+	})
 	now := s.owner()
 	s.stop()
 	err := s.ended()
@@ -235,31 +269,4 @@ func survives(t *testing.T, fail func(p *testkit.Proxy)) {
 	case s.owner() != "":
 		t.Error("the lock was not given back")
 	}
-}
-
-func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {
-	t.Parallel()
-	all := realServers(t)
-	o, err := redis.ParseURL(all.RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := testkit.NewProxy(o.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
-	proxy.Stall()
-	r := newRig(t, all)
-	r.servers.RedisURL = "redis://" + proxy.Addr() + "/0"
-	if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
-		t.Fatal(err)
-	}
-	var report compensator.Report
-	began := time.Now()
-	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
-	if report.Closed != 1 || report.Lock != "unavailable" {
-		t.Errorf("%+v", report)
-	}
-	t.Logf("it took %v to do without", time.Since(began).Round(time.Millisecond))
 }

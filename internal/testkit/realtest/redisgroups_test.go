@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -77,14 +76,13 @@ func (g *redisGroup) grant(s *ownServer, r *rig, also ...string) {
 // until waits until a server answers a command with what is wanted.
 func (g *redisGroup) until(s *ownServer, want string, command ...any) {
 	g.t.Helper()
-	c, last := g.direct(s), ""
-	for ends := time.Now().Add(waitLimit); time.Now().Before(ends); time.Sleep(50 * time.Millisecond) {
-		answer, err := c.Do(g.t.Context(), command...).Text()
-		if last = fmt.Sprint(answer, err); strings.Contains(last, want) {
-			return
+	c := g.direct(s)
+	await(g.t, func() error {
+		if answer, err := c.Do(g.t.Context(), command...).Text(); !strings.Contains(answer, want) {
+			return fmt.Errorf("%v on %s is %s, want %s: %w", command, s.Dir, answer, want, err)
 		}
-	}
-	g.t.Fatalf("%v on %s is %s, want %s", command, s.Dir, last, want)
+		return nil
+	})
 }
 
 // sweepsUnder makes the rig use the group.
@@ -128,8 +126,9 @@ var clusterACL = regexp.MustCompile("In a Redis cluster the user also needs `([^
 // The server that has the lock is killed in the middle of a sweep, and its replica takes over, with or without the
 // lock. Every order is closed once, and later sweeps have the lock on the new server.
 func TestReal_RedisFailsOverInTheMiddleOfASweep(t *testing.T) {
+	all := realServers(t)
 	t.Parallel()
-	all, g := realServers(t), newRedisGroup(t)
+	g := newRedisGroup(t)
 	master := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword)
 	master.startNative()
 	replica := g.newServer("redis", "--requirepass", redisPassword, "--masterauth", redisPassword, "--replica-announce-ip", "localhost", "--replicaof", "localhost "+master.Port)
@@ -182,8 +181,9 @@ requirepass %[3]s
 
 // Three masters share the keys. The lock is on one of them; without this one sweeps go on without it.
 func TestReal_TheLockIsInARedisCluster(t *testing.T) {
+	all := realServers(t)
 	t.Parallel()
-	all, g := realServers(t), newRedisGroup(t)
+	g := newRedisGroup(t)
 	var nodes []*ownServer
 	var hosts []string
 	for i := range 3 {

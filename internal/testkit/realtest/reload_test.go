@@ -37,7 +37,11 @@ func request(t *testing.T, method, url string) (code int, body string) {
 }
 
 func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
-	r := newRig(t, realServers(t))
+	eachDatabase(t, aChangedTopicsFile)
+}
+
+func aChangedTopicsFile(t *testing.T, s config.Servers) {
+	r := newRig(t, s)
 	listen := freeAddress(t)
 	r.extra = func(args []string) []string {
 		if slices.Contains(args, "relay") {

@@ -32,15 +32,19 @@ import (
 // binDir is a folder for the production binary; TestMain creates and removes it.
 var binDir string
 
-// binary builds the production binary, once for all tests that need it.
-var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binDir, "orderclose")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/orderclose/orderclose/cmd/orderclose").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
+// binary builds the production binary, and checkoutBinary the example shop, once for all tests that need it.
+var binary, checkoutBinary = built("cmd/orderclose"), built("examples/checkout/cmd/checkout")
+
+func built(program string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		path := filepath.Join(binDir, filepath.Base(program))
+		out, err := exec.Command("go", "build", "-o", path, "github.com/orderclose/orderclose/"+program).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+}
 
 func TestMain(m *testing.M) {
 	var err error
@@ -51,20 +55,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(binDir)
 	os.Exit(code)
-}
-
-// realServers returns the servers that the environment names.
-func realServers(t *testing.T) config.Servers {
-	t.Helper()
-	s, err := config.FromEnviron(os.LookupEnv)
-	if err == nil {
-		err = s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
-	}
-	if err == nil {
-		return s
-	}
-	missing(t, err)
-	return s
 }
 
 // rig is a pipeline of processes, with a shop and names of its own on the servers.
@@ -92,8 +82,7 @@ type rig struct {
 	processes map[string]*process.Process
 }
 
-// newRig creates topics and a schema of its own on the servers, with the production
-// commands.
+// newRig creates topics and a schema of its own on the servers.
 func newRig(t *testing.T, s config.Servers) *rig {
 	t.Helper()
 	return newRigIn(t, s, newPrefix(), nil)
@@ -101,6 +90,9 @@ func newRig(t *testing.T, s config.Servers) *rig {
 
 // newPrefix returns the prefix of all names of a rig.
 func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_" }
+
+// database returns the name of the rig's database.
+func (r *rig) database() string { return strings.TrimSuffix(r.prefix, "_") }
 
 // newRigIn is newRig with a given prefix, on a secured broker if secured is set:
 // s.Brokers and s.Kafka are then the access of its super user.
@@ -121,7 +113,7 @@ func newRigBy(t *testing.T, s config.Servers, program string) *rig {
 	return r
 }
 
-// prepare creates topics and schema, and opens the shop.
+// prepare creates topics and schema, by the commands if a program is given, and opens the shop.
 func (r *rig) prepare() {
 	r.t.Helper()
 	var err error
@@ -129,9 +121,22 @@ func (r *rig) prepare() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { r.store.Close() })
-	r.must("topics", "apply")
-	r.must("migrate")
+	if r.program != "" {
+		r.must("topics", "apply")
+		r.must("migrate")
+	} else {
+		r.makeTopics()
+		r.eventually(func() error { return r.store.Migrate(r.t.Context()) })
+	}
 	r.openShop()
+}
+
+// makeTopics does what orderclose topics apply does, in this process.
+func (r *rig) makeTopics() {
+	r.t.Helper()
+	if err := apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
@@ -143,7 +148,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 			t.Logf("the end of the logs of the processes:\n%s", r.logs.Tail(6_000))
 		}
 	})
-	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, strings.TrimSuffix(r.prefix, "_"))
+	dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, r.database())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,10 +189,18 @@ const skus = 20
 
 // waitLimit is how long a test waits for what must happen. It does not measure speed: on a busy
 // machine everything takes many times longer.
-const waitLimit = 3 * time.Minute
+const waitLimit = 2 * time.Minute
 
-// stopWithin is how long a process may take to stop. The manifests of deploy say so.
-const stopWithin = 10 * time.Second
+// await calls try until it succeeds. The test fails with the last error after waitLimit. A waiting helper waits for a fact
+// by it, never for a time.
+func await(t *testing.T, try func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitLimit)
+	defer cancel()
+	if err := process.Await(ctx, func(context.Context) error { return try() }); err != nil {
+		t.Fatalf("after %v: %v", waitLimit, err)
+	}
+}
 
 func (r *rig) clean(f func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -246,7 +259,7 @@ func (r *rig) addBucket() {
 	r.t.Helper()
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10m]")
 	r.readConfig()
-	r.must("topics", "apply")
+	r.makeTopics()
 }
 
 // append appends the messages to a partition. While a busy broker does not answer in time, append sends them again. They
@@ -262,19 +275,10 @@ func (r *rig) append(topic string, partition int, messages ...wire.Message) {
 	}
 }
 
-// eventually calls try until it succeeds: a broker takes a moment to delete a topic after it has
-// answered. The test fails with the last error after waitLimit.
+// eventually calls try until it succeeds, as await does.
 func (r *rig) eventually(try func() error) {
 	r.t.Helper()
-	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > waitLimit {
-			r.t.Fatal(err)
-		}
-	}
+	await(r.t, try)
 }
 
 // until waits for a condition.
@@ -282,7 +286,40 @@ func (r *rig) until(what string, is func() bool) {
 	r.t.Helper()
 	r.eventually(func() error {
 		if !is() {
-			return fmt.Errorf("this did not happen within %v: %s", waitLimit, what)
+			return fmt.Errorf("this did not happen: %s", what)
+		}
+		return nil
+	})
+}
+
+// created waits until the shop has created that many orders. A test disturbs a load by it: when a process is killed does not
+// depend on how fast the machine is.
+func (r *rig) created(n int) {
+	r.t.Helper()
+	r.eventually(func() error { return atLeast("created orders", len(r.shop.Created()), n) })
+}
+
+// atLeast returns an error while a count is below n.
+func atLeast(what string, got, n int) error {
+	if got < n {
+		return fmt.Errorf("%d %s, want %d", got, what, n)
+	}
+	return nil
+}
+
+// publishedAreClosed waits until the pipeline has closed every order that was published. Those that were never published stay
+// open if nothing sweeps.
+func (r *rig) publishedAreClosed() {
+	r.t.Helper()
+	published := map[string]bool{}
+	for _, id := range r.shop.Published() {
+		published[id] = true
+	}
+	r.eventually(func() error {
+		for _, id := range r.texts("SELECT id FROM orders WHERE status = 0") {
+			if published[id] {
+				return fmt.Errorf("order %s is open", id)
+			}
 		}
 		return nil
 	})
@@ -377,15 +414,6 @@ func (r *rig) process(name string) *process.Process {
 		r.t.Fatalf("no process %s was started", name)
 	}
 	return p
-}
-
-// freeze stops a part's process for a while, as swapping or the migration of a
-// machine does.
-func (r *rig) freeze(part string, d time.Duration) {
-	r.t.Helper()
-	if err := r.process(part).Freeze(d); err != nil {
-		r.t.Error(err)
-	}
 }
 
 // send sends a signal to a part's process.

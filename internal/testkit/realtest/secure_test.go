@@ -11,12 +11,13 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // The broker requires authentication, and an ACL for every operation.
 func TestSecure(t *testing.T) {
-	t.Parallel()
 	servers := realServers(t)
+	t.Parallel()
 	parts := []string{"producer", "relay", "closer", "outbox", "operator"}
 	var plain []string
 	for _, part := range parts {
@@ -53,6 +54,9 @@ func TestSecure(t *testing.T) {
 
 	for way, as := range ways {
 		t.Run("ARoundBy "+way, func(t *testing.T) {
+			if way == "PLAIN" || way == "SCRAM-SHA-256" || way == "OAUTHBEARER" {
+				ring.OnlyAll(t, "a round by SCRAM-SHA-512 and one by mutual TLS; Refusals logs in by every way")
+			}
 			t.Parallel()
 			who := &secured{parts: map[string]access{}}
 			for _, part := range parts {
@@ -64,9 +68,7 @@ func TestSecure(t *testing.T) {
 			r := newRigIn(t, s, rigs[way], who)
 			r.start("relay", "closer", "outbox")
 			r.play(5, 20, time.Second)
-			// Orders that were never published stay open, because nothing sweeps here.
-			<-time.After(time.Until(r.shop.LastDue().Add(3 * time.Second)))
-			r.until("the pipeline has closed an order", func() bool { return r.closed() > 0 })
+			r.publishedAreClosed() // nothing sweeps here
 			r.drain()
 			r.must("topics", "check")
 			if log := r.logs.Tail(1 << 20); strings.Contains(log, "secret of") {

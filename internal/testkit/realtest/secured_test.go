@@ -22,6 +22,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -177,23 +178,20 @@ func (b *broker) grant(acls []kafkago.ACLEntry) {
 			b.t.Fatal(err)
 		}
 	}
-	for b.t.Context().Err() == nil {
+	await(b.t, func() error {
 		res, err := b.admin.DescribeACLs(b.t.Context(), &kafkago.DescribeACLsRequest{Filter: kafkago.ACLFilter{
 			ResourceTypeFilter: kafkago.ResourceTypeAny, ResourcePatternTypeFilter: kafkago.PatternTypeAny,
 			Operation: kafkago.ACLOperationTypeAny, PermissionType: kafkago.ACLPermissionTypeAny,
 		}})
 		if err != nil {
-			b.t.Fatal(err)
+			return err
 		}
 		n := 0
 		for _, r := range res.Resources {
 			n += len(r.ACLs)
 		}
-		if n >= len(acls) {
-			return
-		}
-		<-time.After(50 * time.Millisecond)
-	}
+		return atLeast("ACLs", n, len(acls))
+	})
 }
 
 // connect returns a client with the access.
@@ -240,12 +238,16 @@ func ping(t *testing.T, a access) error {
 
 // insist calls do, and again for waitLimit while a busy server, or one that has just started, does
 // not answer.
-func insist(ctx context.Context, do func() error) error {
-	for began := time.Now(); ; <-time.After(200 * time.Millisecond) {
-		if err := do(); !kafka.Passes(err) || ctx.Err() != nil || time.Since(began) > waitLimit {
+func insist(ctx context.Context, do func() error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	_ = process.Await(ctx, func(context.Context) error {
+		if err = do(); kafka.Passes(err) {
 			return err
 		}
-	}
+		return nil
+	})
+	return err
 }
 
 // stranger returns a TLS configuration that trusts the broker and has a certificate

@@ -82,7 +82,7 @@ func (f *faultCounts) add(requests []orderclose.CloseRequest) bool {
 
 // The closer has no database at all. The service has all kinds of failures, and is
 // down for a while.
-func TestReal_OrdersCloseThroughAService(t *testing.T) { eachMySQL(t, closeThroughAService) }
+func TestReal_OrdersCloseThroughAService(t *testing.T) { eachDatabase(t, closeThroughAService) }
 
 func closeThroughAService(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
@@ -104,14 +104,17 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 		t.Errorf("a sweep without a database exits with %d, and says %s", code, r.logs.Tail(2000))
 	}
 	r.start("relay", "closer", "compensator")
-	r.firstLosses()
+	r.firstStart()
+	played := make(chan struct{})
 	go func() {
-		<-time.After(6 * time.Second)
-		down.Store(true)
-		<-time.After(4 * time.Second)
-		down.Store(false)
+		defer close(played)
+		r.play(7, 300, 10*time.Second)
 	}()
-	r.play(7, 300, 10*time.Second)
+	r.eventually(func() error { return atLeast("closed orders", r.closed(), 60) })
+	down.Store(true)
+	r.created(280)
+	down.Store(false)
+	<-played
 	r.settle()
 	if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] == 0 {
 		t.Errorf("closed by path %v: the history is not whole", v.ByPath)

@@ -15,15 +15,16 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // A team runs a relay and a shadow run beside the job that closes its orders. The processes may only
 // read the shop's tables, and the database has no other table. The report has each difference.
 func TestReal_AShadowRunBesideAnOldJob(t *testing.T) {
+	s := realServers(t)
 	t.Parallel()
-	o := newShopTables(t, realServers(t))
+	o := newShopTables(t, s)
 	o.useZone("+08:00") // of the mapping
 	o.mayOnlyRead()
 	o.exec("INSERT INTO t_goods_stock VALUES (7, 1000, 0)")
@@ -112,12 +113,12 @@ func (o *ownTables) oldJob() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for retry.Sleep(ctx, 100*time.Millisecond) {
+		scenario.Every(ctx, 100*time.Millisecond, func() {
 			if _, err := o.db.ExecContext(ctx, "UPDATE t_order SET state = 'CLOSED', finish_time = pay_deadline + INTERVAL IF(id = 2, 120, 2) SECOND"+
 				" WHERE state = 'WAIT_PAY' AND pay_deadline <= NOW() - INTERVAL 2 SECOND AND id NOT IN (3, 4)"); err != nil && ctx.Err() == nil {
 				o.t.Error(err)
 			}
-		}
+		})
 	}()
 	return func() { cancel(); <-ended }
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -38,10 +37,11 @@ type shopProcess struct {
 // openCheckout builds the shop and starts it.
 func (r *rig) openCheckout() *shopProcess {
 	r.t.Helper()
-	s := &shopProcess{rig: r, path: filepath.Join(r.t.TempDir(), "checkout")}
-	if out, err := exec.Command("go", "build", "-o", s.path, "github.com/orderclose/orderclose/examples/checkout/cmd/checkout").CombinedOutput(); err != nil {
-		r.t.Fatalf("go build: %v\n%s", err, out)
+	path, err := checkoutBinary()
+	if err != nil {
+		r.t.Fatal(err)
 	}
+	s := &shopProcess{rig: r, path: path}
 	s.listen = freeAddress(r.t)
 	s.process = &process.Process{Name: "checkout", Command: func() *exec.Cmd {
 		cmd := exec.Command(s.path, "--listen", s.listen, "--config", s.file)
@@ -72,20 +72,19 @@ func (s *shopProcess) dropViews() {
 // ask repeats a request until there is an answer, as a client does whose shop may be
 // killed at any moment. It returns the status code.
 func (s *shopProcess) ask(method, path, body, key string, into any) int {
-	for try := 0; ; try++ {
-		code, answer, err := s.askOnce(method, path, body, key)
-		if err == nil && code < 500 {
-			if json.Unmarshal(answer, into) != nil && code < 300 {
-				s.t.Errorf("%s %s: %d %s", method, path, code, answer)
-			}
-			return code
+	code := 0
+	s.eventually(func() error {
+		var answer []byte
+		var err error
+		if code, answer, err = s.askOnce(method, path, body, key); err != nil || code >= 500 {
+			return fmt.Errorf("%s %s: %d %s, %w", method, path, code, answer, err)
 		}
-		if try == 600 {
-			s.t.Errorf("%s %s: %d %s, %v", method, path, code, answer, err)
-			return code
+		if json.Unmarshal(answer, into) != nil && code < 300 {
+			s.t.Errorf("%s %s: %d %s", method, path, code, answer)
 		}
-		<-time.After(50 * time.Millisecond)
-	}
+		return nil
+	})
+	return code
 }
 
 func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, error) {
@@ -104,14 +103,27 @@ func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, erro
 }
 
 // Payments race with closes, and the shop is killed in between. Clients repeat
-// unanswered requests with the same idempotency key.
-func TestReal_TheShop(t *testing.T) { eachDatabase(t, theShop) }
+// unanswered requests with the same idempotency key. Afterwards two processes share caches, the filter of ids, coupons, and
+// the readers of events.
+func TestReal_TheShop(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, servers config.Servers) {
+		r := newRig(t, servers)
+		r.disturbed = true // reads after the due time close orders before the pipeline
+		r.giveCouponsBack()
+		one := r.openCheckout()
+		paymentsRaceInTheShop(r, one)
+		two := r.openCheckout()
+		twoShops(r, one, two)
+		for _, s := range []*shopProcess{one, two} {
+			if err := s.process.End(syscall.SIGTERM, waitLimit); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
 
-func theShop(t *testing.T, servers config.Servers) {
-	const orders = 200
-	r := newRig(t, servers)
-	r.disturbed = true // reads after the due time close orders before the pipeline
-	s := r.openCheckout()
+func paymentsRaceInTheShop(r *rig, s *shopProcess) {
+	t, orders := r.t, inRing(100, 200)
 	for _, role := range pipeline.AllRoles() {
 		r.start(string(role))
 	}
@@ -122,7 +134,7 @@ func theShop(t *testing.T, servers config.Servers) {
 	for i := range orders {
 		pause, wait := time.Duration(random.Int64N(int64(5*time.Second))), time.Duration(random.Int64N(int64(2*time.Second)))
 		wg.Go(func() {
-			<-time.After(pause)
+			scenario.Pause(t.Context(), pause)
 			id := fmt.Sprintf("h%03d", i)
 			var o checkout.Order
 			s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":%q,"category":"flash-sale","points":7,"items":[{"sku":%q,"quantity":2},{"sku":%q,"quantity":1}]}`,
@@ -132,7 +144,7 @@ func theShop(t *testing.T, servers config.Servers) {
 			}
 			var p checkout.StartedPayment
 			started := s.ask("POST", "/orders/"+id+"/payments", "", "payment "+id, &p) < 300
-			<-time.After(time.Until(o.DueAt) - time.Second + wait)
+			scenario.At(t.Context(), o.DueAt.Add(wait-time.Second))
 			switch {
 			case started && i%4 != 0:
 				var result checkout.PaymentResult
@@ -149,7 +161,7 @@ func theShop(t *testing.T, servers config.Servers) {
 					return
 				}
 			case i%20 != 0: // the others are left to the pipeline
-				<-time.After(time.Until(o.DueAt))
+				scenario.At(t.Context(), o.DueAt)
 				if s.ask("GET", "/orders/"+id, "", "", &o); o.Status == checkout.Unpaid {
 					t.Errorf("%s is shown unpaid past due: %+v", id, o)
 				}
@@ -159,8 +171,8 @@ func theShop(t *testing.T, servers config.Servers) {
 			mu.Unlock()
 		})
 	}
-	for range 2 {
-		<-time.After(2500 * time.Millisecond)
+	for kill := range 2 {
+		r.eventually(func() error { return atLeast("orders", r.count("SELECT COUNT(*) FROM orders"), orders*(kill+1)/3) })
 		s.process.Kill()
 		s.startShop()
 	}
@@ -183,10 +195,6 @@ func theShop(t *testing.T, servers config.Servers) {
 	s.awaitTold(len(closed))
 	if few := r.texts("SELECT customer FROM checkout_customers c JOIN orders o ON o.id = c.customer WHERE points <> CASE WHEN o.status = 2 THEN 100 ELSE 93 END"); len(few) > 0 {
 		t.Errorf("points are off of %v", few)
-	}
-	begin := time.Now()
-	if err := s.process.End(syscall.SIGTERM, 0); err != nil || time.Since(begin) > stopWithin {
-		t.Errorf("it took %v to stop: %v", time.Since(begin), err)
 	}
 	t.Logf("%d paid, closed %v, %d late payments", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM late_payments")))
 }
@@ -246,8 +254,9 @@ func (r *rig) texts(query string, args ...any) []string {
 // The shop asks the provider about the same orders as the pipeline, and follows its
 // answer.
 func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
+	servers := realServers(t)
 	t.Parallel()
-	r := newRig(t, realServers(t))
+	r := newRig(t, servers)
 	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {
@@ -269,15 +278,16 @@ func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 		if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"flash-sale","items":[{"sku":"ink","quantity":1}]}`, id), "make "+id, &order); code != 201 {
 			t.Fatalf("%s: %d", id, code)
 		}
-		<-time.After(time.Until(order.DueAt.Add(100 * time.Millisecond)))
-		if s.ask("GET", "/orders/"+id, "", "", &order); order.Status != checkout.Closing {
-			t.Errorf("%s: a read past due shows %s", id, order.Status)
-		}
+		s.eventually(func() error {
+			s.ask("GET", "/orders/"+id, "", "", &order)
+			return is("a read past due of "+id, order.Status, checkout.Closing)
+		})
 		if code := s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}); code != 409 {
 			t.Errorf("%s: a payment past due: %d", id, code)
 		}
-		if s.ask("GET", "/orders/"+id, "", "", &order); order.Status != want {
-			t.Errorf("the provider says %s, and the order is %s", id, order.Status)
-		}
+		s.eventually(func() error {
+			s.ask("GET", "/orders/"+id, "", "", &order)
+			return is("the order of which the provider says "+id, order.Status, want)
+		})
 	}
 }

@@ -178,7 +178,7 @@ func TestReal_TLSToDatabaseAndRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := row.env.connect(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			for _, got := range []struct {
 				server string

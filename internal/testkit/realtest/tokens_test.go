@@ -23,6 +23,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -83,8 +84,8 @@ func (p *provider) sign(t *testing.T, client, audience string) string {
 // A broker that verifies the signature, issuer, audience and end of tokens, and ends the sessions with
 // them, does not end the generation of a group. The tokens come from a token endpoint.
 func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
+	placementOf(t)
 	t.Parallel()
-	realServers(t)
 	p := newProvider(t)
 	b := newBrokerWith(t, []string{
 		"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + p.URL + "/jwks", "connections.max.reauth.ms=3600000",
@@ -120,15 +121,12 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var generations atomic.Int32
+	enough := func() bool { return p.issued.Load()-before >= 4 } // three ends of a token
 	if err := member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
 		generations.Add(1)
-		for over := time.After(3 * tokenLife); ; {
-			select {
-			case <-serving.Done():
-				return
-			case <-time.After(500 * time.Millisecond):
-				claim.Done(0, "")
-			case <-over:
+		for scenario.Pause(serving, 500*time.Millisecond) {
+			claim.Done(0, "")
+			if enough() {
 				cancel()
 			}
 		}
@@ -136,9 +134,6 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := generations.Load(); n != 1 {
-		t.Errorf("%d generations in %v, want 1", n, 3*tokenLife)
-	}
-	if n := p.issued.Load() - before; n < 3 || n > 20 {
-		t.Errorf("%d tokens in %v, each of %v", n, 3*tokenLife, tokenLife)
+		t.Errorf("%d generations during the lives of %d tokens, want 1", n, p.issued.Load()-before)
 	}
 }

@@ -47,11 +47,11 @@ func upgradeAndBack(t *testing.T, s config.Servers, old string) {
 				t.Error(err)
 			}
 			r.start(part)
-			<-time.After(time.Second) // orders pass between two replacements
+			r.created(len(r.shop.Created()) + 20) // orders pass between two replacements
 		}
 	}
 	r.loadWith(scenario.Spec{Seed: 30, Orders: 600, Over: 25 * time.Second, Categories: categories}, func() {
-		<-time.After(3 * time.Second)
+		r.created(70)
 		r.program = current
 		r.must("migrate")
 		r.must("topics", "apply")

@@ -61,6 +61,6 @@ func persist(ctx context.Context, do func() error) (tries int, err error) {
 		if !errors.Is(err, orderclose.ErrUnavailable) && !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
 			return tries, err
 		}
-		sleepUntil(ctx, time.Now().Add(retryInterval))
+		Pause(ctx, retryInterval)
 	}
 }

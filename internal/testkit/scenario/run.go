@@ -86,7 +86,7 @@ func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 	var plays sync.WaitGroup
 	errs := make([]error, len(steps))
 	for i, step := range steps {
-		if !sleepUntil(ctx, begin.Add(step.At)) {
+		if !At(ctx, begin.Add(step.At)) {
 			break
 		}
 		plays.Go(func() { errs[i] = s.Play(ctx, step, func() {}) })
@@ -129,7 +129,7 @@ func (s *Shop) Play(ctx context.Context, step Step, tried func()) error {
 	}
 	if slices.Contains([]Fate{Paid, Cancelled, Later, Earlier}, step.Fate) {
 		delay := order.Due.Sub(order.CreatedAt)
-		if !sleepUntil(ctx, created.Add(time.Duration(step.PayAfter*float64(delay)))) {
+		if !At(ctx, created.Add(time.Duration(step.PayAfter*float64(delay)))) {
 			return ctx.Err()
 		}
 		errs = append(errs, s.finish(ctx, order, step))
@@ -307,16 +307,4 @@ func (s *Shop) LastDue() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
-}
-
-// sleepUntil sleeps until t. It returns false if ctx ends first.
-func sleepUntil(ctx context.Context, t time.Time) bool {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

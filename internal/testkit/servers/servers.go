@@ -84,10 +84,12 @@ func (s *Server) Kill() error {
 			return fmt.Errorf("kill %s, process %d: %w", s.Kind, p, err)
 		}
 	}
-	for process.Alive(pid) {
-		time.Sleep(time.Millisecond)
-	}
-	return nil
+	return process.Await(context.Background(), func(context.Context) error {
+		if process.Alive(pid) {
+			return fmt.Errorf("%s, process %d, still runs", s.Kind, pid)
+		}
+		return nil
+	})
 }
 
 // Signal sends a signal to the server.

@@ -1,0 +1,235 @@
+package realtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
+)
+
+// database is a kind of database, the variable that names a server of it, and the script of deploy/native that starts one.
+type database struct{ kind, variable, script string }
+
+// The kinds of database of the tests.
+var (
+	mariadb   = database{"mariadb", config.EnvDSN, "mariadb"}
+	mysqldb   = database{"mysql", "ORDERCLOSE_MYSQL_DSN", "mysql"}
+	postgres  = database{"postgres", "ORDERCLOSE_POSTGRES_DSN", "postgresql"}
+	nowhere   = database{} // of a test that make test does not run
+	databases = []database{mariadb, mysqldb, postgres}
+	onMySQL   = []database{mariadb, mysqldb} // take the SQL of MySQL
+	onMariaDB = []database{mariadb}
+)
+
+// placement says where a test runs.
+type placement struct {
+	in database   // in make test; nowhere: it runs in make test-all only
+	on []database // in make test-all
+	// alone is what only this test proves: what the simulation, on the embedded Kafka, cannot show. Of a test that
+	// runs in make test-all only, it is which tests of make test prove the same promise.
+	alone string
+	// target is the variable of a target of the Makefile that plays the test, on all its databases; "": make test.
+	target string
+}
+
+// placements has every test of this package that needs servers. The databases share the tests of make test.
+var placements = map[string]placement{
+	// The whole pipeline.
+	"TestReal_EveryPromiseIsKept":                            {in: postgres, on: databases, alone: "all parts as processes, on a database in another time zone"},
+	"TestReal_KillingARelayOrACloserLosesNothing":            {in: mysqldb, on: databases, alone: "kill -9 of a member, and the group of a real coordinator"},
+	"TestReal_KillingADispatcherLosesNothing":                {in: postgres, on: databases, alone: "kill -9 between the acknowledgment of a broker and the deletion of a row"},
+	"TestReal_KillingAnIntakeLeavesNoGap":                    {in: postgres, on: []database{mariadb, postgres}, alone: "kill -9 of the role intake"},
+	"TestReal_RelaysComeAndGo":                               {in: mariadb, on: onMariaDB, alone: "the rebalances of a real coordinator, and a process that is frozen"},
+	"TestReal_OneBrokerOfThree":                              {in: mysqldb, on: onMySQL, alone: "replication, and new leaders and coordinators of real brokers"},
+	"TestReal_EveryKindOfLossIsPublishedAndRepaired":         {in: mysqldb, on: onMySQL, alone: "what a real broker answers after retention, and about a topic that was recreated"},
+	"TestReal_KafkaIsWiped":                                  {in: nowhere, on: onMariaDB, alone: "TestReal_EveryKindOfLossIsPublishedAndRepaired, TestSimulation_OrdersOfALostTopicAreScheduledAgain"},
+	"TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun":   {in: postgres, on: []database{mariadb, postgres}, alone: "signals and HTTP of processes, and topics that appear on a real broker"},
+	"TestReal_TopicsCheckFindsDriftAndApplyFixesIt":          {in: mysqldb, on: onMySQL, alone: "how a real broker names and reports the settings of topics"},
+	"TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate": {in: nowhere, on: databases, alone: "TestReal_EveryPromiseIsKept on PostgreSQL, TestReal_AShopsOwnTables on MySQL"},
+	"TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue":  {in: nowhere, on: onMySQL, alone: "the tests of package closer with a fake store"},
+	"TestReal_DeadlinesMoveByAnUpdate":                       {in: nowhere, on: databases, alone: "TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay"},
+	"TestReal_PostponedOrdersCloseAtTheirNewDueTimes":        {in: nowhere, on: onMariaDB, alone: "TestPostpone_ChangesWhatItsPlanHasAndNothingTwice, TestSimulation_APostponedOrderClosesWhenItIsDueThen"},
+	"TestReal_APauseClosesNothingUntilItEnds":                {in: nowhere, on: onMariaDB, alone: "TestSimulation_PausesWithoutKafka, the random worlds with pauses"},
+	"TestReal_AShadowRunBesideAnOldJob":                      {in: nowhere, on: onMariaDB, alone: "TestBroker_AShadowRunIsComparedWithTheOldJob, and the part shadow of TestReal_EachPartNeedsItsPrivileges"},
+	"TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack":   {in: nowhere, on: onMariaDB, alone: "TestConsume_AnInstanceThatIsStartedAgainGetsItsPartitionsBack"},
+	"TestReal_OfTwoProcessesWithOneInstanceOneEnds":          {in: nowhere, on: onMariaDB, alone: "TestConsume_OfTwoWithOneInstanceTheFirstEnds"},
+
+	// Databases.
+	"TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults": {in: mariadb, on: onMySQL, alone: "faults of a real server and of the network to it"},
+	"TestReal_AFailoverToAStandbyThatHasAllLosesNothing":        {in: nowhere, on: []database{mariadb, postgres}, alone: "TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults kills the server; none replicates"},
+	"TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen": {in: nowhere, on: onMariaDB, alone: "none"},
+	"TestReal_AShopsOwnTables":                                  {in: mysqldb, on: onMySQL, alone: "the example of docs/mapping.md, on a server in another time zone"},
+	"TestReal_PaymentsRaceWithTheClose":                         {in: mariadb, on: databases, alone: "transactions of several processes that race for the same order"},
+	"TestReal_SweepersNeedADatabaseOnly":                        {in: postgres, on: databases, alone: "the lock of a process that was killed ends with its connection"},
+	"TestReal_SweepersAskThePaymentProvider":                    {in: nowhere, on: onMariaDB, alone: "TestReal_PaymentsRaceWithTheClose, TestSimulation_PaymentsAreCancelledBeforeTheClose"},
+	"TestReal_EachPartNeedsItsPrivileges":                       {in: postgres, on: databases, alone: "exactly the rows of the table in docs/security.md suffice; make test-all plays each missing row"},
+	"TestReal_TLSToDatabaseAndRedis":                            {in: mariadb, on: onMariaDB, alone: "TLS, and which error names which setting"},
+	"TestReal_TLSToPostgreSQL":                                  {in: postgres, on: []database{postgres}, alone: "TLS, and which error names which setting"},
+	"TestReal_AStandbyOfPostgreSQLIsNoStore":                    {in: postgres, on: []database{postgres}, alone: "a standby, and two servers in a DSN"},
+
+	// Sweeps and their lock.
+	"TestReal_ASweepStopsWhenItMayHaveLostItsLock":  {in: mariadb, on: onMariaDB, alone: "connections to a real Redis and a real database that fail in the middle"},
+	"TestReal_ASweepSurvivesAShortFailureOfRedis":   {in: mariadb, on: onMariaDB, alone: "the client of Redis connects again in time"},
+	"TestReal_ASweepOnDemandRespectsItsLock":        {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
+	"TestReal_ASweepIsTakenOverFromAStoppedProcess": {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock, TestReal_SweepersNeedADatabaseOnly"},
+	"TestReal_TwoSweepsAtOnceChangeNothing":         {in: nowhere, on: onMariaDB, alone: "TestSimulation_TwoSweepsAtOnceChangeNothing"},
+	"TestReal_RedisFailsOverInTheMiddleOfASweep":    {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepStopsWhenItMayHaveLostItsLock; none has sentinels"},
+	"TestReal_TheLockIsInARedisCluster":             {in: nowhere, on: onMariaDB, alone: "TestReal_ASweepOnDemandRespectsItsLock; none has a cluster"},
+	"TestReal_ASweepReportsWhyEachOrderWasMissed":   {in: nowhere, on: onMariaDB, alone: "TestSimulation_EachCauseOfAMiss"},
+
+	// The shop, services and programs.
+	"TestReal_TheShop": {in: mariadb, on: databases, alone: "the example shop as processes that are killed, with its caches in a real Redis"},
+	"TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder": {in: nowhere, on: onMariaDB, alone: "the tests of examples/checkout, TestReal_PaymentsRaceWithTheClose"},
+	"TestReal_OrdersCloseThroughAService":                  {in: mysqldb, on: onMySQL, alone: "a closer without a database, and HTTP between processes"},
+	"TestReal_AServiceGetsTheStockBack":                    {in: nowhere, on: onMariaDB, alone: "TestSimulation_ClosedOrdersAreReleasedToTheWarehouse"},
+	"TestReal_AProgramEmbedsTheModule":                     {in: mysqldb, on: databases, alone: "a program outside of this repository"},
+
+	// What an operator does.
+	"TestReal_ADeadLetterIsRedrivenToSuccess":            {in: postgres, on: databases, alone: "the commands dlq and order, beside a closer that runs"},
+	"TestReal_DoctorChecksEverythingAndTheStock":         {in: mysqldb, on: databases, alone: "doctor finds a real installation healthy"},
+	"TestReal_AnAuditFindsPlantedFaults":                 {in: mariadb, on: onMariaDB, alone: "the command audit on a real database and a real topic"},
+	"TestReal_ReplayingTheCloseTopicTwiceChangesNothing": {in: nowhere, on: onMySQL, alone: "TestSimulation_ReplayingTheWholeCloseTopicChangesNothing, TestBroker_AReplayShowsAPlanFirstAndSendsOnceUnlessItIsRestarted"},
+	"TestReal_AKilledReplayContinues":                    {in: mysqldb, on: onMySQL, alone: "kill -9 of the command replay"},
+
+	// A secured broker.
+	"TestSecure": {in: mariadb, on: onMariaDB, alone: "exactly the rows of the access table suffice, and no secret is shown; make test-all plays each missing row"},
+	"TestSecure_TokensAreRenewedBeforeTheyEnd":     {in: nowhere, on: onMariaDB, alone: "the tests of internal/kafka with a fake token endpoint"},
+	"TestSecure_ASessionThatEndsCausesNoRebalance": {in: nowhere, on: onMariaDB, alone: "none"},
+
+	"TestGameDay": {on: onMariaDB, target: "GAMEDAY", alone: "the alerts of a real Prometheus"},
+	"TestUpgrade_UnderLoadAndBackLosesNothing": {on: databases, target: "UPGRADE_FROM", alone: "two versions of the program share their groups"},
+}
+
+// placementOf returns the placement of a test or subtest. It skips a test that this ring does not play.
+func placementOf(t *testing.T) placement {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	s, listed := placements[name]
+	if !listed {
+		t.Fatalf("placements does not say where %s runs", name)
+	}
+	if s.target == "" && s.in == nowhere {
+		ring.OnlyAll(t, s.alone)
+	}
+	return s
+}
+
+// played returns the databases on which this ring runs a test.
+func (s placement) played() []database {
+	if ring.All() || s.target != "" {
+		return s.on
+	}
+	return []database{s.in}
+}
+
+// realServers returns the servers that the environment names, with a database of the first kind on which the test runs.
+func realServers(t *testing.T) config.Servers {
+	t.Helper()
+	return serversWith(t, placementOf(t).played()[0])
+}
+
+// serversWith is realServers with a kind of database.
+func serversWith(t *testing.T, d database) config.Servers {
+	t.Helper()
+	s, err := config.FromEnviron(os.LookupEnv)
+	if err == nil {
+		err = s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
+	}
+	if s.DSN = os.Getenv(d.variable); err == nil && s.DSN == "" {
+		err = fmt.Errorf("%s names no server", d.variable)
+	}
+	if err != nil && os.Getenv("REQUIRE_REAL") == "1" {
+		t.Fatal(err)
+	} else if err != nil {
+		t.Skip(err)
+	}
+	return s
+}
+
+// eachDatabase runs test once for each kind of database on which this ring plays it, as a parallel subtest with the name of the kind.
+func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
+	t.Helper()
+	placementOf(t)
+	t.Parallel()
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
+		t.Parallel()
+		test(t, s)
+	})
+}
+
+// oneDatabaseAfterAnother is for a test that keeps the disk of the servers busy: it runs while no parallel test runs. Locks
+// of other tests would time out.
+func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s config.Servers, d database)) {
+	t.Helper()
+	for _, d := range placementOf(t).played() {
+		t.Run(d.kind, func(t *testing.T) { test(t, serversWith(t, d), d) })
+	}
+}
+
+// eachOwnDatabase is eachDatabase with a database server of the test's own, started with the arguments for its kind.
+func eachOwnDatabase(t *testing.T, args func(d database) []string, test func(t *testing.T, s config.Servers, own *ownServer)) {
+	t.Helper()
+	placementOf(t)
+	t.Parallel()
+	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, d database) {
+		t.Parallel()
+		own := startDatabase(t, d.script, args(d)...)
+		s.DSN = own.dsn()
+		test(t, s, own)
+	})
+}
+
+// inRing returns few in make test, and all in make test-all.
+func inRing[T any](few, all T) T {
+	if ring.All() {
+		return all
+	}
+	return few
+}
+
+var needsServers = regexp.MustCompile(`(?m)^func (Test(?:Real_\w+|Secure\w*|Upgrade_\w+|GameDay))\(`)
+
+// TestPlacements_NameEveryTestAndShareTheDatabases fails if a test is not in the table, if the table has a test that does
+// not exist, or if a database has less than a quarter of the tests.
+func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written, listed []string
+	for _, file := range files {
+		for _, m := range needsServers.FindAllStringSubmatch(readFile(t, file), -1) {
+			written = append(written, m[1])
+		}
+	}
+	on, all := map[string]int{}, 0
+	for name, s := range placements {
+		listed = append(listed, name)
+		if s.alone == "" || len(s.on) == 0 {
+			t.Errorf("the placement of %s is not complete: %+v", name, s)
+		}
+		if s.in == nowhere {
+			continue
+		}
+		if on[s.in.kind]++; !slices.Contains(s.on, s.in) {
+			t.Errorf("make test-all does not play %s on %s", name, s.in.kind)
+		}
+		all++
+	}
+	slices.Sort(written)
+	slices.Sort(listed)
+	if !slices.Equal(written, listed) {
+		t.Errorf("the tests are\n%v\nand placements has\n%v", written, listed)
+	}
+	for _, d := range databases {
+		if on[d.kind]*4 < all {
+			t.Errorf("%s has %d of %d tests", d.kind, on[d.kind], all)
+		}
+	}
+}
