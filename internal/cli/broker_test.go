@@ -30,7 +30,14 @@ type rig struct {
 	kafka   *kafka.Cluster
 }
 
+// newRig lets the test run in parallel with others: most of them wait.
 func newRig(t *testing.T) *rig {
+	t.Helper()
+	t.Parallel()
+	return newSerialRig(t)
+}
+
+func newSerialRig(t *testing.T) *rig {
 	t.Helper()
 	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	if err != nil {

@@ -146,7 +146,7 @@ func TestRun_ExportsTheSpansOfARole(t *testing.T) {
 	}))
 	defer stock.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL) // the SDK reads it
-	r := newRig(t)
+	r := newSerialRig(t)
 	if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
 		t.Fatal(err)
 	}

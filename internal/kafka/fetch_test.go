@@ -79,6 +79,7 @@ func batchOf(offset int64, key string) []byte {
 // reads the log, so an answer may hold records that were appended in between.
 // A larger first batch comes whole.
 func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
+	t.Parallel() // a fetch at the end of the log waits
 	_, c := newFake(t, 1)
 	for _, size := range []int{20 << 10, 100 << 10, 20 << 10, 20 << 10, 20 << 10, 20 << 10} {
 		if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k"), Value: make([]byte, size)}}); err != nil {
