@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -120,5 +124,83 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 	}
 	if err := seen.check(true); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestEvenly_CountsTheWaitForAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		took, err := evenly(t.Context(), 10, 4, 1, func(_, number int, planned time.Time) (time.Time, error) {
+			time.Sleep(200 * time.Millisecond)
+			return planned, nil
+		})
+		if err != nil || len(took) != 4 || took[0] != 200*time.Millisecond || took[3] != 500*time.Millisecond {
+			t.Error(took, err)
+		}
+	})
+}
+
+func TestEvenly_EndsWithTheFirstError(t *testing.T) {
+	failed := errors.New("failed")
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		took, err := evenly(t.Context(), 1, 1000, 2, func(_, number int, planned time.Time) (time.Time, error) {
+			if number == 5 {
+				return planned, failed
+			}
+			return planned, nil
+		})
+		if !errors.Is(err, failed) || len(took) != 5 || time.Since(begin) > 10*time.Second {
+			t.Error(len(took), err, time.Since(begin))
+		}
+	})
+}
+
+func TestSummarize_CountsEarlyRecords(t *testing.T) {
+	l := summarize(1000, 2, []received{{number: 2, late: 3 * time.Millisecond}, {number: 1, late: -time.Microsecond}, {number: 0, late: time.Second}, {number: 3, late: time.Millisecond}}, process.Used{})
+	if l.Early != 1 || l.P50 != measure.Millis(time.Millisecond) || l.Max != measure.Millis(3*time.Millisecond) {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
+	for name, c := range map[string]struct {
+		numbers []int
+		once    bool
+		ok      bool
+	}{
+		"each once":               {[]int{2, 0, 1}, true, true},
+		"one is missing":          {[]int{0, 1}, false, false},
+		"one came for another":    {[]int{0, 1, 1}, false, false},
+		"one twice":               {[]int{0, 1, 2, 2}, true, false},
+		"one twice, as it may be": {[]int{0, 1, 2, 2}, false, true},
+	} {
+		tally := newTally(3)
+		for _, n := range c.numbers {
+			if err := tally.add(n, due); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tally.check(c.once); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if newTally(3).add(3, due) == nil {
+		t.Error("took an order that was never sent")
+	}
+}
+
+func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
+	tally := newTally(100)
+	for i := range 100 {
+		at := due // the first 40
+		if i >= 40 {
+			at = due.Add(time.Duration(i-39) * time.Millisecond)
+		}
+		if err := tally.add(99-i, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have := tally.rate(); have != 1000 {
+		t.Errorf("%v records/s, want 60 in 60 ms", have)
 	}
 }

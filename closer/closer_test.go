@@ -1,10 +1,13 @@
 package closer
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -195,6 +199,155 @@ func TestCloser_ReplaysHaveALatenessOfTheirOwn(t *testing.T) {
 			if n, closed := r.Value("close_end_to_end_lateness_seconds", "path", path, "category", "default"), r.Value("close_total", "path", path, "result", "closed"); n != 1 || closed != 1 {
 				t.Errorf("%s: %v closed, the lateness of %v; want 1", path, closed, n)
 			}
+		}
+	})
+}
+
+// stoppedLog is a log that sets stop while its reader's loop sleeps, so that the process
+// is stopped when it wakes.
+type stoppedLog struct {
+	orderLog
+	stop atomic.Bool
+}
+
+func (l *stoppedLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
+	time.Sleep(100 * time.Millisecond) // the loop sleeps by then
+	l.stop.Store(at.Offset == 0)
+	return l.orderLog.Read(ctx, at)
+}
+
+// The new owner of the partition closes the order and commits.
+func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			log, store := &stoppedLog{}, &fakeStore{}
+			log.Lost = lost
+			log.add(t, "a")
+			c, err := New(Options{
+				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+				Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}},
+				Now: func() time.Time { // like a process that SIGSTOP stops when it wakes
+					if log.stop.CompareAndSwap(true, false) {
+						time.Sleep(8 * time.Second)
+					}
+					return time.Now()
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer testkit.Start(t, c.Run)()
+			time.Sleep(30 * time.Second) // later the loop wakes in time
+			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
+				t.Errorf("claim lost: %v; order closed: %v, after %d calls of Confirm", lost, closed, log.Confirms())
+			}
+		})
+	}
+}
+
+// The dead letter is acked when its offset belongs to another order.
+func TestCloser_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, began := &orderLog{}, time.Now()
+		log.Fail = func(topic string) error {
+			if topic == "dead" && time.Since(began) < time.Minute {
+				return errors.New("away")
+			}
+			return nil
+		}
+		store := &fakeStore{locked: map[string]bool{"new": true}}
+		log.Put(toClose, wire.Message{Value: []byte("no key")})
+		log.add(t, "a")
+		log.add(t, "b")
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(10 * time.Second)
+		o := orderclose.Order{ID: "new", CreatedAt: time.Now(), Due: time.Now()}
+		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Recreate(toClose, m)
+		time.Sleep(80 * time.Second)
+		synctest.Wait()
+		if done, dead := log.doneBelow(), len(log.Keys("dead")); done != 0 || dead != 1 {
+			t.Errorf("done below %d with %d dead letters, while the order at offset 0 is open", done, dead)
+		}
+	})
+}
+
+// Neither its offset nor the runs above it count.
+func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &fakeStore{}
+		for _, id := range []string{"a", "b", "c", "d"} {
+			log.add(t, id)
+		}
+		acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 1, []wire.Run{{First: 2, End: 3}})
+		log.Commit(toClose, 1, acked)
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if ids := store.ids(); len(ids) != 4 || log.doneBelow() != 4 || len(log.Keys("control")) != 1 {
+			t.Errorf("closed %v, done below %d, %d notices of losses; want 4, 4, 1", ids, log.doneBelow(), len(log.Keys("control")))
+		}
+	})
+}
+
+// Every unreadable record becomes a dead letter.
+func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const garbage, partitions = 5000, 4
+		log := &orderLog{}
+		for i := range garbage {
+			log.Put(testkit.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
+		}
+		var lines bytes.Buffer // text handlers write one line at a time
+		c, err := New(Options{
+			Log: log, Store: &fakeStore{}, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead", ControlTopic: "control",
+			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := testkit.Start(t, c.Run)
+		time.Sleep(time.Minute)
+		stop()
+		if n := len(log.Keys("dead")); n != garbage {
+			t.Errorf("%d of %d are dead letters", n, garbage)
+		}
+		if n := bytes.Count(lines.Bytes(), []byte("dead letter")); n != retry.LogBurst+1 || !bytes.Contains(lines.Bytes(), []byte("left_out=4980")) {
+			t.Errorf("%d lines for %d records:\n%s", n, garbage, lines.String())
+		}
+	})
+}
+
+// The dead letters in memory are bounded, other partitions go on, and in the end every
+// record becomes a dead letter.
+func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
+		log, store := &fetchedLog{}, &fakeStore{}
+		var fixed atomic.Bool
+		log.Fail = func(topic string) error {
+			if topic == "dead" && !fixed.Load() {
+				return errors.New("unknown topic or partition")
+			}
+			return nil
+		}
+		for range garbage {
+			log.Put(toClose, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
+		}
+		o := orderclose.Order{ID: "good", CreatedAt: time.Now(), Due: time.Now()}
+		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
+		defer runCloser(t, log, store, 100)()
+		time.Sleep(time.Hour)
+		if n := log.upTo.Load(); n > most || len(store.ids()) != 1 {
+			t.Errorf("%d records of garbage were read, want %d at most; closed %v", n, most, store.ids())
+		}
+		fixed.Store(true)
+		time.Sleep(time.Minute)
+		if n := len(log.Keys("dead")); n != garbage || log.doneBelow() != garbage {
+			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.doneBelow())
 		}
 	})
 }

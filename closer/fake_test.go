@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -149,3 +150,5 @@ func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics promet
 	}
 	return testkit.Start(t, c.Run)
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

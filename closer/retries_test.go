@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -180,6 +182,158 @@ func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 		synctest.Wait()
 		if n := metrics.Value("partition_stuck_total"); n != 0 || len(store.ids()) != 8 {
 			t.Errorf("closed %v, %v times stuck", store.ids(), n)
+		}
+	})
+}
+
+func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"2": true}}
+		for i := range 5 {
+			log.add(t, fmt.Sprint(i))
+		}
+		begin := time.Now()
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond) // until the position is committed
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 5 {
+			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
+		}
+		retried := log.Appended()["delay_1m"]
+		if len(retried) != 1 || len(log.Appended()) != 1 {
+			t.Fatalf("appended %v, want order 2 to delay_1m", log.Appended())
+		}
+		r, err := retried[0].Decode()
+		wait := r.Release.Sub(begin)
+		if err != nil || r.Order.ID != "2" || r.Attempt != 1 || r.Cause != "failed" || wait < time.Minute || wait > 66*time.Second+time.Millisecond ||
+			r.Origin != (wire.Origin{Topic: "order-close", Offset: 2}) || !r.Order.Due.Equal(begin) {
+			t.Errorf("%+v after %v, %v", r, wait, err)
+		}
+	})
+}
+
+// The headers hold the coordinates of the first failure and of the last.
+func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
+		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 4}, wire.Record{
+			Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now(),
+			Attempt: 3, Cause: "not_found", Origin: wire.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
+		})
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		dead := log.Appended()["dead"]
+		if len(dead) != 1 || len(log.Appended()) != 1 {
+			t.Fatalf("appended %v, want a dead letter", log.Appended())
+		}
+		for header, want := range map[string]string{
+			"cause": "failed", "detail": "no stock row", "stage": "closer", "attempt": "3",
+			"origin-topic": "order-close", "origin-partition": "7", "origin-offset": "1234",
+			"source-topic": "order-close-replay", "source-partition": "4", "source-offset": "0",
+		} {
+			if got, _ := dead[0].Header(header); got != want {
+				t.Errorf("%s is %q, want %q", header, got, want)
+			}
+		}
+	})
+}
+
+// This includes a record on the replay topic that lacks the lane header.
+func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
+		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 0}, wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		retried := log.Appended()["delay_1m"]
+		if len(retried) != 1 {
+			t.Fatalf("appended %v", log.Appended())
+		}
+		if lane, _ := retried[0].Header("lane"); lane != "replay" {
+			t.Errorf("lane is %q", lane)
+		}
+	})
+}
+
+// reversedStore returns the outcomes of a batch in the reverse order, as a SELECT without ORDER BY
+// may do.
+type reversedStore struct{ fakeStore }
+
+func (s *reversedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes, err := s.fakeStore.CloseOrders(ctx, path, requests)
+	slices.Reverse(outcomes)
+	return outcomes, err
+}
+
+// No order gets the outcome of another.
+func TestCloser_OutcomesInAnotherOrderAreNotMixedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &reversedStore{fakeStore{bad: map[string]bool{}}}
+		for i := range 5 {
+			log.add(t, fmt.Sprint(i))
+		}
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		closed := store.ids()
+		slices.Sort(closed)
+		if closed = slices.Compact(closed); len(closed) != 5 || log.doneBelow() != 5 || len(log.Appended()) != 0 {
+			t.Errorf("closed %v, done below %d, appended %v", closed, log.doneBelow(), log.Appended())
+		}
+	})
+}
+
+// The order is not asked for again and again without a pause.
+func TestCloser_ANotDueInThePastIsAFailure(t *testing.T) {
+	now := time.Now()
+	for _, o := range []orderclose.Outcome{
+		{Verdict: orderclose.NotDue},
+		{Verdict: orderclose.NotDue, Due: now.Add(-time.Hour), At: now},
+		{Verdict: orderclose.NotDue, Due: now, At: now},
+	} {
+		d := decide(wire.Record{Order: orderclose.Order{ID: "a", Due: now}}, o, now, 0)
+		if d.action != schedule || !d.retry || d.wait < time.Minute || !strings.Contains(d.detail, "the store returned not_due") {
+			t.Errorf("%+v: %+v", o, d)
+		}
+	}
+}
+
+// The waiting orders are counted.
+func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, metrics := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, testkit.NewMetrics()
+		begin := time.Now()
+		log.add(t, "new")
+		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
+			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: 1}, wire.Record{
+				Order: orderclose.Order{ID: id, CreatedAt: begin, Due: begin}, Release: begin,
+				PendingSince: begin.Add(-since), Origin: wire.Origin{Topic: "order-close", Offset: 99},
+			})
+		}
+		defer runCloserWith(t, log, store, 10, metrics)()
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		waits := map[string]time.Duration{}
+		for _, m := range log.Appended()["delay_1m"] {
+			r, err := m.Decode()
+			if err != nil || r.Attempt != 0 || r.Cause != "payment_pending" || r.PendingSince.IsZero() || r.Origin.Topic != "order-close" {
+				t.Errorf("%+v, %v", r, err)
+			}
+			waits[r.Order.ID] = r.Release.Sub(begin).Truncate(time.Minute)
+		}
+		if diff := cmp.Diff(map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, waits); diff != "" {
+			t.Errorf("asked again after (-want +got):\n%s", diff)
+		}
+		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Key) != "ancient" {
+			t.Errorf("dead letters %v, want the order that has waited for more than a day", dead)
+		} else if cause, _ := dead[0].Header("cause"); cause != "payment_unresolved" {
+			t.Errorf("cause %q", cause)
+		}
+		began, ended := metrics.Value("payment_pending_began_total"), metrics.Value("payment_pending_ended_total")
+		if began != 1 || ended != 2 { // ancient and answered, which another closer had counted
+			t.Errorf("%v orders began to wait for the provider and %v ended, want 1 and 2", began, ended)
 		}
 	})
 }

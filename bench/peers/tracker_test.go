@@ -2,7 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -78,5 +83,85 @@ func TestReceipts_ArriveWithoutAPart(t *testing.T) {
 	})
 	if err != nil || len(numbers) != 2 || numbers[0] != 3 || numbers[1] != -1 {
 		t.Errorf("numbers %v, %v", numbers, err)
+	}
+}
+
+func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
+	for name, c := range map[string]struct {
+		cron bool
+		want []float64 // seconds; the second poll takes 2.5 s
+	}{
+		"interval": {false, []float64{1.3, 2.3, 4.8, 5.3}},
+		"cron job": {true, []float64{1, 2, 5, 6}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now() // a whole second
+				time.Sleep(300 * time.Millisecond)
+				ctx, cancel := context.WithCancel(t.Context())
+				var polls []float64
+				err := regularly(ctx, time.Second, c.cron, func() error {
+					if polls = append(polls, time.Since(begin).Seconds()); len(polls) == 2 {
+						time.Sleep(2500 * time.Millisecond)
+					}
+					if len(polls) == 4 {
+						cancel()
+					}
+					return ctx.Err()
+				})
+				if !slices.Equal(polls, c.want) || err != nil {
+					t.Error(polls, err)
+				}
+			})
+		})
+	}
+}
+
+func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if mb := diskMB(dir); mb < 0 || mb > 2 {
+		t.Errorf("%g MB", mb)
+	}
+	if cpuOf(os.Getpid()) < 0 || memoryOf(os.Getpid()) <= 0 {
+		t.Errorf("%g CPU-s, %g MB", cpuOf(os.Getpid()), memoryOf(os.Getpid()))
+	}
+}
+
+func TestWorkload_WarmUpIsOfTheSameKindAndShort(t *testing.T) {
+	for _, name := range allWorkloads {
+		for _, quick := range []bool{false, true} {
+			w := workloadOf(name, quick)
+			all := 0
+			for _, stage := range w.warmUps() {
+				all += stage.messages
+				if stage.atOnce || stage.longest > 10*time.Second || stage.shortest > stage.longest || stage.messages < 1 || stage.perSecond != w.perSecond {
+					t.Errorf("%s, quick %v: %+v", name, quick, stage)
+				}
+			}
+			if all != w.warmUp {
+				t.Errorf("%s: %d messages, want %d", name, all, w.warmUp)
+			}
+		}
+	}
+}
+
+func TestWorkload_DelaysAreTheSameInEachRun(t *testing.T) {
+	w := workloadOf("w3", false)
+	first, second := w.delays(), w.delays()
+	seen := map[time.Duration]bool{}
+	for i := range first {
+		if first[i] != second[i] || first[i] < w.shortest || first[i] > w.longest {
+			t.Fatalf("message %d waits %v and %v", i, first[i], second[i])
+		}
+		seen[first[i]] = true
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d different delays, want 10", len(seen))
+	}
+	if d := workloadOf("w1", true).sameDelay(); d != 5*time.Second {
+		t.Errorf("w1 has the delay %v", d)
 	}
 }

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/pipeline"
@@ -199,6 +203,74 @@ func TestRun_AllIncludesReleaseIfItIsConfigured(t *testing.T) {
 		roles, err := rolesOf(nil, releasing)
 		if err != nil || slices.Contains(roles, pipeline.Release) != releasing || !slices.Contains(roles, pipeline.Outbox) {
 			t.Errorf("releasing: %v, roles %v, %v", releasing, roles, err)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// golden compares the output of table with testdata/NAME.txt. Run the tests with
+// UPDATE_GOLDEN=1 to write the files, and read the diff before you commit it.
+func golden(t *testing.T, name string, table func(w io.Writer)) {
+	t.Helper()
+	var out strings.Builder
+	c := &common{output: "table", env: Env{Stdout: &out}}
+	if err := c.print(nil, table); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name+".txt")
+	if os.Getenv("UPDATE_GOLDEN") == "1" {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func TestLogger_NamesTopicsYamlInCommands(t *testing.T) {
+	for file, want := range map[string]string{
+		defaultConfig:  `level=ERROR msg="run orderclose topics apply" err="see orderclose status" n=3`,
+		"/etc/oc.yaml": `level=ERROR msg="run orderclose --config /etc/oc.yaml topics apply" err="see orderclose --config /etc/oc.yaml status" n=3`,
+	} {
+		var out strings.Builder
+		c := common{env: Env{Stderr: &out}, config: file}
+		c.logger().Error("run orderclose topics apply", "err", errors.New("see orderclose status"), "n", 3)
+		if got := out.String(); !strings.Contains(got, want) {
+			t.Errorf("%s: %s\nwant %s", file, got, want)
+		}
+	}
+}
+
+// The trigger of MySQL has semicolons of its own. A table for each month has to be named.
+func TestTrigger_PrintsSQLForAClient(t *testing.T) {
+	file := topicsYAML(t, "buckets: [10s]\norders:\n  table: shop.orders_{yyyyMM}\n  id: id\n  status: {column: state, from: \"it's unpaid\", to: \"gone\"}\n"+
+		"  due: {column: due, type: datetime, zone: Europe/Berlin, precision: s}\n  shards: {by: month, on: due, zone: UTC}\n  items: none\n  stock: none\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"--print"}, 2, []string{"name one, such as --table"}},
+		{[]string{"--print", "--table", "shop.orders_202612"}, 0, []string{
+			"DELIMITER //\nCREATE TRIGGER `shop`.`orderclose_schedule_orders_202612` AFTER INSERT ON `shop`.`orders_202612`", "= 'it''s unpaid'",
+			"INSERT INTO `shop`.`outbox_schedules`", "COALESCE(CONVERT_TZ(NEW.`due`, 'Europe/Berlin', '+00:00'), NEW.`due` - INTERVAL '7200' SECOND)", "END IF//\nDELIMITER ;\n",
+		}},
+		{[]string{"--print=postgres", "--table", "orders_202612", "--database", "close"}, 0, []string{
+			`CREATE OR REPLACE FUNCTION "close"."orderclose_schedule_orders_202612"()`, `INSERT INTO "close"."outbox_schedules"`, "AT TIME ZONE 'Europe/Berlin' AT TIME ZONE 'UTC'",
+		}},
+		{[]string{"--print", "--drop", "--table", "orders_202612"}, 0, []string{"DROP TRIGGER `orderclose_schedule_orders_202612`;\n"}},
+	} {
+		out, errs, code := run(t, nil, append([]string{"trigger", "--config", file}, c.args...)...)
+		for _, want := range c.want {
+			if code != c.code || !strings.Contains(out+errs, want) {
+				t.Errorf("%v: exit %d, want %d and %s in\n%s%s", c.args, code, c.code, want, out, errs)
+			}
 		}
 	}
 }

@@ -242,6 +242,7 @@ func TestDoctor_StockTable(t *testing.T) {
 // With a service that closes the orders orderclose writes no events: a reader of events must learn
 // where they come from.
 func TestDoctor_SaysThatEventsComeFromTheServiceThatCloses(t *testing.T) {
+	t.Parallel() // each command waits a second for the broker
 	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"}
 	const want = "ok     events    orders are closed by a service: events come from it"
 	out, _, _ := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\ncloser: {kind: http, http: {url: \"http://shop/close\"}}\n"))

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -170,4 +173,99 @@ func TestOrder_Table(t *testing.T) {
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
 	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics, false), nil) })
+}
+
+func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {
+	in := func(d time.Duration) time.Time { return at.Add(d) }
+	for _, c := range []struct {
+		counts store.OrderCounts
+		accept string
+		want   string // a part of the doubt; empty: none
+	}{
+		{store.OrderCounts{At: at}, "", ""},
+		{store.OrderCounts{At: at, From: 5, Overdue: 2, Waiting: 3, Farthest: in(30 * time.Minute)}, "", ""},
+		{store.OrderCounts{At: at, From: 3, Waiting: 3, Farthest: in(31 * time.Minute)}, "", ""},
+		{store.OrderCounts{At: at, From: 3, Waiting: 3, Farthest: in(8 * time.Hour)}, "", "due in 8h0m0s, but the longest delay in topics.yaml is 30m"},
+		{store.OrderCounts{At: at, From: 3, Waiting: 3, Farthest: in(8 * time.Hour)}, mapping.FarDue, ""},
+		{store.OrderCounts{At: at, From: 341, Overdue: 341}, "", "341 unpaid orders are overdue, and none is due in the future"},
+		{store.OrderCounts{At: at, From: 341, Overdue: 341}, mapping.NothingDueLater, ""},
+		{store.OrderCounts{At: at, From: 7, Excluded: 7}, "", "excludes all 7 unpaid orders"},
+	} {
+		cfg := config.Default()
+		cfg.Accept = []string{c.accept}
+		what, fix := doubt(c.counts, cfg)
+		if (what == "") != (c.want == "") || !strings.Contains(what, c.want) || (fix == "") != (what == "") {
+			t.Errorf("%+v: %q; %q", c.counts, what, fix)
+		}
+	}
+}
+
+func TestOrderCounts_Table(t *testing.T) {
+	c := &orderCounts{
+		OrderCounts: store.OrderCounts{At: at, From: 420, To: store.CountLimit, Overdue: 12, Waiting: 388, Excluded: 20, Farthest: at.Add(119 * time.Minute)},
+		status:      mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(103)}, longest: 30 * time.Minute, Doubt: "the longest delay is 30m",
+		Evidence: store.Evidence{Unnamed: []string{"104"}, UnnamedAs: store.AuditPaid, PaidColumn: "pay_time", FromSample: store.PaidSample{Orders: 100}, ToSample: store.PaidSample{Orders: 100, Paid: 2}},
+	}
+	golden(t, "compensate_counts", c.print)
+}
+
+// A callback came after the close, and the provider was asked about another order. Both are resolved.
+func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
+	r := newRig(t)
+	s := r.shop()
+	p := (&session{Clients: clients.Clients{Store: s}, cfg: r.cfg}).pipeline()
+	var out bytes.Buffer
+	c := &common{env: Env{Stdout: &out}, config: defaultConfig, output: "table"}
+	list := func(all bool, code int, wants ...string) {
+		t.Helper()
+		out.Reset()
+		if err := c.paymentsLate(t.Context(), p, all); codeOf(err) != code {
+			t.Errorf("exit %d, %v; want %d", codeOf(err), err, code)
+		}
+		for _, want := range wants {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("the list lacks %q:\n%s", want, out.String())
+			}
+		}
+	}
+	list(false, 0, "no late payment waits for a decision")
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1, Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
+		t.Errorf("a payment that would break the table: %v", err)
+	}
+	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1", Amount: 1250, Currency: "EUR"}); err != nil || tx.Commit() != nil {
+		t.Fatal(err)
+	}
+	list(false, 3, "closed  pi_1     1250 EUR", "callback", "1 not resolved; say what became of the money: orderclose payments resolve ID")
+
+	resolve := func(id int64, how store.LateResolution, yes bool, code int) string {
+		t.Helper()
+		out.Reset()
+		err := c.resolveLate(t.Context(), s, id, how, yes)
+		if codeOf(err) != code {
+			t.Errorf("exit %d, %v; want %d", codeOf(err), err, code)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return out.String()
+	}
+	if shown := resolve(1, store.Refunded, false, 0); !strings.Contains(shown, "orderclose payments resolve 1 --refunded --yes") {
+		t.Error(shown)
+	}
+	list(false, 3)
+	if shown := resolve(1, store.Refunded, true, 0); !strings.Contains(shown, "refunded ") || !strings.Contains(shown, operator()) {
+		t.Error(shown)
+	}
+	list(false, 0, "no late payment waits")
+	list(true, 0, "refunded ", operator())
+	for _, yes := range []bool{false, true} {
+		if why := resolve(1, store.Reopened, yes, 5); !strings.Contains(why, "refunded by "+operator()) {
+			t.Error(why)
+		}
+		resolve(99, store.Refunded, yes, 4)
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -126,5 +128,34 @@ func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
 	}
 	if table, _, code := r.cli("lateness", "--within", "30s"); code != 0 || !strings.Contains(table, "0, all") {
 		t.Errorf("exit %d, %s", code, table)
+	}
+}
+
+func TestCompensate_Table(t *testing.T) {
+	due := at
+	miss := func(id string, why compensator.Cause, where, fix string) compensator.Miss {
+		return compensator.Miss{Order: orderclose.Order{ID: id, Due: due}, Cause: why, Where: where, Fix: fix}
+	}
+	r := compensator.Report{
+		StartedAt: at.Add(time.Hour), Found: 1237, Closed: 1231, AlreadyPaid: 2, PaymentPending: 3, Failed: 1, OldestDue: due, Lock: "held", TookMillis: 420,
+		Failures: []compensator.Failure{{OrderID: "order-9", Error: "failed: no stock row"}},
+		Causes:   map[string]int{"relay_behind": 1200, "dead_lettered": 1, "absent": 28, "unknown": 2},
+		Misses: []compensator.Miss{
+			miss("order-17", compensator.RelayBehind, "delay_5m/3@17", "orderclose run relay"), miss("order-18", compensator.RelayBehind, "delay_5m/3@18", "orderclose run relay"),
+			miss("order-2", compensator.DeadLettered, "order-close-dead-letter/0@4", "orderclose dlq redrive --order order-2"),
+		},
+	}
+	golden(t, "compensate", func(w io.Writer) { printReport(w, r, &config.Config{}) })
+}
+
+func TestCompensate_ADryRunAsksNoPaymentProvider(t *testing.T) {
+	for url, want := range map[string]bool{"": false, "https://pay.example.com": true} {
+		var cfg config.Config
+		var out strings.Builder
+		cfg.Closer.Payment.URL, cfg.Compensator.Grace = url, time.Minute
+		printReport(&out, compensator.Report{DryRun: true, Found: 1}, &cfg)
+		if !strings.Contains(out.String(), "due less than 1m0s ago") || strings.Contains(out.String(), "the payment provider was not asked") != want {
+			t.Errorf("with the provider %q: %s", url, out.String())
+		}
 	}
 }

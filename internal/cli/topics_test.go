@@ -39,6 +39,7 @@ func TestTopicsApply_RepeatsWhatAHalfStartedBrokerRefuses(t *testing.T) {
 }
 
 func TestWait_TheErrorNamesTheLimit(t *testing.T) {
+	t.Parallel()
 	file := topicsYAML(t, "buckets: [10s]\n")
 	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvDSN: "root@tcp(127.0.0.1:1)/shop"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"migrate"}} {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // rig is a Reloader on a file. It records the applied configurations and the reports.
@@ -111,3 +113,5 @@ func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
 		r.check("the next one", 1, true)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -43,8 +43,10 @@ type rig struct {
 	cookie string // of the requests; empty: none
 }
 
+// newRig lets the test run in parallel with others: most of them wait.
 func newRig(t *testing.T, change ...func(*Options)) *rig {
 	t.Helper()
+	t.Parallel()
 	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	if err != nil {
 		t.Fatal(err)

@@ -2,15 +2,19 @@ package httpcall
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // Services in other languages are written by docs/http.md.
@@ -169,4 +173,82 @@ func TestNewClient_RejectsInvalidOptions(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
+}
+
+func TestRefuseBrowsers_OnlyIfTheyWouldChangeSomething(t *testing.T) {
+	h := RefuseBrowsers(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, c := range []struct {
+		method, header, value string
+		want                  int
+	}{
+		{"POST", "", "", 200},
+		{"POST", "Origin", "https://evil.example", 403},
+		{"POST", "Origin", "null", 403},
+		{"POST", "Sec-Fetch-Site", "same-origin", 403}, // a name of the page resolves to the loopback
+		{"GET", "Origin", "https://evil.example", 200}, // the browser does not show the answer to the page
+	} {
+		r := httptest.NewRequest(c.method, "/", nil)
+		if c.header != "" {
+			r.Header.Set(c.header, c.value)
+		}
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("%+v: %d", c, w.Code)
+		}
+	}
+}
+
+// askedLater is an error that says for how long no requests are wanted.
+type askedLater time.Duration
+
+func (askedLater) Error() string               { return "later" }
+func (a askedLater) RetryAfter() time.Duration { return time.Duration(a) }
+func (askedLater) Unwrap() error               { return orderclose.ErrUnavailable }
+
+func TestReply_PassesOnHowLongToWait(t *testing.T) {
+	for _, row := range []struct {
+		err    error
+		status int
+		after  string
+	}{
+		{nil, 200, ""},
+		{errors.New("x"), 500, ""},
+		{orderclose.ErrUnavailable, 503, ""},
+		{askedLater(0), 503, ""},
+		{askedLater(time.Millisecond), 503, "1"},
+		{fmt.Errorf("x: %w", askedLater(7*time.Second)), 503, "7"},
+	} {
+		w := httptest.NewRecorder()
+		Reply(w, "answer", row.err)
+		if got := w.Header().Get("Retry-After"); w.Code != row.status || got != row.after {
+			t.Errorf("%v: status %d, Retry-After %q; want %d, %q", row.err, w.Code, got, row.status, row.after)
+		}
+	}
+}
+
+// The connection is closed even if the server has no timeouts.
+func TestReceive_ASlowBodyDoesNotOccupyTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := testkit.Listen()
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			Receive(w, r, []string{"a secret that is long enough for it"}, time.Now(), new(int))
+		})}
+		served := make(chan struct{})
+		go func() { defer close(served); server.Serve(listener) }()
+		client, err := listener.Transport().DialContext(t.Context(), "tcp", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nslow"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		client.SetReadDeadline(began.Add(time.Minute))
+		if _, err := io.Copy(io.Discard, client); err != nil || time.Since(began) > readTimeout+time.Second {
+			t.Errorf("the connection ends after %v with %v", time.Since(began), err)
+		}
+		client.Close()
+		server.Close()
+		<-served
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/testkit"
 )
@@ -95,3 +96,5 @@ func (c *observedConn) Read(p []byte) (int, error) {
 	time.Sleep(time.Duration(c.b.slow.Load()))
 	return n, err
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

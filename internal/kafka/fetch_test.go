@@ -1,11 +1,16 @@
 package kafka
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
@@ -74,6 +79,7 @@ func batchOf(offset int64, key string) []byte {
 // reads the log, so an answer may hold records that were appended in between.
 // A larger first batch comes whole.
 func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
+	t.Parallel() // a fetch at the end of the log waits
 	_, c := newFake(t, 1)
 	for _, size := range []int{20 << 10, 100 << 10, 20 << 10, 20 << 10, 20 << 10, 20 << 10} {
 		if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k"), Value: make([]byte, size)}}); err != nil {
@@ -131,5 +137,148 @@ func TestRead_BelievesDamageAfterThreeAnswers(t *testing.T) {
 		if believed := f.Corrupt != nil; err != nil || believed != (damaged >= 3) || asked != min(damaged+1, 3) {
 			t.Errorf("%d damaged answers: asked %d times, corrupt %+v, %v", damaged, asked, f.Corrupt, err)
 		}
+	}
+}
+
+// fetcher returns its answers one after the other, and then always the last.
+type fetcher struct {
+	answers []wire.Fetched
+	asked   []wire.Position
+}
+
+func (f *fetcher) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	f.asked = append(f.asked, at)
+	a := f.answers[0]
+	if len(f.answers) > 1 {
+		f.answers = f.answers[1:]
+	}
+	return a, nil
+}
+
+func records(offsets ...int64) wire.Fetched {
+	f := wire.Fetched{}
+	for _, o := range offsets {
+		f.Records, f.Next = append(f.Records, wire.RawRecord{Offset: o}), o+1
+	}
+	return f
+}
+
+func TestScan_EndsWithTheSpan(t *testing.T) {
+	first := records(5, 6)
+	first.Log.Topic = [16]byte{1}
+	log := &fetcher{answers: []wire.Fetched{first, {Next: 7}, {Next: 7}, records(7, 8, 9), {}}}
+	n := 0
+	read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(f wire.Fetched) error {
+		n += len(f.Records)
+		return nil
+	})
+	if read != 9 || n != 4 || err != nil {
+		t.Errorf("read to %d, %d records, %v; want 9, 4", read, n, err)
+	}
+	if was := log.asked; was[0].Log != (wire.LogID{}) || was[1].Log != first.Log || was[1].Offset != 7 {
+		t.Errorf("read at %+v: want each read to use the log of the previous read", was)
+	}
+}
+
+// TestScan_StopsAtRecreatedOrShorterLog that changes while it is read.
+func TestScan_StopsAtRecreatedOrShorterLog(t *testing.T) {
+	lost := &wire.Range{First: 0, Last: 6, Err: errors.New("the log ends at 3")}
+	for want, last := range map[error]wire.Fetched{
+		ErrRecreated: {Next: 0, Lost: lost, Replaced: true},
+		ErrShorter:   {Next: 7},
+	} {
+		log := &fetcher{answers: []wire.Fetched{records(5, 6), last}}
+		read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(wire.Fetched) error { return nil })
+		if read != 7 || !errors.Is(err, want) || len(log.asked) > 1+maxIdleFetches {
+			t.Errorf("read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
+		}
+	}
+}
+
+// TestPeek_ReturnsNextRecord reads a log of two batches, each followed by a transaction
+// marker: records 0, 1 and 2, a marker at 3, record 4, and a marker at 5.
+func TestPeek_ReturnsNextRecord(t *testing.T) {
+	broker, c := newFake(t, 1)
+	produceTransactions(t, broker.ListenAddrs(), 3, 1)
+	for _, want := range []struct{ offset, end, found int64 }{
+		{0, 6, 0}, {1, 6, 1}, {2, 3, 2}, {3, 6, 4}, {3, 4, -1}, {4, 6, 4}, {5, 6, -1}, {6, 6, -1},
+	} {
+		m, err := c.Peek(t.Context(), "t", 0, want.offset, want.end)
+		if err != nil {
+			t.Errorf("in [%d, %d): %v", want.offset, want.end, err)
+			continue
+		}
+		found := int64(-1)
+		if m != nil {
+			found = m.Offset
+			if string(m.Key) != fmt.Sprint("key-", found) || m.Appended.IsZero() {
+				t.Errorf("in [%d, %d): %+v", want.offset, want.end, m)
+			}
+		}
+		if found != want.found {
+			t.Errorf("in [%d, %d): found %d, want %d", want.offset, want.end, found, want.found)
+		}
+	}
+	if _, err := c.Peek(t.Context(), "t", 0, 17, 20); err == nil || !strings.Contains(err.Error(), "t/0 at 17") {
+		t.Errorf("past the end: %v", err)
+	}
+}
+
+// produceTransactions commits one transaction per count, with that many records in one batch.
+// The key of a record contains its offset.
+func produceTransactions(t *testing.T, brokers []string, counts ...int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	offset := 0
+	for _, n := range counts {
+		if err := client.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			client.Produce(context.Background(), &kgo.Record{Topic: "t", Key: fmt.Append(nil, "key-", offset), Value: make([]byte, 2000)}, nil)
+			offset++
+		}
+		if err := client.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+			t.Fatal(err)
+		}
+		offset++ // the marker
+	}
+}
+
+func TestFirstWaiting_StaysWithinLog(t *testing.T) {
+	for _, c := range []struct{ commit, start, end, want int64 }{
+		{-1, 5, 9, 5}, {3, 5, 9, 5}, {5, 5, 9, 5}, {7, 5, 9, 7}, {9, 5, 9, 9}, {10, 5, 9, 5}, {-1, 0, 0, 0},
+	} {
+		if got := FirstWaiting(Commit{Offset: c.commit}, c.start, c.end); got != c.want {
+			t.Errorf("commit %d in a log of [%d, %d): %d, want %d", c.commit, c.start, c.end, got, c.want)
+		}
+	}
+}
+
+// TestWaitingBelow_CountsOnlyBelowOffset: no run is counted twice or above the offset.
+func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
+	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 11, End: 13}, {First: 15, End: 18}})
+	c := Commit{Offset: 10, Metadata: acked}
+	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
+		if got := WaitingBelow(c, 0, 20, below); got != want {
+			t.Errorf("below %d: %d, want %d", below, got, want)
+		}
+	}
+	if got := WaitingBelow(c, 12, 20, 15); got != 3 {
+		t.Errorf("in a log that begins after the commit: %d, want 3", got)
+	}
+}
+
+func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
+	m, _ := (wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}}).Message()
+	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
+		t.Errorf("%+v", m)
 	}
 }

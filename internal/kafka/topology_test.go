@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -196,6 +197,139 @@ func TestCluster_CreatedTopicIsUsableAtOnce(t *testing.T) {
 		}
 		if took := time.Since(began); took > 2*metadataTTL {
 			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestCluster_HangingBrokerCostsSecondsDespiteManyConnections: the kernel of a broker whose
+// process hangs keeps the connections open.
+func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
+		c := b.cluster(Options{})
+		c.transport.brokers.next.Store(0)
+		if err := b.MoveTopicPartition("t", 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		var many sync.WaitGroup
+		b.slow.Store(int64(10 * time.Millisecond))
+		for range 100 { // as at the start of a process: each partition sends requests
+			many.Go(func() {
+				c.TopicID(t.Context(), "t")
+				c.Append(t.Context(), "t", 0, someRecords)
+			})
+		}
+		many.Wait()
+		b.slow.Store(0)
+		if n := b.dials.Load(); n < 100 {
+			t.Fatalf("%d connections", n)
+		}
+		b.hung.Store(b.ListenAddrs()[0])
+		if err := b.MoveTopicPartition("t", 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		hung := time.Now()
+		for {
+			_, err := c.Append(t.Context(), "t", 0, someRecords)
+			if err == nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if took := time.Since(hung); took > 2*requestTimeout {
+			t.Errorf("appended after %v", took)
+		}
+	})
+}
+
+// TestCluster_WorksAfterBootstrapBrokersAreReplaced: the brokers in Options may all have been
+// replaced since the process started.
+func TestCluster_WorksAfterBootstrapBrokersAreReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
+		c := b.cluster(Options{Brokers: b.ListenAddrs()[:1]})
+		if _, err := c.Append(t.Context(), "t", 0, someRecords); err != nil {
+			t.Fatal(err)
+		}
+		b.hung.Store(b.ListenAddrs()[0])
+		if err := b.MoveTopicPartition("t", 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		var err error
+		for range 3 {
+			if _, err = c.Append(t.Context(), "t", 0, someRecords); err == nil {
+				break
+			}
+		}
+		if _, failed := c.Partitions(t.Context(), "t"); err != nil || failed != nil {
+			t.Errorf("append: %v; partitions: %v", err, failed)
+		}
+	})
+}
+
+func TestCluster_AsksForACoordinatorOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
+		c := b.cluster(Options{})
+		asked := counted(b.Cluster, kmsg.FindCoordinator)
+		all := func() {
+			t.Helper()
+			for _, group := range []string{"a", "b"} {
+				if err := c.SetPosition(t.Context(), group, "t", 0, 5); err != nil {
+					t.Fatal(err)
+				}
+				if offset, err := c.Position(t.Context(), group, "t", 0); err != nil || offset != 5 {
+					t.Fatal(offset, err)
+				}
+				if g, err := c.Group(t.Context(), group, "t"); err != nil || g.State != "Empty" {
+					t.Fatal(g, err)
+				}
+			}
+		}
+		all()
+		all()
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times for the coordinators of two groups", n)
+		}
+	})
+}
+
+func TestCluster_AsksAgainForACoordinatorThatMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c := b.cluster(Options{})
+		if err := c.SetPosition(t.Context(), "g", "t", 0, 5); err != nil {
+			t.Fatal(err)
+		}
+		asked := counted(b.Cluster, kmsg.FindCoordinator)
+		refused := 0
+		b.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			b.KeepControl()
+			if refused++; refused > 1 {
+				return nil, nil, false
+			}
+			res := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+			topic := kmsg.OffsetCommitResponseTopic{Topic: "t"}
+			topic.Partitions = append(topic.Partitions, kmsg.OffsetCommitResponseTopicPartition{ErrorCode: kerr.NotCoordinator.Code})
+			res.Topics = append(res.Topics, topic)
+			return res, nil, true
+		})
+		if err := c.SetPosition(t.Context(), "g", "t", 0, 6); err != nil || asked.Load() != 1 || refused != 2 {
+			t.Errorf("%v after %d commits; asked for the coordinator %d times, want once", err, refused, asked.Load())
+		}
+	})
+}
+
+// TestCluster_AsksAgainForACoordinatorThatIsGone: the process finds the new coordinator in the same
+// request.
+func TestCluster_AsksAgainForACoordinatorThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c := b.cluster(Options{})
+		c.transport.topology.setCoordinator("g", "gone:9092")
+		if err := c.SetPosition(t.Context(), "g", "t", 0, 5); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -145,4 +147,36 @@ func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 		says("e", 2*time.Second)
 		want("a start with another file", "e 2s after 100h1m0s", "b 1s after 1m0s", "a 1m0s after 1m0s", "a 1h0m0s after 0s")
 	})
+}
+
+func TestExplainOrder_ComparesTheRowWithTheRules(t *testing.T) {
+	d := orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"virtual": 10 * time.Minute}, Rules: []orderclose.Rule{
+		{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true},
+		{Match: orderclose.Match{Categories: []string{"virtual"}, Attributes: map[string][]string{"vip": {"1"}}}, Grace: time.Minute},
+	}}
+	row := func(category string, due time.Time, attributes map[string]any) store.OrderRow {
+		return store.OrderRow{Category: category, CreatedAt: made, Due: due, Attributes: attributes}
+	}
+	bank, vip := map[string]any{"pay": "bank", "vip": 0}, map[string]any{"pay": "card", "vip": 1}
+	for what, c := range map[string]struct {
+		row     store.OrderRow
+		rule    string
+		differs bool
+	}{
+		"as its category":           {row("virtual", made.Add(10*time.Minute), nil), "", false},
+		"rounded to a second":       {row("virtual", made.Add(10*time.Minute+time.Second), vip), "delays.rules[1]", false},
+		"another due time":          {row("virtual", made.Add(11*time.Minute), vip), "delays.rules[1]", true},
+		"no category":               {row("", made.Add(time.Hour), vip), "", false},
+		"never, and so is its rule": {row("", orderclose.NeverDue, bank), "delays.rules[0]", false},
+		"never, and its rule not":   {row("", orderclose.NeverDue, vip), "", true},
+		"its rule is never":         {row("", made.Add(time.Hour), bank), "delays.rules[0]", true},
+	} {
+		got := ExplainOrder(d, c.row)
+		if got.Rule != c.rule || got.Differs != c.differs {
+			t.Errorf("%s: %+v, want %+v", what, got, c)
+		}
+	}
+	if got := ExplainOrder(d, store.OrderRow{Due: made}); got != nil {
+		t.Errorf("it is not known when the order was created: %+v", got)
+	}
 }

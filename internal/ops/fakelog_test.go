@@ -2,7 +2,10 @@ package ops
 
 import (
 	"context"
+	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/kafka"
 )
@@ -37,3 +40,5 @@ func offsetsOf(ctx context.Context, log partitionOffsets, queries []kafka.Offset
 	}
 	return answers
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,14 +2,19 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	sk "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -60,5 +65,136 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 		if got := all[i]; got.Group != group || got.Shadow != (group == cfg.ShadowGroup()) {
 			t.Errorf("with members of %s: %+v", group, got)
 		}
+	}
+}
+
+// fakeKafka returns a broker in memory, and a client of it.
+func fakeKafka(t *testing.T, options ...kfake.Opt) (*kfake.Cluster, *kafka.Cluster) {
+	t.Helper()
+	broker, err := kfake.NewCluster(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	k, err := kafka.New(kafka.Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return broker, k
+}
+
+// compactedTopic returns a broker with a topic that has three partitions and is compacted.
+func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
+	t.Helper()
+	broker, k := fakeKafka(t, kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
+	transport := &sk.Transport{}
+	defer transport.CloseIdleConnections()
+	client := &sk.Client{Addr: sk.TCP(broker.ListenAddrs()...), Transport: transport}
+	res, err := client.IncrementalAlterConfigs(t.Context(), &sk.IncrementalAlterConfigsRequest{Resources: []sk.IncrementalAlterConfigsRequestResource{{
+		ResourceType: sk.ResourceTypeTopic, ResourceName: topic,
+		Configs: []sk.IncrementalAlterConfigsRequestConfig{{Name: "cleanup.policy", Value: "compact", ConfigOperation: sk.ConfigOperationSet}},
+	}}})
+	if err != nil || res.Resources[0].Error != nil {
+		t.Fatal(err, res)
+	}
+	return k
+}
+
+// appendTo appends a message to each of three partitions.
+func appendTo(t *testing.T, k *kafka.Cluster, topic string, m wire.Message) {
+	t.Helper()
+	for p := range 3 {
+		if _, err := k.Append(t.Context(), topic, p, []wire.Message{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// foreignRecord is a record of another team.
+var foreignRecord = wire.Message{Key: []byte("customer-7"), Value: []byte(`{"name":"Ann"}`)}
+
+// eventsIn returns a configuration whose events are in that topic.
+func eventsIn(t *testing.T, topic string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("topics.yaml", fmt.Appendf(nil, "buckets: [10s]\npartitions: 12\ntopics: {events: %s}\n", topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func ofTopic(findings []kafka.Finding, topic string) (of []kafka.Finding) {
+	for _, f := range findings {
+		if f.Topic == topic {
+			of = append(of, f)
+		}
+	}
+	return of
+}
+
+// A name in topics.yaml may be that of a compacted topic of another team, by mistake.
+func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
+	k := compactedTopic(t, "customers")
+	appendTo(t, k, "customers", foreignRecord)
+	c := eventsIn(t, "customers")
+	_, left, err := k.Apply(t.Context(), TopicSpecs(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range ofTopic(left, "customers") {
+		if !strings.Contains(f.Fix, "its records are not orderclose's") || !strings.Contains(f.Fix, "topics apply --change customers") {
+			t.Errorf("the finding says %q", f.Fix)
+		}
+	}
+	if n := len(ofTopic(left, "customers")); n != 3 {
+		t.Errorf("%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
+	}
+	states, err := k.Topics(t.Context(), "customers", "delay_10s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
+		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
+	}
+	if !states["delay_10s"].Exists {
+		t.Error("the other topics were not created")
+	}
+
+	specs := TopicSpecs(c)
+	for i := range specs {
+		specs[i].Named = specs[i].Name == "customers"
+	}
+	if _, left, err := k.Apply(t.Context(), specs); err != nil || len(left) > 0 {
+		t.Errorf("named by the operator: left %v, %v", left, err)
+	}
+}
+
+func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
+	event, err := orderclose.OrderClosed{OrderID: "o-1"}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, prepare := range map[string]func(*kafka.Cluster){
+		"empty":       func(*kafka.Cluster) {},
+		"with events": func(k *kafka.Cluster) { appendTo(t, k, "events", wire.Message{Key: []byte("o-1"), Value: event}) },
+		"after a bad one": func(k *kafka.Cluster) {
+			appendTo(t, k, "events", foreignRecord)
+			appendTo(t, k, "events", wire.Message{Value: event})
+		},
+		"with our commits": func(k *kafka.Cluster) {
+			appendTo(t, k, "events", foreignRecord)
+			if err := k.SetPosition(t.Context(), eventsIn(t, "events").ReleaseGroup(), "events", 1, 1); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := compactedTopic(t, "events")
+			prepare(k)
+			if _, left, err := k.Apply(t.Context(), TopicSpecs(eventsIn(t, "events"))); err != nil || len(left) > 0 {
+				t.Errorf("left %v, %v", left, err)
+			}
+		})
 	}
 }

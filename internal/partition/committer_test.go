@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,4 +150,71 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The first bound that is reached counts, until the dead letters are appended.
+func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
+	for name, value := range map[string]int{"small": 10, "large": 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			away := atomic.Bool{}
+			away.Store(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := newTestLoop(ctx, &fakeLog{append: func(string, []wire.RawRecord) error {
+				if away.Load() {
+					return errDown
+				}
+				return nil
+			}})
+			added, bytes := 0, 0
+			for !l.dead.full() {
+				m := wire.Message{Offset: int64(added), Key: []byte("k"), Value: make([]byte, value)}
+				l.committer.Add(m.Offset)
+				l.DeadLetter(m, "unreadable", "garbage")
+				added++
+				bytes += l.dead.waiting[added-1].Size()
+			}
+			if added > maxDeadLetters || bytes > maxDeadLetterBytes+wire.MaxDeadValue+1000 || (added == maxDeadLetters) != (value == 10) {
+				t.Errorf("%s: full with %d dead letters of %d bytes", name, added, bytes)
+			}
+			begin := time.Now()
+			l.play(func() bool { return time.Since(begin) > time.Minute })
+			if low := l.committer.Low(); low != 0 || !l.dead.full() {
+				t.Errorf("%s: done below %d before the dead letters were appended", name, low)
+			}
+			away.Store(false)
+			l.play(func() bool { return l.committer.Low() == int64(added) })
+			if l.dead.records != 0 || l.dead.bytes != 0 || len(l.dead.waiting) != 0 {
+				t.Errorf("%s: %+v remains after all were appended", name, l.dead)
+			}
+		})
+	}
+}
+
+// Most records of a topic that is recreated were settled long ago.
+func TestLoop_ALossCountsTheRecordsThatWaited(t *testing.T) {
+	for what, c := range map[string]struct {
+		lost wire.Fetched
+		end  int64 // of the log when it was fetched last
+		want int64
+	}{
+		"the log was recreated":                  {wire.Fetched{Lost: &wire.Range{First: 0, Last: 9}, Replaced: true}, 10, 4},
+		"and it had records that nobody read":    {wire.Fetched{Lost: &wire.Range{First: 0, Last: 9}, Replaced: true}, 20, 14},
+		"the log lost its end":                   {wire.Fetched{Lost: &wire.Range{First: 7, Last: 9}, Replaced: true}, 10, 2},
+		"retention deleted unread records":       {wire.Fetched{Lost: &wire.Range{First: 10, Last: 14}}, 20, 5},
+		"it is unknown whether records are lost": {wire.Fetched{Lost: &wire.Range{First: 0, Last: -1}, Replaced: true}, 0, 1},
+		"retention deleted settled records":      {wire.Fetched{Lost: &wire.Range{First: 6, Last: 7}}, 20, 0},
+	} {
+		l := newTestLoop(t.Context(), &fakeLog{})
+		for offset := range int64(10) {
+			l.committer.Add(offset)
+		}
+		for _, offset := range []int64{0, 1, 2, 3, 6, 7} {
+			l.committer.Done(0, offset)
+		}
+		l.end = c.end
+		if got := l.waited(&c.lost); got != c.want {
+			t.Errorf("%s: %d waited, want %d", what, got, c.want)
+		}
+	}
 }

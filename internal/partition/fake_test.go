@@ -5,7 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -110,3 +113,5 @@ func records(keys ...string) []wire.RawRecord {
 	}
 	return all
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,6 +2,8 @@ package retry
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -189,5 +191,30 @@ func TestLimitLogs_WithoutALogger(t *testing.T) {
 	lines := o.take()
 	if len(lines) != 2 || !strings.HasSuffix(lines[0], "level=WARN msg=waiting stage=closer order.id=17") || !strings.HasSuffix(lines[1], `level=ERROR msg="dead letter" stage=closer`) {
 		t.Errorf("%q", lines)
+	}
+}
+
+func TestWithCauses_NamesEachCauseOnce(t *testing.T) {
+	down, late := errors.New("the store is down"), errors.New("no answer in time")
+	inner := fmt.Errorf("call: %w: %w", down, context.DeadlineExceeded)
+	err := WithCauses(fmt.Errorf("%w: %w", late, inner), down, late)
+	if want := "no answer in time: call: the store is down: context deadline exceeded"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	err = WithCauses(context.DeadlineExceeded, down, late)
+	if want := "the store is down: no answer in time: context deadline exceeded"; err.Error() != want || !errors.Is(err, down) || !errors.Is(err, late) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}
+
+func TestCatch_TurnsAPanicIntoAnError(t *testing.T) {
+	wanted := errors.New("refused")
+	if err := Catch(func() error { return wanted }); err != wanted {
+		t.Errorf("err = %v, want that of the call", err)
+	}
+	err := Catch(func() error { panic("index out of range") })
+	var p *PanicError
+	if !errors.As(err, &p) || err.Error() != "panic: index out of range" || !strings.Contains(p.Stack, "logs_test.go") {
+		t.Errorf("err = %v, want a PanicError with the stack", err)
 	}
 }

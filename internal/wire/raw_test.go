@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/orderclose/orderclose"
 )
 
 // anyMessage draws a message with arbitrary contents.
@@ -76,4 +78,88 @@ func FuzzRaw(f *testing.F) {
 			t.Fatalf("%v, %v", err, dueErr)
 		}
 	})
+}
+
+func TestRecognized_TellsOurRecordsFromThoseOfOthers(t *testing.T) {
+	due := time.Now()
+	order, err1 := Record{Order: orderclose.Order{ID: "o", CreatedAt: due, Due: due}, Release: due}.Encode()
+	sweep, err2 := Sweep{StartedAt: due}.Encode()
+	pause, err3 := Pause{Path: orderclose.PathSweep, Until: due}.Encode()
+	event, err4 := orderclose.OrderClosed{OrderID: "o"}.Encode()
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, m := range map[string]Message{
+		"an order": order, "a sweep": sweep, "a pause": pause, "a loss": Lost{Topic: "t"}.Encode(),
+		"an event":      {Key: []byte("o"), Value: event},
+		"a dead letter": DeadLetter(Message{Value: []byte("?")}, "relay", "no_key", "d"),
+		"a resolution":  Resolution{How: Discarded}.Encode(nil),
+		"a probe":       {Value: []byte(`{"probe":1}`)},
+		"a verdict":     ShadowVerdict{OrderID: "o", Verdict: orderclose.Closed}.Encode(),
+	} {
+		if !m.Recognized() {
+			t.Errorf("%s is not recognized", name)
+		}
+	}
+	for name, m := range map[string]Message{
+		"an empty record": {}, "a tombstone": {Key: []byte("customer-7")}, "text": {Key: []byte("k"), Value: []byte("pause")},
+		"JSON":                       {Key: []byte("customer-7"), Value: []byte(`{"name":"Ann"}`)},
+		"a CloudEvent of others":     {Value: []byte(`{"specversion":"1.0","source":"/customers","id":"1"}`)},
+		"JSON that is not an object": {Value: []byte(`[1]`)},
+	} {
+		if m.Recognized() {
+			t.Errorf("%s is taken for ours", name)
+		}
+	}
+}
+
+// The row of any order yields the record that Schedule would have sent directly.
+func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := orderclose.Order{
+			ID:        rapid.StringMatching(`[a-z一-九][a-z0-9 <>&一-九]{0,18}[a-z]`).Draw(t, "id"),
+			Category:  rapid.String().Draw(t, "category"),
+			CreatedAt: time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "created")),
+			Due:       time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "due")),
+		}
+		if rapid.Bool().Draw(t, "attributes") {
+			o.Attributes = map[string]any{"n": rapid.Int64().Draw(t, "n"), "s": rapid.String().Draw(t, "s")}
+		}
+		r := Record{Order: o, Release: o.Due, Traceparent: rapid.StringMatching(`|00-[0-9a-f]{32}-[0-9a-f]{16}-01`).Draw(t, "traceparent")}
+		want, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		payload, err := r.SchedulePayload()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, due, err := OutboxRow{OrderID: o.ID, Payload: payload}.Schedule()
+		if diff := cmp.Diff(want, m); err != nil || diff != "" || !due.Equal(orderclose.CeilMilli(o.Due)) {
+			t.Fatalf("due %v, %v (-want +got):\n%s", due, err, diff)
+		}
+	})
+}
+
+func TestSchedule_NamesWhatMakesARowUnreadable(t *testing.T) {
+	const times = `"created_at":"2026-03-01T12:00:00Z","due_at":"2026-03-01T20:05:00+08:00"`
+	for payload, want := range map[string]error{
+		``:                               ErrBadValue,
+		`[]`:                             ErrBadValue,
+		`{"order_id":"o"}`:               ErrBadValue,
+		`{"order_id":"p",` + times + `}`: ErrKeyMismatch,
+		`{"order_id":"o",` + times + `,"attributes":[]}`: ErrBadValue,
+		`{"order_id":"o",` + times + `,"traceparent":7}`: ErrBadValue,
+		`{"order_id":"o",` + times + `,"mine":7}`:        nil,
+	} {
+		m, due, err := OutboxRow{OrderID: "o", Payload: []byte(payload)}.Schedule()
+		if why := (*RecordError)(nil); want != nil && (!errors.Is(err, want) || !errors.As(err, &why)) {
+			t.Errorf("%s: %v, want %v", payload, err, want)
+		}
+		if v, _ := m.Header(HeaderDue); want == nil && (err != nil || v != "1772366700000" || due.UnixMilli() != 1772366700000 || string(m.Value) != payload) {
+			t.Errorf("%s: %+v due %v, %v", payload, m, due, err)
+		}
+	}
 }

@@ -1,11 +1,14 @@
 package wire
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/orderclose/orderclose"
 )
 
 func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
@@ -46,6 +49,51 @@ func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {
 	for _, value := range []string{"", "[]", "{}", `{"found":1}`, `{"started_at":"noon"}`, `{"path":"sweep","until":"2026-11-20T12:00:00Z"}`} {
 		if s, err := DecodeSweep([]byte(value)); err == nil {
 			t.Errorf("%q is decoded as %+v", value, s)
+		}
+	}
+}
+
+func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
+	p := Process{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60, Delays: map[string]int64{"": 1_800_000, "virtual": 1500}, File: "0123456789"}
+	m, err := p.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Process
+	if err := json.Unmarshal(m.Value, &got); err != nil || string(m.Key) != KeyProcess || !m.Recognized() {
+		t.Fatalf("%s %s, recognized %v, %v", m.Key, m.Value, m.Recognized(), err)
+	}
+	if diff := cmp.Diff(p, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got.Delay("virtual") != 1500*time.Millisecond || got.Delay("other") != 30*time.Minute || got.Delay("") != 30*time.Minute {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestShadowVerdict_IsDecodedAsItWasEncoded(t *testing.T) {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 3_000_000, time.UTC)
+	far := time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC) // JSON has no such year
+	for _, v := range []ShadowVerdict{
+		{"o-1", orderclose.Closed, at, at.Add(time.Second), orderclose.PathPipeline},
+		{"o-2", orderclose.NotFound, time.Time{}, at, orderclose.PathPipeline},
+		{"o-3", orderclose.NotDue, far, at, orderclose.PathPipeline},
+	} {
+		m := v.Encode()
+		got, err := DecodeShadowVerdict(m.Value)
+		if v.Due.Equal(far) {
+			v.Due = time.Time{}
+		}
+		if err != nil || got != v || string(m.Key) != v.OrderID {
+			t.Errorf("%s: %+v, %v; want %+v", m.Key, got, err, v)
+		}
+	}
+}
+
+func TestDecodeShadowVerdict_RefusesOtherRecords(t *testing.T) {
+	for _, value := range []string{"", "[]", "{}", `{"order_id":"a","verdict":"closed"}`, `{"order_id":"a","at":"2026-11-20T12:00:00Z"}`, `{"order_id":"a","verdict":"closed","at":"noon"}`} {
+		if v, err := DecodeShadowVerdict([]byte(value)); err == nil {
+			t.Errorf("%q is decoded as %+v", value, v)
 		}
 	}
 }

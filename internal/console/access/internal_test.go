@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 func FuzzHostOf(f *testing.F) {
@@ -58,3 +60,5 @@ func TestThrottle_CountsNetworksOfIPv6AndIsBounded(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

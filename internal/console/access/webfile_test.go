@@ -242,6 +242,7 @@ func TestWebFile_ServesTLS(t *testing.T) {
 // A console runs for months, and certificates expire meanwhile. While the files are being replaced, the last
 // matching pair is served.
 func TestWebFile_ARenewedCertificateNeedsNoRestart(t *testing.T) {
+	t.Parallel() // waits for the times of files
 	r := newRig(t, func(r *rig, s *config.Console) {
 		r.pair("server", nil)
 		s.WebConfigFile = r.write("web.yml", "tls_server_config: {cert_file: server.crt, key_file: server.key}\nhttp_server_config: {http2: false}\n")

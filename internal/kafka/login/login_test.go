@@ -3,12 +3,20 @@ package login
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 )
 
 // A token is renewed after half of its life. If that fails, it is used until it ends, and no longer.
@@ -96,4 +104,153 @@ func TestKept_NobodyWaitsForARenewal(t *testing.T) {
 			t.Errorf("asked %d times", asked)
 		}
 	})
+}
+
+func fixed(token string) Token {
+	return func(context.Context) (string, time.Time, error) { return token, time.Time{}, nil }
+}
+
+func TestOAuthBearer_SendsTheMessageOfTheStandard(t *testing.T) {
+	for _, row := range []struct {
+		extensions map[string]string
+		want       string
+	}{
+		{nil, "n,,\x01auth=Bearer a.b-c_~+/==\x01\x01"},
+		{map[string]string{"logicalCluster": "lkc-1", "identityPoolId": "pool 1"}, "n,,\x01auth=Bearer a.b-c_~+/==\x01identityPoolId=pool 1\x01logicalCluster=lkc-1\x01\x01"},
+	} {
+		m := OAuthBearer(fixed("a.b-c_~+/=="), row.extensions, slog.New(slog.DiscardHandler))
+		steps, message, err := m.Start(t.Context())
+		if err != nil || string(message) != row.want || m.Name() != "OAUTHBEARER" {
+			t.Fatalf("%s sends %q, %v; want %q", m.Name(), message, err, row.want)
+		}
+		if done, response, err := steps.Next(t.Context(), nil); !done || len(response) > 0 || err != nil {
+			t.Errorf("after an empty answer: %v %q %v", done, response, err)
+		}
+	}
+}
+
+// A broker that rejects a token says why in JSON, and rejects the login only after one more byte.
+func TestOAuthBearer_EndsTheTalkOfARejectedToken(t *testing.T) {
+	steps, _, err := OAuthBearer(fixed("x"), nil, nil).Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, response, err := steps.Next(t.Context(), []byte(`{"status":"invalid_token","scope":"kafka"}`))
+	if done || string(response) != "\x01" || err != nil {
+		t.Fatalf("after the reason: %v %q %v", done, response, err)
+	}
+	if _, _, err := steps.Next(t.Context(), nil); !errors.Is(err, kafka.SASLAuthenticationFailed) || !strings.Contains(err.Error(), "invalid_token") {
+		t.Errorf("a broker that rejects nothing then: %v", err)
+	}
+	steps, _, _ = OAuthBearer(fixed("x"), nil, nil).Start(t.Context())
+	if _, _, err := steps.Next(t.Context(), []byte("r=nonce")); err == nil {
+		t.Error("the answer of another mechanism is accepted")
+	}
+}
+
+// What is no token could break the message, and is not shown.
+func TestOAuthBearer_RefusesWhatIsNoToken(t *testing.T) {
+	for _, token := range []string{"", "hunter2\x01auth=Bearer x", `{"access_token":"hunter2"}`, "hunter2 x", "hunter2\nx"} {
+		if _, message, err := OAuthBearer(fixed(token), nil, nil).Start(t.Context()); err == nil || message != nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %q, %v", token, message, err)
+		}
+	}
+	for name, value := range map[string]string{"auth": "x", "": "x", "a-b": "x", "a": "", "b": "x\x01y", "c": "ü"} {
+		if CheckExtensions(map[string]string{name: value}) == nil {
+			t.Errorf("the extension %q=%q is accepted", name, value)
+		}
+	}
+	if err := CheckExtensions(map[string]string{"logicalCluster": "lkc-1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// jwt returns a JWT that nobody has signed.
+func jwt(claims string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "."
+}
+
+func TestTokenFromFile_ReadsTheFileEachTime(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	token := TokenFromFile(file)
+	if _, _, err := token(t.Context()); !errors.Is(err, os.ErrNotExist) || strings.Contains(err.Error(), file) {
+		t.Errorf("without the file: %v", err)
+	}
+	for _, content := range []string{"first\n", "second"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ends, err := token(t.Context()); got != strings.TrimSpace(content) || !ends.IsZero() || err != nil {
+			t.Errorf("got %q, %v, %v", got, ends, err)
+		}
+	}
+}
+
+func TestTokenFromCommand(t *testing.T) {
+	ends := time.Now().Add(time.Hour).Truncate(time.Second)
+	signed := jwt(fmt.Sprintf(`{"sub":"relay","exp":%d}`, ends.Unix()))
+	for _, row := range []struct {
+		command []string
+		want    string
+		ends    time.Time
+	}{
+		{[]string{"echo", signed}, signed, ends},
+		{[]string{"echo", "opaque"}, "opaque", time.Time{}},
+		{[]string{"echo", "a.!.c"}, "a.!.c", time.Time{}},
+		{[]string{"echo", jwt(`{"sub":"relay"}`)}, jwt(`{"sub":"relay"}`), time.Time{}},
+	} {
+		if got, ends, err := TokenFromCommand(row.command)(t.Context()); got != row.want || !ends.Equal(row.ends) || err != nil {
+			t.Errorf("%q: got %q, %v, %v", row.command, got, ends, err)
+		}
+	}
+	for _, command := range [][]string{{"sh", "-c", "echo hunter2; echo hunter2 >&2; exit 3"}, {"hunter2"}, {"/no/hunter2"}} {
+		if _, _, err := TokenFromCommand(command)(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "run it by hand") {
+			t.Errorf("%q: %v", command, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := TokenFromCommand([]string{"sleep", "600"})(ctx); err == nil {
+		t.Error("a command that does not end is awaited")
+	}
+}
+
+func TestTokenFromEndpoint(t *testing.T) {
+	ends := time.Now().Add(10 * time.Minute)
+	answers := map[string]string{
+		"/lives":   `{"access_token":"abc","token_type":"Bearer","expires_in":3600}`,
+		"/jwt":     `{"access_token":"` + jwt(fmt.Sprintf(`{"exp":%d}`, ends.Unix())) + `","token_type":"Bearer"}`,
+		"/refuses": `{"error":"invalid_client","error_description":"hunter2 is wrong"}`,
+		"/html":    `<html>hunter2</html>`,
+	}
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, secret, basic := r.BasicAuth()
+		if r.ParseForm() != nil || !basic { // after a refusal the other way is tried
+			user, secret = r.PostForm.Get("client_id"), r.PostForm.Get("client_secret")
+		}
+		if user != "relay" || secret != "hunter2" || r.PostForm.Get("grant_type") != "client_credentials" || r.PostForm.Get("scope") != "kafka other" {
+			t.Errorf("%s: asked by %q with %v", r.URL, user, r.PostForm)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/refuses" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		fmt.Fprint(w, answers[r.URL.Path])
+	}))
+	defer provider.Close()
+	ask := func(path string) (string, time.Time, error) {
+		return TokenFromEndpoint(provider.URL+path, "relay", "hunter2", []string{"kafka", "other"})(t.Context())
+	}
+	if got, ends, err := ask("/lives"); got != "abc" || time.Until(ends) < 55*time.Minute || err != nil {
+		t.Errorf("got %q, %v, %v", got, ends, err)
+	}
+	if _, got, err := ask("/jwt"); got.Unix() != ends.Unix() || err != nil {
+		t.Errorf("a JWT without expires_in ends at %v, %v", got, err)
+	}
+	if _, _, err := ask("/refuses"); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), `answered 401 "invalid_client"`) {
+		t.Errorf("a refusal: %v", err)
+	}
+	if _, _, err := ask("/html"); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("no JSON: %v", err)
+	}
 }

@@ -1,11 +1,18 @@
 package deadletters
 
 import (
+	"context"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -95,5 +102,102 @@ func TestIndex_RetentionDeletesWhatLeftBecauseOfTheBound(t *testing.T) {
 	x.partitions[0].leave()
 	if changed, lost := x.forget(0, 3); !changed || lost != 3 {
 		t.Errorf("changed %v, %d lost; want the 2 that left and one more", changed, lost)
+	}
+}
+
+func TestCatalog_KnowsWhereTheRecordsOfAnOrderAre(t *testing.T) {
+	log := &fakeLog{}
+	first := log.addDeadLetter(t, 0, "a", "failed", now)
+	log.addDeadLetter(t, 0, "b", "failed", now)
+	log.addDeadLetter(t, 1, "a", "failed", now)
+	log.resolve(first, wire.Redriven)
+	log.addDeadLetter(t, 0, "a", "failed", now)
+	c := log.catalog(0)
+	if _, _, ok := c.OfOrder(0, "a"); ok {
+		t.Error("it knows all before it has read the topic")
+	}
+	c.fed(t)
+	log.addDeadLetter(t, 0, "a", "failed", now) // not read yet
+	if offsets, next, ok := c.OfOrder(0, "a"); !ok || next != 4 || !slices.Equal(offsets, []int64{0, 2, 3}) {
+		t.Errorf("%v, %d, %v; want the dead letters 0 and 3, the resolution 2, and 4 as the next", offsets, next, ok)
+	}
+	if offsets, next, ok := c.OfOrder(0, "other"); !ok || next != 4 || len(offsets) > 0 {
+		t.Errorf("%v, %d, %v; want none", offsets, next, ok)
+	}
+	small := log.catalog(2).fed(t)
+	if _, _, ok := small.OfOrder(0, "a"); ok {
+		t.Error("it knows all although some have left")
+	}
+}
+
+func TestCatalog_ReadsALetterThatItHasNotIndexedYet(t *testing.T) {
+	log := &fakeLog{}
+	known := log.addDeadLetter(t, 0, "a", "failed", now)
+	c := log.catalog(0).fed(t)
+	at := log.addDeadLetter(t, 0, "b", "failed", now)
+	log.resolve(known, wire.Discarded)
+	log.addDeadLetter(t, 1, "c", "failed", now)
+	for at, key := range map[Position]string{known: "a", at: "b", {1, 0}: "c", {0, 2}: "", {0, 3}: "", {0, 1000}: "", {7, 0}: ""} {
+		l, err := c.Letter(t.Context(), at)
+		if err != nil || (l != nil) != (key != "") || l != nil && (l.Key != key || l.At != at || l.Resolution != "") {
+			t.Errorf("%v: %+v, %v; want %q", at, l, err, key)
+		}
+	}
+}
+
+func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
+	broker := must[*kfake.Cluster](t)(kfake.NewCluster(kfake.NumBrokers(1)))
+	defer broker.Close()
+	client := must[*kafka.Cluster](t)(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))
+	defer client.Close()
+	create := func(keys ...string) {
+		t.Helper()
+		if _, _, err := client.Apply(t.Context(), []kafka.TopicSpec{{Name: deadTopic, Partitions: 1, Replication: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if _, err := client.Append(t.Context(), deadTopic, 0, []wire.Message{dead(t, key, "failed", now)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create("a", "b", "c", "d")
+	c := NewCatalog(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
+	if got := c.keys(t, Query{}); got != "d c b a" {
+		t.Errorf("%q", got)
+	}
+	deleteRecords(t, broker.ListenAddrs(), 1)
+	if l := must[Listing](t)(c.List(t.Context(), Query{})); len(l.Letters) != 3 || l.Gone != 1 {
+		t.Errorf("deleted: %d letters, %d gone", len(l.Letters), l.Gone)
+	}
+	if got := c.fed(t).keys(t, Query{}); got != "d c b" || c.State().Letters != 3 {
+		t.Errorf("deleted: %q, %s", got, brief(c.State()))
+	}
+	if err := client.DeleteTopics(t.Context(), deadTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.poll(t.Context()); err == nil || c.State().Problem == "" {
+		t.Errorf("the topic is missing: %v, %s", err, brief(c.State()))
+	}
+	create("e", "f", "g", "h")
+	if got := c.fed(t).keys(t, Query{}); got != "h g f e" || c.State().Letters != 4 {
+		t.Errorf("recreated: %q, %s", got, brief(c.State()))
+	}
+}
+
+// deleteRecords deletes the records below an offset.
+func deleteRecords(t *testing.T, brokers []string, below int64) {
+	t.Helper()
+	client := must[*kgo.Client](t)(kgo.NewClient(kgo.SeedBrokers(brokers...)))
+	defer client.Close()
+	p := kmsg.NewDeleteRecordsRequestTopicPartition()
+	p.Offset = below
+	topic := kmsg.NewDeleteRecordsRequestTopic()
+	topic.Topic, topic.Partitions = deadTopic, append(topic.Partitions, p)
+	req := kmsg.NewDeleteRecordsRequest()
+	req.Topics = append(req.Topics, topic)
+	res, err := req.RequestWith(context.Background(), client)
+	if err != nil || res.Topics[0].Partitions[0].ErrorCode != 0 {
+		t.Fatal(res, err)
 	}
 }

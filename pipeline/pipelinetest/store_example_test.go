@@ -1,4 +1,4 @@
-package closer_test
+package pipelinetest_test
 
 import (
 	"context"
@@ -55,9 +55,9 @@ func (b *bookings) CloseOrders(_ context.Context, _ orderclose.Path, requests []
 	return outcomes, nil
 }
 
-// A Store of your own closes something other than orders. Package pipeline runs the closer, here
+// A closer.Store of your own closes something other than orders. Package pipeline runs the closer, here
 // on embedded servers.
-func ExampleStore() {
+func Example_store() {
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
 	if err != nil {
 		fmt.Println(err)

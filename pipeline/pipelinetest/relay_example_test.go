@@ -1,4 +1,4 @@
-package delayrelay_test
+package pipelinetest_test
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (l lateness) CloseOrders(_ context.Context, _ orderclose.Path, requests []o
 
 // A Relay without package pipeline's: it needs the clients of pipeline.Connect, or of
 // pipelinetest as here.
-func ExampleNew() {
+func Example_relay() {
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
 	if err != nil {
 		fmt.Println(err)
