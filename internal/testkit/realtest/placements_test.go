@@ -46,7 +46,7 @@ var placements = map[string]placement{
 	"TestReal_KillingADispatcherLosesNothing":                {in: postgres, on: databases, alone: "kill -9 between the acknowledgment of a broker and the deletion of a row"},
 	"TestReal_KillingAnIntakeLeavesNoGap":                    {in: postgres, on: []database{mariadb, postgres}, alone: "kill -9 of the role intake"},
 	"TestReal_RelaysComeAndGo":                               {in: mariadb, on: onMariaDB, alone: "the rebalances of a real coordinator, and a process that is frozen"},
-	"TestReal_OneBrokerOfThree":                              {in: mysqldb, on: onMySQL, alone: "replication, and new leaders and coordinators of real brokers"},
+	"TestReal_OneBrokerOfThree":                              {in: mariadb, on: onMariaDB, alone: "replication, and new leaders and coordinators of real brokers"},
 	"TestReal_EveryKindOfLossIsPublishedAndRepaired":         {in: mysqldb, on: onMySQL, alone: "what a real broker answers after retention, and about a topic that was recreated"},
 	"TestReal_KafkaIsWiped":                                  {in: nowhere, on: onMariaDB, alone: "TestReal_EveryKindOfLossIsPublishedAndRepaired, TestSimulation_OrdersOfALostTopicAreScheduledAgain"},
 	"TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun":   {in: postgres, on: []database{mariadb, postgres}, alone: "signals and HTTP of processes, and topics that appear on a real broker"},
@@ -128,10 +128,14 @@ func (s placement) played() []database {
 	return []database{s.in}
 }
 
-// realServers returns the servers that the environment names, with a database of the first kind on which the test runs.
+// realServers returns the servers that the environment names, for a test that runs on one database.
 func realServers(t *testing.T) config.Servers {
 	t.Helper()
-	return serversWith(t, placementOf(t).played()[0])
+	on := placementOf(t).played()
+	if len(on) != 1 {
+		t.Fatalf("%s runs on %d databases: it needs eachDatabase", t.Name(), len(on))
+	}
+	return serversWith(t, on[0])
 }
 
 // serversWith is realServers with a kind of database.
