@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -231,9 +232,35 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	if !slices.Equal(written, listed) {
 		t.Errorf("the tests are\n%v\nand placements has\n%v", written, listed)
 	}
+	exists := declaredTests(t)
+	for name, s := range placements {
+		for _, other := range regexp.MustCompile(`Test\w+`).FindAllString(s.alone, -1) {
+			if !exists[other] {
+				t.Errorf("%s: there is no test %s", name, other)
+			}
+		}
+	}
 	for _, d := range databases {
 		if on[d.kind]*4 < all {
 			t.Errorf("%s has %d of %d tests", d.kind, on[d.kind], all)
 		}
 	}
+}
+
+// declaredTests returns the names of all tests of the module.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
+	declared, names := regexp.MustCompile(`(?m)^func (Test\w+)\(`), map[string]bool{}
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			for _, m := range declared.FindAllStringSubmatch(readFile(t, path), -1) {
+				names[m[1]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
