@@ -50,16 +50,12 @@ func decode(t *testing.T, b []byte) []wire.Message {
 		if err == io.EOF {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m := wire.Message{Offset: r.Offset}
 		if m.Key, err = protocol.ReadAll(r.Key); err == nil {
 			m.Value, err = protocol.ReadAll(r.Value)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, h := range r.Headers {
 			m.Headers = append(m.Headers, wire.Header{Key: h.Key, Value: h.Value})
 		}
@@ -70,9 +66,7 @@ func decode(t *testing.T, b []byte) []wire.Message {
 func mustMessage(t *testing.T, number, size int) wire.Message {
 	t.Helper()
 	m, err := message(number, due, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -119,9 +113,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := seen.check(true); err != nil {
 		t.Error(err)
 	}
@@ -176,9 +168,7 @@ func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 	} {
 		tally := newTally(3)
 		for _, n := range c.numbers {
-			if err := tally.add(n, due); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tally.add(n, due))
 		}
 		if err := tally.check(c.once); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -196,11 +186,17 @@ func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
 		if i >= 40 {
 			at = due.Add(time.Duration(i-39) * time.Millisecond)
 		}
-		if err := tally.add(99-i, at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tally.add(99-i, at))
 	}
 	if have := tally.rate(); have != 1000 {
 		t.Errorf("%v records/s, want 60 in 60 ms", have)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

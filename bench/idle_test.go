@@ -14,9 +14,7 @@ import (
 // Otherwise a client would bypass it.
 func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 	p, err := newMetadataProxy([]string{"127.0.0.1:9092"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	for _, version := range []int16{1, 8, 10} {
 		answer := kmsg.NewPtrMetadataResponse()
@@ -28,9 +26,7 @@ func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 		}
 		frame := answer.AppendTo(head)
 		moved, err := p.readdress(request{int16(kmsg.Metadata), version}, frame)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := kmsg.NewPtrMetadataResponse()
 		got.SetVersion(version)
 		if err := got.ReadFrom(moved[len(head):]); err != nil || int(binary.BigEndian.Uint32(moved)) != len(moved)-4 {
@@ -76,9 +72,7 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 	names, _ := filepath.Glob("../internal/console/templates/*.html")
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Write(data)
 	}
 	for _, p := range consolePages("order") {
@@ -92,9 +86,7 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 
 func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {
 	p, err := newMetadataProxy(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.add(10, int16(kmsg.Fetch))
 	before := p.count()
 	for range 2 {

@@ -156,9 +156,7 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 				Now:     func() time.Time { return time.Now().Add(ahead) },
 				Clock:   time.Now,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			begin := time.Now()
 			defer testkit.Start(t, c.Run)()
 			time.Sleep(5 * time.Second)

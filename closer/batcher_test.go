@@ -33,9 +33,7 @@ type testBatcher struct {
 
 func newTestBatcher(t *testing.T, workers int) *testBatcher {
 	m, err := newMetrics(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := &testBatcher{t: t, release: make(chan error)}
 	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(float64) {})
 	b.transactions = &transactions{

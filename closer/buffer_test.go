@@ -25,9 +25,7 @@ func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 		Batch:   100, BufferBytes: bytes,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return testkit.Start(t, c.Run)
 }
 

@@ -170,9 +170,7 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 			Registerer: metrics, Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer testkit.Start(t, c.Run)()
 		time.Sleep(time.Minute)
 		later, earlier := metrics.Value("close_due_differs_total", "row", "later"), metrics.Value("close_due_differs_total", "row", "earlier")
@@ -233,9 +231,7 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 					return time.Now()
 				},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer testkit.Start(t, c.Run)()
 			time.Sleep(30 * time.Second) // later the loop wakes in time
 			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
@@ -263,9 +259,7 @@ func TestCloser_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		o := orderclose.Order{ID: "new", CreatedAt: time.Now(), Due: time.Now()}
 		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		log.Recreate(toClose, m)
 		time.Sleep(80 * time.Second)
 		synctest.Wait()
@@ -306,9 +300,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 			Log: log, Store: &fakeStore{}, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead", ControlTopic: "control",
 			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stop := testkit.Start(t, c.Run)
 		time.Sleep(time.Minute)
 		stop()

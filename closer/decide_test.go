@@ -128,9 +128,7 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			here := first
 			here.Offset += int64(round) // each retry has a higher offset
 			m, err := d.retryRecord(at, here).Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if r, err = m.Decode(); err != nil { // as the closer reads it again
 				t.Fatal(err)
 			}
@@ -240,5 +238,13 @@ func TestZoneShift_IsWholeQuarterHours(t *testing.T) {
 	}
 	if got := zoneShift(at, time.Time{}); got != 0 {
 		t.Errorf("without a due time: %v", got)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

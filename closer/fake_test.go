@@ -41,9 +41,7 @@ func (l *orderLog) put(t *testing.T, at testkit.TopicPartition, r wire.Record) {
 func (l *orderLog) putAt(t *testing.T, at testkit.TopicPartition, r wire.Record, appended time.Time) {
 	t.Helper()
 	m, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.Appended = appended
 	l.Put(at, m)
 }
@@ -145,9 +143,7 @@ func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics promet
 		OnHang:  func(why string) { t.Errorf("OnHang: %s", why) },
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return testkit.Start(t, c.Run)
 }
 

@@ -28,9 +28,7 @@ func runHostile(t *testing.T, log Log, store Store, logs *testkit.LogBuffer, onH
 		Category: func(string) string { panic("no such category") },
 		OnHang:   onHang, Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: testkit.NewMetrics(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return testkit.Start(t, c.Run)
 }
 

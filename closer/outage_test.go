@@ -146,9 +146,7 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 					URL: "http://service", Secrets: []string{"0123456789abcdef"},
 					Transport: &service{broken: func() bool { return time.Since(begin) < down }},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer func() { _ = s.Close() }()
 				log := &orderLog{}
 				log.add(t, "poison-1")

@@ -267,7 +267,7 @@ func TestRelay_AnEmptyPartitionIsFetchedRarely(t *testing.T) {
 		began := time.Now()
 		log.Put(hour, record("later", time.Hour))
 		for len(log.Keys("order-close")) < 3 {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
 		}
 		if took := time.Since(began); took < time.Hour || took > time.Hour+time.Second {
 			t.Errorf("the record was forwarded after %v, want an hour", took)

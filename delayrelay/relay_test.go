@@ -222,7 +222,7 @@ func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close" && hangs.Add(1) == 2 {
 				for metrics.Value("partition_stuck_total") == 0 { // no answer, and the deadline has no effect
-					time.Sleep(time.Millisecond)
+					time.Sleep(50 * time.Millisecond)
 				}
 			}
 		}}

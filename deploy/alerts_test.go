@@ -82,9 +82,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, name := range files(t, "*.test.yml") {
 		var f struct {
@@ -96,9 +94,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		for i, test := range f.Tests {
 			withoutAliases(&test)
 			var checked alertTest
-			if err := test.Decode(&checked); err != nil {
-				t.Fatal(err)
-			}
+			must(t, test.Decode(&checked))
 			named := map[string]rule{}
 			for _, c := range checked.Checks {
 				named[c.Alert] = all[c.Alert]
@@ -138,12 +134,8 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 	for _, name := range files(t, "*.test.yml") {
 		var f struct{ Tests []alertTest }
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, yaml.Unmarshal(data, &f))
 		for _, test := range f.Tests {
 			fired := map[string]bool{}
 			for _, c := range test.Checks {
@@ -250,29 +242,19 @@ func described(t *testing.T) map[string]bool {
 	taken := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
 		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer servers.Close()
 		c, err := servers.Connect("all")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		cfg, err := pipeline.Load("../../topics.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
 		app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin
-		if err := app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...))
 	})
 	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
@@ -287,9 +269,7 @@ func described(t *testing.T) map[string]bool {
 	n, err := notify.New(notify.Options{Config: &config.Notify{Receivers: map[string]config.NotifyReceiver{
 		"any": {URL: "http://127.0.0.1", HTTP: &config.NotifyHTTP{}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := httptest.NewRecorder()
 	n.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(w.Body.String(), -1) {
@@ -385,9 +365,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 // The examples of a watchdog in the document are what Prometheus and Alertmanager accept.
 func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
 	document, err := os.ReadFile("../docs/alerting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
 	if len(blocks) != 2 {
 		t.Fatalf("the document has %d blocks of YAML, want a rule and a route", len(blocks))
@@ -395,9 +373,7 @@ func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
 	t.Chdir(t.TempDir())
 	route := strings.Replace(string(blocks[1][1]), "route:\n", "route:\n  receiver: heartbeat\n", 1)
 	for name, text := range map[string]string{"rules.yml": string(blocks[0][1]), "alertmanager.yml": route} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	tool(t, "promtool", "check", "rules", "rules.yml")
 	tool(t, "amtool", "check-config", "alertmanager.yml")

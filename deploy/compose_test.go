@@ -174,9 +174,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 		}
 	}
 	dockerfile, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
 		if from[1] != "scratch" && !pinned.MatchString(from[1]) {
 			t.Errorf("Dockerfile: the image %s has no fixed version", from[1])
@@ -190,9 +188,7 @@ func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 	lists := map[string][]string{"../.gitignore": nil, "compose/Dockerfile.dockerignore": nil}
 	for name := range lists {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range strings.Lines(string(text)) {
 			if pattern := strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "**/"), "/"); pattern != "" && pattern[0] != '#' {
 				lists[name] = append(lists[name], pattern)
@@ -316,9 +312,7 @@ func secrets(t *testing.T) string {
 func content(t *testing.T, dir, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 

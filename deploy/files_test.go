@@ -18,9 +18,7 @@ import (
 func decode(t *testing.T, name string, into any) {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
@@ -42,5 +40,13 @@ func tool(t *testing.T, name string, args ...string) {
 	}
 	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
 		t.Errorf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -55,9 +55,7 @@ func manifests(t *testing.T, names ...string) []manifest {
 	var all []manifest
 	for _, name := range names {
 		text, err := os.ReadFile("k8s/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d := yaml.NewDecoder(bytes.NewReader(text))
 		for {
 			var m manifest
@@ -78,9 +76,7 @@ func manifests(t *testing.T, names ...string) []manifest {
 func environment(t *testing.T, name string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	env := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
@@ -140,17 +136,13 @@ func requiredVariables(t *testing.T, topics string, args []string) []string {
 func stopTimeout(t *testing.T) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("../internal/cli/run.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := regexp.MustCompile(`const stopTimeout = (\d+) \* time\.Second`).FindSubmatch(text)
 	if m == nil {
 		t.Fatal("internal/cli/run.go has no stopTimeout")
 	}
 	d, err := time.ParseDuration(string(m[1]) + "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -164,9 +156,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 		}
 	}
 	health, err := os.ReadFile("../pipeline/health.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ran := map[string]bool{}
 	for _, m := range manifests(t, "base/parts.yaml", "components/release/release.yaml", "components/notify/parts.yaml") {
 		pod := m.Spec.Template.Spec
@@ -214,16 +204,12 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 // Ingress and on the loopback, and a shadow run needs only what its pod has.
 func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
 	text, err := os.ReadFile("helm/orderclose/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var values struct {
 		Env     map[string]string
 		Console struct{ Env map[string]string }
 	}
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &values))
 	for name, more := range map[string]map[string]string{
 		"behind an Ingress": {config.EnvConsoleProxies: "10.1.0.0/16", config.EnvConsoleHosts: "console.example", config.EnvConsoleActions: "1", config.EnvConsoleOperators: "ann"},
 		"on the loopback":   {config.EnvConsoleListen: "127.0.0.1:9465", config.EnvConsoleWebConfig: ""},
@@ -251,9 +237,7 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 		"helm/orderclose/values.yaml", "k8s/example/kustomization.yaml", "kubetest/chart_test.go", "systemd/README.md", "../docs/kubernetes.md",
 	} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
 			if !known[variable] {
 				t.Errorf("%s: orderclose does not know the variable %s", name, variable)

@@ -30,13 +30,9 @@ type jsonSchema struct {
 func chartSchema(t *testing.T) *jsonSchema {
 	t.Helper()
 	text, err := os.ReadFile("helm/orderclose/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var s jsonSchema
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &s))
 	return &s
 }
 
@@ -67,13 +63,9 @@ func TestChartSchema_ListsTheVariables(t *testing.T) {
 func TestChartSchema_ListsTheKeysOfTopics(t *testing.T) {
 	s := chartSchema(t)
 	text, err := os.ReadFile("../topics.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var described map[string]any
-	if err := yaml.Unmarshal(text, &described); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &described))
 	topics := s.Properties["topics"]
 	s.requireKeys(t, topics, described, "topics")
 	for key, sub := range topics.Properties {
@@ -110,9 +102,7 @@ func (s *jsonSchema) requireKnown(t *testing.T, sub *jsonSchema, path []string) 
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "topics.yaml")
 	doc := strings.Join(path, ": {") + ": null" + strings.Repeat("}", len(path)-1)
-	if err := os.WriteFile(name, []byte(doc), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(doc), 0o600))
 	if _, err := config.Load(name); err != nil && strings.Contains(err.Error(), "unknown key") {
 		t.Errorf("values.schema.json has topics.%s: %v", strings.Join(path, "."), err)
 	}

@@ -19,9 +19,7 @@ import (
 func unit(t *testing.T, name string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keys := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
@@ -102,9 +100,7 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 	var code string
 	for _, name := range []string{"service.go", "main.go"} {
 		text, err := os.ReadFile("../payments/cmd/orderclose-payments/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		code += string(text)
 	}
 	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}", `flags.String("config"`} {
@@ -146,14 +142,10 @@ func TestSystemd_UnitsPassSystemdAnalyze(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"orderclose@.service", "orderclose-setup.service", "orderclose-payments.service"} {
 		text, err := os.ReadFile(filepath.Join("systemd", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text = []byte(strings.NewReplacer("/usr/local/bin/orderclose-payments", "/bin/true", "/usr/local/bin/orderclose", "/bin/true").Replace(string(text))) // it must exist
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, text, 0o600))
 		if out, err := exec.Command(analyze, "verify", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}

@@ -49,13 +49,9 @@ func TestSummary_HasTheNumbersOfEachWorkload(t *testing.T) {
 		}
 	}
 	encoded, err := json.Marshal(summarize(all))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got map[string]json.RawMessage
-	if err := json.Unmarshal(encoded, &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(encoded, &got))
 	const lateness = `[{"early":0,"lost":0,"p50_ms":1,"p99_ms":3,"system":"orderclose"},{"early":2,"lost":0,"p50_ms":50,"p99_ms":100,"system":"redis"}]`
 	for name, want := range map[string]string{
 		"w1": lateness, "w3": lateness,
@@ -180,25 +176,17 @@ func TestReport_WritesPagePlotsAndREADME(t *testing.T) {
 	root := t.TempDir()
 	results := filepath.Join(root, "results.jsonl")
 	for _, r := range some() {
-		if err := appendResult(results, r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, appendResult(results, r))
 	}
-	if err := os.MkdirAll(filepath.Join(root, "docs", "images"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "docs", "images"), 0o755))
 	readme := filepath.Join(root, "README.md")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(readme, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(readme, []byte(text), 0o644))
 	}
 	write("before\n" + readmeBegin + "old\n" + readmeEnd + "after\n")
 	args := []string{"-results", results, "-root", root}
-	if err := runReport(args); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runReport(args))
 	text, _ := os.ReadFile(readme)
 	if s := string(text); !strings.HasPrefix(s, "before\n"+readmeBegin+"- ") || !strings.HasSuffix(s, readmeEnd+"after\n") || strings.Contains(s, "old") {
 		t.Errorf("README.md is\n%s", s)

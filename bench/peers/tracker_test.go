@@ -70,9 +70,7 @@ func TestReceipts_ArriveWithoutAPart(t *testing.T) {
 	if pipe.Len() > 0 {
 		t.Error("receipts are written before flush")
 	}
-	if err := r.flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.flush())
 	pipe.WriteString("a part")
 	var numbers []int
 	err := readReceipts(&pipe, func(number int, got int64) {
@@ -119,9 +117,7 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 
 func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
 	if mb := diskMB(dir); mb < 0 || mb > 2 {
 		t.Errorf("%g MB", mb)
 	}
@@ -163,5 +159,13 @@ func TestWorkload_DelaysAreTheSameInEachRun(t *testing.T) {
 	}
 	if d := workloadOf("w1", true).sameDelay(); d != 5*time.Second {
 		t.Errorf("w1 has the delay %v", d)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -125,9 +125,7 @@ func TestCancel_APauseIsObeyedBefore(t *testing.T) {
 	s.open(t, payment.Options{Provider: c})
 	s.order(t, "a", -time.Minute)
 	for _, category := range []string{"book", ""} {
-		if err := s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "the reason"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "the reason"))
 		out, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		if category == "" && !errors.Is(err, orderclose.ErrPaused) || category != "" && (err != nil || out[0].Verdict != orderclose.Paused) || len(c.cancelled) > 0 {
 			t.Errorf("with a pause of category %q: %v, %v, and the payments of %v are cancelled", category, out, err, c.cancelled)
@@ -261,9 +259,7 @@ func cancelAt(t *testing.T, h http.Handler, ids ...string) ([]payment.Answer, er
 	server := httptest.NewServer(h)
 	defer server.Close()
 	p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	return p.Canceler().Cancel(t.Context(), ids)
 }
@@ -273,9 +269,7 @@ func TestHTTP_CancelsAtAService(t *testing.T) {
 	c.answers = map[string]payment.Answer{"unpaid": payment.Unpaid, "nonsense": "nonsense"}
 	c.paid["paid"] = true
 	h, err := payment.Handler(secrets, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answers, err := cancelAt(t, h, "open", "paid", "unpaid", "nonsense")
 	if want := []payment.Answer{payment.Cancelled, payment.Paid, payment.Unpaid, payment.Unknown}; err != nil || !slices.Equal(answers, want) || c.asked {
 		t.Errorf("%v, %v; want %v", answers, err, want)
@@ -284,9 +278,7 @@ func TestHTTP_CancelsAtAService(t *testing.T) {
 		t.Error("the provider was asked instead")
 		return nil, nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := cancelAt(t, onlyAsks, "open"); !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "remove closer.payment.cancel") {
 		t.Errorf("a service that only asks: %v", err)
 	}
@@ -299,9 +291,7 @@ func TestHTTP_AServiceThatIgnoresTheActionClosesNoOrder(t *testing.T) {
 	}))
 	defer old.Close()
 	p, err := payment.NewHTTP(payment.HTTPOptions{URL: old.URL, Secrets: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	for name, row := range map[string]struct {
 		provider payment.Provider
@@ -323,9 +313,7 @@ func TestHTTP_AServiceThatIgnoresTheActionClosesNoOrder(t *testing.T) {
 // Services in other languages are written by docs/http.md.
 func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 	data, err := os.ReadFile("../../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	block := func(name string) string {
 		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
 		body, _, _ := strings.Cut(rest, "\n```")
@@ -342,9 +330,7 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 			io.WriteString(w, block(name+"answer"))
 		}))
 		p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		call := p.Ask
 		if name != "" {
 			call = p.Canceler().Cancel
@@ -380,25 +366,19 @@ func TestCancel_LeavesThePaymentsOfExcludedOrdersAlone(t *testing.T) {
 		Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
 		Where:  []mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("ours")}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { db.Close() })
 	if _, err := db.DB().ExecContext(t.Context(), "CREATE TABLE t_order (no TEXT PRIMARY KEY, status INTEGER, due INTEGER, tenant TEXT)"); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Migrate(t.Context()))
 	due := time.Now().Add(-time.Minute).UnixMilli()
 	if _, err := db.DB().ExecContext(t.Context(), "INSERT INTO t_order VALUES ('a', 0, ?, 'ours'), ('b', 0, ?, 'theirs')", due, due); err != nil {
 		t.Fatal(err)
 	}
 	c := newCashier()
 	checked, err := payment.New(payment.Options{Store: db, Provider: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &shop{Store: db, asking: checked}
 	if got := s.close(t, "a", "b"); !slices.Equal(got, []string{"closed", "excluded"}) {
 		t.Errorf("verdicts %v", got)

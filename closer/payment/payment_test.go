@@ -82,13 +82,9 @@ func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.
 func (s *shop) open(t *testing.T, o payment.Options) {
 	t.Helper()
 	db, err := sqlite.Open(sqlite.Memory, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Migrate(t.Context()))
 	s.Store, o.Store = db, db
 	if s.fails != nil {
 		o.Store = failingStore{db, s.fails}
@@ -101,9 +97,7 @@ func (s *shop) open(t *testing.T, o payment.Options) {
 func (s *shop) order(t *testing.T, id string, in time.Duration) {
 	t.Helper()
 	due := time.Now().Add(in).Truncate(time.Millisecond)
-	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}, nil))
 }
 
 func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
@@ -113,9 +107,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 		requests[i].OrderID = id
 	}
 	outcomes, err := bisect.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, o := range outcomes {
 		if o.OrderID != ids[i] {
 			t.Errorf("outcome %d is for %q, want %q", i, o.OrderID, ids[i])
@@ -127,9 +119,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 
 func (s *shop) status(t *testing.T, id string) (st store.Status) {
 	t.Helper()
-	if err := s.DB().QueryRowContext(t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.DB().QueryRowContext(t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st))
 	return st
 }
 
@@ -306,9 +296,7 @@ func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
 		}
 		return answers, nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answers, err := ask(t, h, secrets, "paid", "unpaid", "unknown", "nonsense")
 	if want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}; err != nil || !slices.Equal(answers, want) {
 		t.Errorf("%v, %v; want %v", answers, err, want)
@@ -342,9 +330,7 @@ func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payme
 	server := httptest.NewServer(h)
 	defer server.Close()
 	p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	return p.Ask(t.Context(), ids)
 }
@@ -353,9 +339,7 @@ func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payme
 func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
 	s := newShop(t, byName, payment.Options{})
 	s.order(t, "unpaid", -time.Minute)
-	if err := s.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "book", time.Hour, "the reason"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "book", time.Hour, "the reason"))
 	if got := s.close(t, "unpaid"); got[0] != "paused" || len(s.asked) > 0 {
 		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
 	}
@@ -435,5 +419,13 @@ func TestAsking_AFailingProviderIsAskedOnlyAFewTimes(t *testing.T) {
 		if len(s.asked) > 8 {
 			t.Errorf("the provider was asked %d times", len(s.asked))
 		}
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

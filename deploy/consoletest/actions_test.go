@@ -290,16 +290,12 @@ func sharesConnections(t testing.TB, w world) {
 func signsIn(t testing.TB, w world) {
 	for _, password := range []string{"", "not-the-password-of-anybody"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if password != "" {
 			r.SetBasicAuth("operator", password)
 		}
 		answer, err := anyCertificate.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("password %q: %s %v", password, answer.Status, answer.Header)

@@ -171,9 +171,7 @@ func (b *tab) authorize(name, password string) {
 func openSignedOut(t testing.TB, w world, l look) *tab {
 	t.Helper()
 	at, err := url.Parse(w.url())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	parent, userAgent := startChromium(t)
 	b := &tab{t: t, base: w.url(), limit: stepTimeout, hosts: []string{at.Host}}
 	if r, ok := t.(*recorder); ok {
@@ -485,17 +483,11 @@ func (b *tab) screenshot() []byte {
 	beyond := true
 	clip := &page.Viewport{Width: 1200, Height: min(1000, eval[float64](b, `document.documentElement.scrollHeight`)), Scale: 1}
 	taken, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Clip: clip, CaptureBeyondViewport: &beyond})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	decoded, err := png.Decode(bytes.NewReader(taken.Data))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	var small bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded))
 	return small.Bytes()
 }
 

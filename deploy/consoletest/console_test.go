@@ -162,13 +162,17 @@ func TestConsole_Screenshots(t *testing.T) {
 				name = "console-" + page + "-dark.png"
 			}
 			if os.Getenv("UPDATE_SCREENSHOTS") == "1" {
-				if err := os.MkdirAll("../../docs/images", 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile("../../docs/images/"+name, screenshot, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.MkdirAll("../../docs/images", 0o755))
+				must(t, os.WriteFile("../../docs/images/"+name, screenshot, 0o644))
 			}
 		}
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

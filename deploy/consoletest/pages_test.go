@@ -338,9 +338,7 @@ const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then(found => J
 func (b *tab) accessible(where string) {
 	b.t.Helper()
 	script, err := axeScript()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
 	text, err := chromedp.Run(ctx, func(ctx context.Context, target *chromedp.Target) (string, error) {
@@ -362,9 +360,7 @@ func (b *tab) accessible(where string) {
 		b.t.Fatalf("%s: axe-core: %v", where, err)
 	}
 	var found []violation
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, json.Unmarshal([]byte(text), &found))
 	for _, v := range found {
 		for _, n := range v.Nodes {
 			b.t.Errorf("%s: %s (%s): %s\n  %s\n  %s", where, v.ID, v.Impact, v.Help, short(n.HTML), n.FailureSummary)

@@ -44,15 +44,11 @@ type target struct {
 func files(t *testing.T) map[string]file {
 	t.Helper()
 	names, err := filepath.Glob("*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := map[string]file{}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var f file
 		if err := json.Unmarshal(data, &f); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -67,9 +63,7 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 	for _, d := range dashboards() {
 		names = append(names, d.file)
 		data, err := os.ReadFile(d.file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !bytes.Equal(data, d.json()) {
 			t.Errorf("%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
 		}
@@ -155,9 +149,7 @@ func TestProvisioning_IsReadStrictly(t *testing.T) {
 	decode := func(name string, into any) {
 		t.Helper()
 		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		d := yaml.NewDecoder(f)
 		d.KnownFields(true)

@@ -33,9 +33,7 @@ func prometheusOf(t *testing.T, r run) *prom {
 			for name, value := range sample.Metric {
 				b.Set(string(name), string(value))
 			}
-			if err := db.add(b.Labels(), s.at.UnixMilli(), float64(sample.Value)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.add(b.Labels(), s.at.UnixMilli(), float64(sample.Value)))
 		}
 	}
 	return &prom{run: r, db: db, engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute}), parser: parser.NewParser(parser.Options{})}

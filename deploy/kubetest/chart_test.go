@@ -83,9 +83,7 @@ autoscaling: {enabled: true}
 func parse(t *testing.T, text string) values {
 	t.Helper()
 	v := values{}
-	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(text), &v))
 	return v
 }
 
@@ -94,9 +92,7 @@ func load(t *testing.T) *chart.Chart {
 	log.SetOutput(io.Discard) // the loader tells that the folder alerts is a link
 	defer log.SetOutput(os.Stderr)
 	c, err := loader.Load(chartDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -125,9 +121,7 @@ func template(t *testing.T, release, namespace string, v values) (map[string]str
 func rendered(t *testing.T, text string) objects {
 	t.Helper()
 	files, err := template(t, "orderclose", "orderclose", parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := objects{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		all.add(t, name, files[name])
@@ -163,9 +157,7 @@ func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
 	all := map[string]bool{}
 	for _, release := range []string{"orderclose", "orderclose-staging", "shop", strings.Repeat("long", 13)} {
 		files, err := template(t, release, "shop", parse(t, whole))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o := objects{}
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			o.add(t, name, files[name])
@@ -199,13 +191,9 @@ func TestChart_HasAReadmeAndNotes(t *testing.T) {
 		t.Error("there is no README.md")
 	}
 	given, err := chartutil.ToRenderValues(c, parse(t, whole), chartutil.ReleaseOptions{Name: "orders", Namespace: "shop"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, err := engine.Render(c, given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	notes := files["orderclose/templates/NOTES.txt"]
 	for _, want := range []string{"kubectl -n shop delete job -l app.kubernetes.io/instance=orders\n", "https://console.example/\n"} {
 		if !strings.Contains(notes, want) {
@@ -250,14 +238,10 @@ func TestChart_RulesAndDashboardsAreGeneratedCopies(t *testing.T) {
 		}
 		for _, f := range files {
 			want, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			name := filepath.Join(copies, filepath.Base(f))
 			if os.Getenv("UPDATE_GOLDEN") == "1" {
-				if err := os.WriteFile(name, want, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, want, 0o644))
 			}
 			if have, err := os.ReadFile(name); err != nil || !bytes.Equal(have, want) {
 				t.Errorf("%s is not a copy of %s (%v): UPDATE_GOLDEN=1 make kubetest ARGS='-run Generated' writes it", name, f, err)
@@ -306,9 +290,7 @@ func TestChart_TheSchemaListsEveryValue(t *testing.T) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &schema)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := listed(schema, schema, load(t).Values, "values"); err != nil {
 		t.Error(err)
 	}

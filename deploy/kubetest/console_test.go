@@ -142,9 +142,7 @@ func TestDashboards_AreConfigMapsWithALabel(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m := maps["orderclose-dashboard-"+strings.TrimSuffix(filepath.Base(file), ".json")]
 		if m == nil || m.Data["orderclose-"+filepath.Base(file)] != string(text) || !json.Valid(text) {
 			t.Errorf("%s is in no ConfigMap", file)

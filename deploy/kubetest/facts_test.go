@@ -42,9 +42,7 @@ func TestObjects_AreAcceptedByTheAPITypes(t *testing.T) {
 	})
 	one := objects{}
 	text, err := os.ReadFile(filepath.Join(kustomizeDir, "checkout-hpa.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	one.add(t, "checkout-hpa.yaml", string(text))
 	h := of[autoscaling.HorizontalPodAutoscaler](t, one)[0].Spec
 	if *h.MinReplicas != 2 || h.MaxReplicas != 6 || *h.Metrics[0].Resource.Target.AverageUtilization != 70 {
@@ -273,13 +271,9 @@ func TestRules_AreThoseOfAlerts(t *testing.T) {
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := values{}
-			if err := yaml.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.Unmarshal(text, &want))
 			id := "PrometheusRule orderclose-" + strings.TrimSuffix(filepath.Base(file), ".rules.yml")
 			if have := all[id].content["spec"]; !reflect.DeepEqual(have, want) {
 				t.Errorf("%s: %s is not %s", name, id, file)

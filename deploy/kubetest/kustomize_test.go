@@ -21,13 +21,9 @@ const kustomizeDir = "../k8s"
 func built(t *testing.T, dir string) objects {
 	t.Helper()
 	m, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := m.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := objects{}
 	all.add(t, dir, string(text))
 	return all
@@ -37,19 +33,13 @@ func built(t *testing.T, dir string) objects {
 func everything(t *testing.T) objects {
 	t.Helper()
 	root, err := filepath.Abs(kustomizeDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	overlay := t.TempDir()
 	relative, err := filepath.Rel(overlay, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := "resources: [ROOT/base]\ncomponents: [ROOT/components/monitoring, ROOT/components/autoscaling, ROOT/components/release, ROOT/components/notify]\n" +
 		"configMapGenerator: [{name: orderclose-env, behavior: merge, literals: [\"ORDERCLOSE_RELEASE_URL=https://stock.example/release\"]}]\n"
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "ROOT", relative)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "ROOT", relative)), 0o600))
 	return built(t, overlay)
 }
 
@@ -73,9 +63,7 @@ var (
 func documents(t *testing.T, text string) []string {
 	t.Helper()
 	files, err := template(t, "orderclose", "orderclose", parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var docs []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		text := checksum.ReplaceAllString(jobHash.ReplaceAllString(files[name], "$1"), "")
@@ -106,9 +94,7 @@ func generated(t *testing.T) map[string]string {
 		Data             map[string]string
 	}
 	decode := func(doc string) (o named) {
-		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(doc), &o))
 		return o
 	}
 	for _, doc := range documents(t, small) {
@@ -147,9 +133,7 @@ func TestKustomize_FilesAreGeneratedFromTheChart(t *testing.T) {
 	for name, want := range generated(t) {
 		name = filepath.Join(kustomizeDir, name)
 		if os.Getenv("UPDATE_GOLDEN") == "1" {
-			if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name, []byte(want), 0o644))
 		}
 		if have, err := os.ReadFile(name); err != nil || string(have) != want {
 			t.Errorf("%s is not what the chart renders (%v): its first line says how to write it again", name, err)
@@ -165,9 +149,7 @@ func TestKustomize_BuildsWhatHelmInstalls(t *testing.T) {
 	for id, o := range kustomize {
 		delete(kustomize, id)
 		text, err := yaml.Marshal(o.content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		kustomize.add(t, o.from, fileHash.ReplaceAllString(string(text), "$1"))
 	}
 	for id, o := range helm {

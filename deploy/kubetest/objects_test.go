@@ -98,9 +98,7 @@ func (o object) check(t *testing.T) (any, error) {
 	if err == nil {
 		text, err = yaml.YAMLToJSON(text)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	into := newType()
 	strict, err := json.UnmarshalStrict(text, into)
 	return into, errors.Join(append(strict, err)...)
@@ -177,13 +175,9 @@ func (all objects) scaledObjects(t *testing.T) map[string]scaledObject {
 			continue
 		}
 		text, err := yaml.Marshal(o.content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var s scaledObject
-		if err := yaml.Unmarshal(text, &s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(text, &s))
 		found[o.Name] = s
 	}
 	return found
@@ -250,4 +244,12 @@ func closed(schema any) any {
 		}
 	}
 	return schema
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

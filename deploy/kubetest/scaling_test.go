@@ -166,13 +166,9 @@ func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 		tests = append(tests, values{"name": c.name, "interval": "1m", "input_series": input, "promql_expr_test": checks})
 	}
 	text, err := yaml.Marshal(values{"rule_files": []string{}, "evaluation_interval": "1m", "tests": tests})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(t.TempDir(), "queries.test.yml")
-	if err := os.WriteFile(file, []byte(regexp.MustCompile(`value: "(\d+)"`).ReplaceAllString(string(text), "value: $1")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(regexp.MustCompile(`value: "(\d+)"`).ReplaceAllString(string(text), "value: $1")), 0o600))
 	if out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

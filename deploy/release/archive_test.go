@@ -32,9 +32,7 @@ func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 		if err == io.EOF {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if modified == nil {
 			modified = h
 		}
@@ -79,13 +77,9 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "orderclose")
-	if err := os.WriteFile(path, binary, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, binary, 0o755))
 	out, err := exec.Command(path, "version", "-o", "json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got struct{ Version, Revision string }
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -97,9 +91,7 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 
 func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 	folders, err := run(".", nil, "go", "env", "GOROOT", "GOMODCACHE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, x := range chosenTargets() {
 		files := archive(t, x)
 		for _, name := range []string{
@@ -131,9 +123,7 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 			}
 		}
 		info, err := buildinfo.Read(bytes.NewReader(binary))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range info.Deps {
 			if !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")) {
 				t.Errorf("%v: there is no license of %s", x, m.Path)
@@ -152,9 +142,7 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 		}
 	}
 	source, err := commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	repository, checked := "https://github.com/orderclose/orderclose/blob/"+revision(t)+"/", 0
 	for name, text := range files {
 		if path.Ext(name) != ".md" {

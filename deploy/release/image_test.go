@@ -28,31 +28,21 @@ func images(t *testing.T) map[string]v1.Image {
 	dir := t.TempDir()
 	for name, data := range unpacked(t, bytes.NewReader(released(t)["orderclose_"+tag+"_image.tar"])) {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, data, 0o644))
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := validate.Index(outer); err != nil {
 		t.Error(err)
 	}
 	list, err := outer.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
 		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
 	}
 	inner, err := outer.ImageIndex(list.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if list, err = inner.IndexManifest(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +77,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 			t.Errorf("%s: no root certificates", x.arch)
 		}
 		path := filepath.Join(t.TempDir(), "topics.yaml")
-		if err := os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
 		if _, err := config.Load(path); err != nil {
 			t.Errorf("%s: %v", x.arch, err)
 		}
@@ -107,9 +95,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	for arch, image := range images(t) {
 		config, err := image.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := config.Config
 		if l := got.Labels; l["org.opencontainers.image.revision"] != revision(t) || l["org.opencontainers.image.version"] != tag {
 			t.Errorf("%s: labels %v", arch, l)
@@ -126,9 +112,7 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
 	text, err := os.ReadFile("../compose/Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
 	if !found {
 		t.Fatal("the base of the Dockerfile is not empty")
@@ -184,9 +168,7 @@ func health(t *testing.T, value string) *v1.HealthConfig {
 	for _, f := range strings.Fields(flags) {
 		name, value, _ := strings.Cut(f, "=")
 		d, err := time.ParseDuration(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		switch name {
 		case "--interval":
 			h.Interval = d

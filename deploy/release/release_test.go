@@ -110,18 +110,14 @@ var firstRelease = sync.OnceValues(func() (dir string, err error) {
 func released(t *testing.T) map[string][]byte {
 	t.Helper()
 	dir, err := firstRelease()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return readAll(t, dir)
 }
 
 func readAll(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string][]byte{}
 	for _, e := range entries {
 		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
@@ -135,13 +131,9 @@ func readAll(t *testing.T, dir string) map[string][]byte {
 func revision(t *testing.T) string {
 	t.Helper()
 	dir, err := commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := run(dir, nil, "git", "rev-parse", "HEAD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -151,9 +143,7 @@ func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 	one := released(t)
 	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
 	first, err := commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source); err != nil {
 		t.Fatal(err)
 	}
@@ -161,9 +151,7 @@ func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 		t.Setenv("GOCACHE", t.TempDir())
 	}
 	t.Setenv("TZ", "Asia/Tokyo")
-	if err := makeRelease(source, out, chosenTargets()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, makeRelease(source, out, chosenTargets()))
 	two := readAll(t, out)
 	if want := len(chosenTargets()) + 3; len(one) != want || len(two) != want {
 		t.Errorf("%d and %d files, want %d", len(one), len(two), want)
@@ -193,15 +181,11 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "source")
 	first, err := commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := run(first, nil, "git", "clone", "--quiet", ".", source); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
 	err = makeRelease(source, t.TempDir(), targets)
 	if err == nil || !strings.Contains(err.Error(), "commit or stash them:\n?? new.go") {
 		t.Errorf("got %v", err)
@@ -210,10 +194,16 @@ func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 
 func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {
 	out := t.TempDir()
-	if err := os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644))
 	if err := makeRelease("../..", out, targets); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

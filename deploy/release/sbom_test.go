@@ -18,9 +18,7 @@ import (
 func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	var bom cyclonedx.BOM
 	data := released(t)["orderclose_"+tag+".sbom.json"]
-	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom))
 	purls := map[string]bool{}
 	for _, c := range *bom.Components {
 		purls[c.PackageURL] = true
@@ -33,9 +31,7 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	}
 	for _, x := range chosenTargets() {
 		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
 		for _, m := range info.Deps {
 			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
@@ -61,32 +57,20 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 // The schema is that of CycloneDX, beside its Go library.
 func TestSBOM_IsValid(t *testing.T) {
 	library, err := locate(".", "github.com/CycloneDX/cyclonedx-go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := jsonschema.NewCompiler()
 	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schemax.json"} {
 		text, err := os.ReadFile(filepath.Join(library[0].dir, "schema", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc))
 	}
 	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	data := released(t)["orderclose_"+tag+".sbom.json"]
 	bom, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := schema.Validate(bom); err != nil {
 		t.Error(err)
 	}
@@ -109,9 +93,7 @@ func TestSBOM_NamesLicenses(t *testing.T) {
 		"All rights reserved.": "",
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o600))
 		have, err := licenseIDs(dependency{name: "example.org/m", dir: dir})
 		if have != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", text, have, err, want)

@@ -135,14 +135,10 @@ func TestReal_Clients(t *testing.T) {
 // shop returns a database with the reference schema, and the variables that name it for drivers.
 func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, fmt.Sprintf("clients_%d", rand.Uint32()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = drop(context.Background()) })
 	s, err := store.Open(store.Options{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	err = s.Migrate(t.Context())
 	for _, statement := range []string{
@@ -162,9 +158,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 }
 
 func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
-	if err := d.run(t, env, "", "insert", "o-1", "2"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.run(t, env, "", "insert", "o-1", "2"))
 	if err := d.run(t, env, "", "insert", "o-2", "9"); err == nil || !strings.Contains(err.Error(), "not enough of b") {
 		t.Errorf("an order of more than there is: %v", err)
 	}
@@ -203,9 +197,7 @@ func checkRecords(t *testing.T, stdin []byte, broker string, args ...string) str
 // A driver lets the work fail, and then handles the event twice.
 func handlesAnEventOnce(t *testing.T, d driver, db *sql.DB, env []string) {
 	const event = `{"specversion":"1.0","id":"order.closed/o-1","type":"order.closed","data":{"order_id":"o-1"}}`
-	if err := d.run(t, env, event, "handle"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.run(t, env, event, "handle"))
 	var work, handled int
 	if err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM work), (SELECT COUNT(*) FROM handled_events)").Scan(&work, &handled); err != nil || work != 1 || handled != 1 {
 		t.Errorf("work done %d times, %d handled events, %v", work, handled, err)
@@ -219,9 +211,7 @@ func startBroker(t *testing.T) string {
 		return ""
 	}
 	broker, err := servers.New("kafka", filepath.Join(t.TempDir(), "kafka"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = broker.Kill() })
 	if err := broker.Start(t.Context()); err != nil && os.Getenv("REQUIRE_REAL") != "1" {
 		return ""
@@ -229,9 +219,7 @@ func startBroker(t *testing.T) string {
 		t.Fatal(err)
 	}
 	cluster, err := kafka.New(kafka.Options{Brokers: []string{broker.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer cluster.Close()
 	if _, _, err := cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour, BrokerTime: true}}); err != nil {
 		t.Fatal(err)
@@ -264,17 +252,13 @@ func sendsRecords(t *testing.T, d driver, language, broker string) {
 // closesOrders lets a closer send requests to the client, once with a secret that the client does not have.
 func closesOrders(t *testing.T, d driver) {
 	port, err := servers.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	args := []string{"serve", port}
 	if d.serves != nil {
 		d.command, args = d.serves(port), nil
 	}
 	service := d.cmd(t.Context(), args...)
-	if err := service.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, service.Start())
 	defer func() { _, _ = service.Process.Kill(), service.Wait() }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
@@ -289,9 +273,7 @@ func closesOrders(t *testing.T, d driver) {
 		ok      bool
 	}{{[]string{"another-secret-of-the-shop", "orderclose-test-secret-one"}, true}, {[]string{"another-secret-of-the-shop"}, false}} {
 		closes, err := httpclose.New(httpclose.Options{URL: "http://127.0.0.1:" + port + "/close", Secrets: c.secrets})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var outcomes []orderclose.Outcome
 		for range 10 { // a cold service may be too slow for the first request
 			outcomes, err = closes.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o-1", Due: time.Now()}, {OrderID: "订单-17"}})

@@ -57,17 +57,13 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		}
 	}
 	orders := scenario.OrdersOf(s)
-	if err := orders.CreateOrder(ctx, orderclose.Order{ID: "never", CreatedAt: now.Add(-time.Hour), Due: orderclose.NeverDue}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, orders.CreateOrder(ctx, orderclose.Order{ID: "never", CreatedAt: now.Add(-time.Hour), Due: orderclose.NeverDue}, nil))
 	if out, code := r.runAudit(s, "table", 10, window); code != 0 {
 		t.Errorf("an order that is never due: exit %d\n%s", code, out)
 	}
 	long := now.Add(-3 * time.Hour)
 	for _, id := range []string{"forgotten", "receiptless", "unledgered", "quiet", "told"} {
-		if err := orders.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, orders.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []shopdb.Item{{SKU: "ink", Quantity: 1}}))
 		if id == "forgotten" {
 			continue
 		}
@@ -79,9 +75,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	exec("DELETE FROM stock_ledger WHERE order_id = 'unledgered'")
 	exec("UPDATE receipts SET closed_at = due + 1000 WHERE order_id IN ('quiet', 'told')") // long enough ago for a check of their events
 	var payload string
-	if err := s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload))
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
 	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
 		t.Fatal(err)
@@ -98,9 +92,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 			Finding *ops.Finding
 			Summary *ops.AuditSummary
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &l))
 		if l.Finding != nil {
 			got[l.Finding.Kind] = l.Finding.Order
 			if l.Finding.Kind == ops.StillOpen && !strings.Contains(l.Finding.What, "dead letter 0/0") {

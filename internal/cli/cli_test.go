@@ -40,9 +40,7 @@ func runOn(t *testing.T, stdin string, env map[string]string, args ...string) (s
 func topicsYAML(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -215,19 +213,13 @@ func golden(t *testing.T, name string, table func(w io.Writer)) {
 	t.Helper()
 	var out strings.Builder
 	c := &common{output: "table", env: Env{Stdout: &out}}
-	if err := c.print(nil, table); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.print(nil, table))
 	path := filepath.Join("testdata", name+".txt")
 	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(out.String()), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), out.String()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}

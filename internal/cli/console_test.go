@@ -25,18 +25,14 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 	r.send(r.cfg.Topics.Close, "late", time.Now().Add(-time.Minute))
 	r.addDeadLetter("given-up", "failed", time.Now())
 	sweep, err := wire.Sweep{StartedAt: time.Now().Add(-time.Minute), Lock: "held", Holder: "host/1", Why: wire.SweepOnce, Found: 2, Closed: 2, Causes: map[string]int{"absent": 2}}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{sweep}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := console.New(console.Options{
 		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen}, TopicsFile: r.file,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(func() {
 		c.Close()
@@ -46,21 +42,15 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 	ask := func(method, path, body string) string {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if body != "" {
 			req.Header.Set("Content-Type", "application/json")
 		}
 		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer res.Body.Close()
 		data, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(data)
 	}
 	for i := 0; !strings.Contains(ask("GET", "/api/v1/dead-letters", ""), `"complete":true`); i++ {

@@ -18,9 +18,7 @@ import (
 func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wire.Message)) {
 	r.t.Helper()
 	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	m.Topic, m.Offset = r.cfg.Topics.Close, 99
 	for _, c := range change {
 		c(&m)
@@ -35,9 +33,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wir
 func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
 	spans, err := r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	for _, s := range spans {
 		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, record := range records {

@@ -61,9 +61,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "topics found") || !strings.Contains(result.Checks[1].What, "delay_4m") {
 		t.Errorf("a delay topic without a bucket: %s", state())
 	}
-	if err := r.kafka.DeleteTopics(t.Context(), "delay_4m"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.kafka.DeleteTopics(t.Context(), "delay_4m"))
 	r.addDeadLetter("a", "failed", time.Now())
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 failed") {
@@ -182,9 +180,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Clients: clients.Clients{Store: r.shop()}}
 	never := orderclose.Order{ID: "never", CreatedAt: time.Now().Add(-time.Minute), Due: orderclose.NeverDue}
-	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
 	examine := func() []checkup {
 		var facts ops.Facts
 		facts.Schema.Value, facts.Schema.Err = s.pipeline().Schema(t.Context())
@@ -214,9 +210,7 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 		r := &rig{t: t}
 		s := &session{Clients: clients.Clients{Store: r.shop()}}
 		o := orderclose.Order{ID: "shifted", CreatedAt: time.Now().Add(shift[0]), Due: time.Now().Add(30*time.Minute + shift[1])}
-		if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil))
 		if got := s.checkTimes(t.Context(), "times of orders"); got.OK || !strings.Contains(got.What, what) || !strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
 			t.Errorf("%+v, want that an order is %s", got, what)
 		}

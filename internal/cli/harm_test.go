@@ -35,14 +35,10 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		t.Skip(config.EnvDSN + " names no server")
 	}
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
 	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (id BIGINT PRIMARY KEY, state TINYINT NOT NULL, late_ms BIGINT NOT NULL, made DATETIME NOT NULL, KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
 		t.Fatal(err)
@@ -58,9 +54,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	count := func(query string) (n int) {
 		t.Helper()
-		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 		return n
 	}
 	refused("migrate")
@@ -78,9 +72,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"compensate", "--once", "--dry-run"}} {
 		for accept, want := range map[string]int{"": 3, "accept: [nothing_due_later]\n": 0} {
 			text, err := os.ReadFile(good)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			out, stderr, code := run(t, env, append(args, "--config", topicsYAML(t, accept+string(text)))...)
 			if code != want || !strings.Contains(out, "1 overdue, 0 not due yet, 0 excluded") && code == 0 || strings.Contains(out, "1 unpaid orders are overdue, and none is due in the future") != (code == 3) {
 				t.Errorf("%v with %q: exit %d\n%s%s", args, accept, code, out, stderr)
@@ -212,14 +204,10 @@ func wrongMappingsOn(t *testing.T, server string) {
 		t.Skip(server + " names no server")
 	}
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), dsn, nil, "oc_"+strings.ToLower(rand.Text()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
 	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
 	for _, query := range litemall {
 		if _, err := db.ExecContext(t.Context(), query); err != nil {

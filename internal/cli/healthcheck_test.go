@@ -83,15 +83,11 @@ func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 
 func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listen := l.Addr().String()
 	l.Close()
 	file := filepath.Join(t.TempDir(), "notify.yaml")
-	if err := os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) {
@@ -110,9 +106,7 @@ func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 		}
 	}
 	resp, err := http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without a provider it answers %s, want 503", resp.Status)
 	}
@@ -151,13 +145,9 @@ func TestRun_ExportsTheSpansOfARole(t *testing.T) {
 		t.Fatal(err)
 	}
 	value, err := orderclose.OrderClosed{OrderID: "o", Release: []orderclose.Release{{SKU: "ink", Quantity: 1, Key: "k"}}}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer client.Close()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	if err := client.ProduceSync(ctx, &kgo.Record{

@@ -26,9 +26,7 @@ import (
 func (r *rig) shop() *store.Store {
 	r.t.Helper()
 	s, err := sqlite.Open(sqlite.Memory, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.t.Cleanup(func() { s.Close() })
 	ctx, now := r.t.Context(), time.Now()
 	for _, err := range []error{
@@ -36,9 +34,7 @@ func (r *rig) shop() *store.Store {
 		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}, []shopdb.Item{{SKU: "ink", Quantity: 2}}),
 		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "waits", CreatedAt: now, Due: now.Add(time.Hour)}, nil),
 	} {
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 	}
 	if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
 		r.t.Fatal(err)
@@ -50,13 +46,9 @@ func (r *rig) shop() *store.Store {
 func (r *rig) send(topic, id string, due time.Time) {
 	r.t.Helper()
 	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	n, err := r.kafka.Partitions(r.t.Context(), topic)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -230,9 +222,7 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 	}
 	list(false, 0, "no late payment waits for a decision")
 	tx, err := s.DB().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1, Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
 		t.Errorf("a payment that would break the table: %v", err)
 	}

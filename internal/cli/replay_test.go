@@ -24,9 +24,7 @@ func (r *rig) closed(partition int, id, category string) {
 	r.t.Helper()
 	now := time.Now()
 	m, err := wire.Record{Order: orderclose.Order{ID: id, Category: category, CreatedAt: now, Due: now}, Release: now}.Encode()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -37,9 +35,7 @@ func (r *rig) replayed() (n int64) {
 	r.t.Helper()
 	for p := range 2 {
 		_, end, err := r.kafka.Bounds(r.t.Context(), r.cfg.Topics.Replay, p)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		n += end
 	}
 	return n
@@ -94,17 +90,13 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 		f := replayFlags{from: "1h", to: "now", rate: ops.ReplayRate, yes: yes}
 		set(&f)
 		w, err := f.window(time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var out bytes.Buffer
 		c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
 		s := &session{Clients: clients.Clients{Kafka: r.kafka, Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}
 		err = c.replay(t.Context(), s, w, f)
 		if out.Len() > 0 {
-			if err := json.Unmarshal(out.Bytes(), &plan); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(out.Bytes(), &plan))
 		}
 		return plan, err
 	}

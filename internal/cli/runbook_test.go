@@ -81,9 +81,7 @@ func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 // This command line accepts the commands of the containers in compose.yaml.
 func TestCompose_UsesValidCommands(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/compose/compose.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var f struct {
 		Services map[string]struct {
 			Image       string
@@ -91,9 +89,7 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 			Healthcheck struct{ Test []string }
 		}
 	}
-	if err := yaml.Unmarshal(data, &f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(data, &f))
 	roles := map[string]bool{}
 	for name, s := range f.Services {
 		if s.Image != "orderclose:local" {

@@ -40,9 +40,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	due := time.Now().Add(-30 * time.Minute).Truncate(time.Millisecond)
 	closedAt := map[string]time.Duration{"same": time.Second, "earlier": 29 * time.Minute, "unsent": time.Minute, "paid": time.Minute}
 	for _, id := range []string{"same", "earlier", "unsent", "paid", "forgotten", "also forgotten"} {
-		if err := scenario.OrdersOf(s).CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, scenario.OrdersOf(s).CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil))
 		if id != "unsent" {
 			r.send(r.cfg.Topics.Close, id, due)
 		}
@@ -59,9 +57,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 		exec("DROP TABLE " + table)
 	}
 	app, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: r.kafka, Store: s}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer app.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
@@ -76,9 +72,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); report.Summary.Verdicts < 5 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if out, code, _ := r.runShadowReport(s, "json", 0); code == 3 {
 			report = shadowOutput{}
-			if err := json.Unmarshal([]byte(out), &report); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(out), &report))
 		}
 	}
 	// The shadow run saw these orders now, half an hour after they were due.
@@ -92,9 +86,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	}
 	out, code, _ := r.runShadowReport(s, "json", 1)
 	report = shadowOutput{}
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(out), &report))
 	got := map[ops.ShadowClass]string{}
 	for _, d := range report.Differences {
 		got[d.Class] += d.Order

@@ -67,9 +67,7 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	want := sampleSweeps()
 	for i := range want.Sweeps {
 		m, err := want.Sweeps[len(want.Sweeps)-1-i].Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.append(r.cfg.Topics.Control, m, wire.Message{Value: []byte(`{"probe":1}`)})
 	}
 	r.append(r.cfg.Topics.Control, want.Losses[0].Encode())
@@ -113,9 +111,7 @@ func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
 	r.put(r.cfg.Topics.Close, 0, now.Add(-time.Minute), now.Add(-time.Minute-7*time.Millisecond))
 	r.put(r.cfg.Topics.Close, 1, now.Add(-time.Minute), now.Add(-time.Minute-9*time.Millisecond))
 	event, err := orderclose.OrderClosed{OrderID: "o", Due: now, ClosedAt: now.Add(4 * time.Millisecond), Path: orderclose.PathPipeline}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.append(r.cfg.Topics.Events, wire.Message{Key: []byte("o"), Value: event})
 	l = ops.Lateness{}
 	r.json(&l, 0, "lateness")

@@ -58,9 +58,7 @@ func TestTopicsApply_ChangesATopicOfAnotherTeamOnlyByItsName(t *testing.T) {
 	if _, err := r.kafka.Append(t.Context(), "customers", 0, []wire.Message{{Key: []byte("7"), Value: []byte(`{"name":"Ann"}`)}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(r.file, []byte("buckets: [1m]\npartitions: 2\ntopics: {events: customers}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(r.file, []byte("buckets: [1m]\npartitions: 2\ntopics: {events: customers}\n"), 0o600))
 	if out, stderr, code := r.cli("topics", "apply", "--change", "clients"); code != int(Usage) || !strings.Contains(stderr, "topics.yaml has no topic of that name") {
 		t.Errorf("a name that is not in topics.yaml exits with %d:\n%s%s", code, out, stderr)
 	}

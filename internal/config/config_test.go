@@ -20,9 +20,7 @@ const shipped = "../../topics.yaml"
 
 func TestDefault_EqualsTheShippedFile(t *testing.T) {
 	c, err := config.Load(shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(config.Default(), c); diff != "" {
 		t.Errorf("Default() and topics.yaml differ (-Default +file):\n%s", diff)
 	}
@@ -230,9 +228,7 @@ func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 
 func TestParse_AcceptsDrainingBuckets(t *testing.T) {
 	c, err := config.Parse("t", []byte("buckets: [10s, {length: 1m, draining: true}, {length: 5m}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := orderclose.Buckets{
 		{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute, Draining: true}, {Topic: "delay_5m", Length: 5 * time.Minute},
 	}
@@ -308,9 +304,7 @@ func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	write(t, path, "buckets: [10s, 1m]\ndelays: {default: 2m}\n")
 	want, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := config.Salvage(path)
 	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.Unknown("orders", "topics", "closer.kind") || err != nil {
 		t.Errorf("%v, %v (-want +got):\n%s", got.Problems, err, diff)
@@ -336,5 +330,13 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	env["ORDERCLOSE_KAFKA_TLS"] = "maybe"
 	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err == nil {
 		t.Error("wrong security settings are accepted although Kafka is used")
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -145,15 +145,11 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 	c, err := config.ConsoleFromEnviron(environ{
 		"ORDERCLOSE_CONSOLE_LISTEN": "0.0.0.0:9465", "ORDERCLOSE_CONSOLE_BASE_PATH": "/orderclose", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE": "hunter2",
 	}.lookup)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "console", c)
 	marshaled, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, actions false"
 	if fmt.Sprint(c) != want {
 		t.Errorf("printed as %s", c)
@@ -167,9 +163,7 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 
 func TestLoadNotify_ReadsTheExample(t *testing.T) {
 	c, err := config.LoadNotify("../../deploy/alerts/notify.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	team, sms, call := c.Receivers["team"], c.Receivers["sms"], c.Receivers["call"]
 	if team.DingTalk == nil || team.HTTP != nil || team.URLFile != "/run/secrets/dingtalk_url" || team.SecretFile == "" || team.Limit != 4000 {
 		t.Errorf("team: %+v", team)
@@ -231,9 +225,7 @@ func TestParseNotify_ReportsEveryProblemWithItsPosition(t *testing.T) {
 func TestReadSecret_NeverQuotesTheContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	for content, want := range map[string]string{"s3cret\r\n": "", "": file, "\n": file, "s3cret\ns3cret": file, "s3\x00cret": file} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(content), 0o600))
 		value, err := config.ReadSecret(file)
 		switch {
 		case want == "" && (err != nil || value != "s3cret"):

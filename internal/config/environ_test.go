@@ -62,14 +62,10 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	sources, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, found := range regexp.MustCompile(`Env\w+ += "(ORDERCLOSE_\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			if unknown := config.UnknownVariables([]string{found[1] + "=x"}); len(unknown) > 0 {
 				t.Errorf("%s: %v", source, unknown)
@@ -178,9 +174,7 @@ func TestServers_PrintWithoutSecrets(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "servers", s)
 	slog.New(slog.NewTextHandler(&log, nil)).Info("start", "servers", &s)
 	marshaled, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%+v %#v %s %q", s, s, &s, s), log.String(), string(marshaled)} {
 		if strings.Contains(text, "hunter2") || !strings.Contains(text, "a:1") {
 			t.Errorf("printed as %s", text)
@@ -190,9 +184,7 @@ func TestServers_PrintWithoutSecrets(t *testing.T) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {

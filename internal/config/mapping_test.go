@@ -150,9 +150,7 @@ func TestOrders_ReportsAMisspeltKeyOnce(t *testing.T) {
 // The commented example of a mapping in the shipped file, with the comment marks removed.
 func TestOrders_TheShippedExampleIsValid(t *testing.T) {
 	data, err := os.ReadFile(shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, example, found := strings.Cut(string(data), "\n# orders:\n")
 	m := parse(t, "buckets: [1m]\norders:\n"+strings.ReplaceAll("\n"+example, "\n# ", "\n")).Orders
 	if !found || m == nil || len(m.Stock) == 0 || m.Due.Zone != "+08:00" {

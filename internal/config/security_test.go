@@ -28,19 +28,13 @@ import (
 func makePair(t *testing.T, dir, name string) (crt, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	now := time.Now()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	crt, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	write(t, crt, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
 	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})))
@@ -193,9 +187,7 @@ func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")
 	s, err := config.FromEnviron(environ{"ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}.lookup)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first := shown(t, s.Kafka)
 	makePair(t, dir, "relay")
 	second := shown(t, s.Kafka)
@@ -212,9 +204,7 @@ func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 func shown(t *testing.T, s kafka.Security) string {
 	t.Helper()
 	c, err := s.TLS.GetClientCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(c.Certificate[0])
 }
 

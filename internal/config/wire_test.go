@@ -33,9 +33,7 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 	}
 	r.Release = r.Order.Due
 	m, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	headers := ""
 	for _, h := range m.Headers {
 		headers += fmt.Sprintf("%s: %s\n", h.Key, h.Value)
@@ -63,9 +61,7 @@ func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
 		m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})
 	}
 	r, err := m.Decode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !r.Release.Equal(r.Order.Due) {
 		t.Errorf("header due is %v and due_at %v", r.Release, r.Order.Due)
 	}
@@ -174,9 +170,7 @@ func murmur2(data []byte) uint32 {
 func wireTables(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/wire.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 

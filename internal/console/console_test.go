@@ -48,9 +48,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	t.Helper()
 	t.Parallel()
 	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker}
 	if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")); err != nil {
@@ -67,9 +65,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.store.Close() })
-	if err := r.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.Migrate(t.Context()))
 	o := Options{
 		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka, Store: r.store}, Version: "v0",
 		Settings: config.Console{
@@ -101,9 +97,7 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 		body = strings.NewReader(form.Encode())
 	}
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	req.Header.Set("Accept-Language", language)
 	req.Header.Set("X-User", r.user)
 	if r.cookie != "" {
@@ -113,14 +107,10 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	res, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return res, string(data)
 }
 
@@ -138,17 +128,13 @@ func (r *rig) open(path string) string {
 func (r *rig) json(method, path, body string, into any) int {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	req.Header.Set("X-User", r.user)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer res.Body.Close()
 	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
 		r.t.Fatalf("%s %s: %v", method, path, err)
@@ -160,13 +146,9 @@ func (r *rig) json(method, path, body string, into any) int {
 func (r *rig) addOrder(id, topic string, due time.Time) {
 	r.t.Helper()
 	o := orderclose.Order{ID: id, Category: "ticket", CreatedAt: due.Add(-time.Hour), Due: due}
-	if err := scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}))
 	m, err := wire.Record{Order: o, Release: due}.Encode()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -174,9 +156,7 @@ func (r *rig) addOrder(id, topic string, due time.Time) {
 
 func (r *rig) putStock(sku string) {
 	r.t.Helper()
-	if err := scenario.OrdersOf(r.store).PutStock(r.t.Context(), sku, 1000); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, scenario.OrdersOf(r.store).PutStock(r.t.Context(), sku, 1000))
 }
 
 func contains(t *testing.T, body string, wants ...string) {
@@ -218,9 +198,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	due := time.Now().Add(-time.Minute)
 	for i := range 14 {
 		o := orderclose.Order{ID: fmt.Sprint(i), Category: []string{"ticket", "gift"}[i/12], CreatedAt: due.Add(-time.Hour), Due: due}
-		if err := scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil))
 	}
 	r.c.asks.Overdue.Forget()
 	page := r.open("/")
@@ -229,9 +207,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	}
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
-	if err := r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"))
 	r.c.asks.Overdue.Forget()
 	r.c.asks.Pauses.Forget()
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
@@ -355,14 +331,10 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("X-User", "ann")
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer res.Body.Close()
 	read := func(want string) {
 		t.Helper()
@@ -418,15 +390,11 @@ func TestConsole_RefusesABrokenForm(t *testing.T) {
 	r := newRig(t)
 	for _, path := range []string{"/order", "/delays", "/dead-letters", "/plans", "/language"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, strings.NewReader("kind=sweep&id=%zz"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("X-User", r.user)
 		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		res.Body.Close()
 		if res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s answers %s", path, res.Status)
@@ -474,9 +442,7 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 		if err == nil {
 			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	r.c.asks.Sweeps.Forget()
 	page := r.open("/delays")
@@ -491,4 +457,12 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Broken = func() error { return errors.New("line 3") } })
 	contains(t, r.open("/delays"), "The last valid ones", "line 3")
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -109,9 +109,7 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx, err := r.store.DB().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"}); err != nil || tx.Commit() != nil {
 		t.Fatal(err)
 	}

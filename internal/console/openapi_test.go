@@ -152,14 +152,10 @@ func schemaName(t reflect.Type) string {
 
 func TestOpenAPI_DescribesTheEndpoints(t *testing.T) {
 	want, err := json.MarshalIndent(openAPIOf((&Console{asks: &ops.Questions{}}).endpoints()), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want = append(want, '\n')
 	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		if err := os.WriteFile("openapi.json", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile("openapi.json", want, 0o644))
 		return
 	}
 	if !bytes.Equal(openAPI, want) {

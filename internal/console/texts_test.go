@@ -92,14 +92,10 @@ func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
 		used[key] = true
 	}
 	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range names {
 		data, err := files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range textKey.FindAllStringSubmatch(string(data), -1) {
 			used[m[1]+m[2]+m[3]] = true
 		}
@@ -133,19 +129,13 @@ var saying = regexp.MustCompile(`say\(("(?:[^"\\]|\\.)*")`)
 func TestPhrases_AreThoseOfOps(t *testing.T) {
 	used := map[string]bool{"%s": true}
 	names, err := filepath.Glob("../ops/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range saying.FindAllStringSubmatch(string(data), -1) {
 			format, err := strconv.Unquote(m[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if used[format] = true; format != "%s" && phrases()[format] == "" {
 				t.Errorf("texts.yaml lacks the phrase %q of %s", format, name)
 			}
@@ -188,14 +178,10 @@ var section = regexp.MustCompile(`Runbook "([^"]+)"`)
 func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {
 	linked := ops.RunbookSections()
 	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range names {
 		page, err := files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range section.FindAllStringSubmatch(string(page), -1) {
 			linked = append(linked, m[1])
 		}

@@ -178,9 +178,7 @@ func TestDebezium_RecordedRecordsAreScheduledAsTheTableSays(t *testing.T) {
 	for _, c := range connectors {
 		t.Run(c.name, func(t *testing.T) {
 			text, err := os.ReadFile(c.file())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c.check(t, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
 		})
 	}

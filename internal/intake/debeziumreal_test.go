@@ -53,9 +53,7 @@ func TestReal_Debezium(t *testing.T) {
 		t.Skip("Debezium is not installed: deploy/native/install.sh debezium")
 	}
 	cluster, err := kafka.New(kafka.Options{Brokers: strings.Split(brokers, ",")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(cluster.Close)
 	databases, prefix, files, topics := startShops(t), "test"+strings.ToLower(rand.Text()[:8]), []string{brokers}, []string{}
 	for i, c := range connectors {
@@ -63,9 +61,7 @@ func TestReal_Debezium(t *testing.T) {
 		files = append(files, c.properties(t, i, prefix, databases[c.server].port))
 	}
 	worker := newServer(t, "debezium", files...)
-	if err := worker.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, worker.Start(t.Context()))
 	defer func() {
 		if t.Failed() {
 			printed, _ := os.ReadFile(filepath.Join(worker.Dir, "log"))
@@ -96,9 +92,7 @@ func TestReal_Debezium(t *testing.T) {
 func newServer(t *testing.T, kind string, args ...string) *servers.Server {
 	t.Helper()
 	s, err := servers.New(kind, filepath.Join(t.TempDir(), kind), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {
 			t.Error(err)
@@ -123,9 +117,7 @@ func startShops(t *testing.T) map[string]shopDatabase {
 			driver, dsn = "pgx", "postgres://postgres@"+s.Addr()+"/postgres?sslmode=disable"
 		}
 		db, err := sql.Open(driver, dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = db.Close() })
 		all[s.Kind] = shopDatabase{db, t, s.Port, s.Kind == "postgresql"}
 		all[s.Kind].create()
@@ -229,9 +221,7 @@ func (c connector) properties(t *testing.T, number int, prefix, port string) str
 			"schema.history.internal=io.debezium.storage.file.history.FileSchemaHistory", "schema.history.internal.file.filename="+filepath.Join(t.TempDir(), "history"), "include.schema.changes=false")
 	}
 	path := filepath.Join(t.TempDir(), c.name+".properties")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	return path
 }
 
@@ -250,9 +240,7 @@ func readValues(t *testing.T, c *kafka.Cluster, topic string, want int) (values 
 	}
 	for at := int64(0); at < end; {
 		records, next, err := c.ReadSome(t.Context(), topic, 0, at, end, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, r := range records {
 			values = append(values, string(r.Value))
 		}
@@ -271,7 +259,5 @@ func (c connector) record(t *testing.T, values []string, prefix string) {
 	if err == nil {
 		err = os.WriteFile(c.file(), []byte(text), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

@@ -44,9 +44,7 @@ func start(t *testing.T, log *testkit.Log, metrics prometheus.Registerer) (stop 
 		},
 		OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return testkit.Start(t, i.Run)
 }
 
@@ -202,4 +200,12 @@ func TestIntake_ATopicThatAcceptsNothingHoldsUpNoOtherOrder(t *testing.T) {
 			t.Errorf("done below %d", got)
 		}
 	})
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

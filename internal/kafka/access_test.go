@@ -211,9 +211,7 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 // connections through the connector, which has the security.
 func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "u", Password: "hunter2"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.transport.brokers.tls == nil || c.transport.brokers.mechanism == nil || c.transport.brokers.mechanism.Name() != ScramSHA512 {
 		t.Error("connections are not secured")
 	}
@@ -227,9 +225,7 @@ func TestSecurity_NoVerbShowsTheToken(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: OAuthBearer, Token: func(context.Context) (string, time.Time, error) {
 		return "hunter2", time.Now().Add(time.Hour), nil
 	}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, message, err := c.transport.brokers.mechanism.Start(t.Context()); err != nil || !strings.Contains(string(message), "hunter2") {
 		t.Fatalf("the login sends %q, %v", message, err)
 	}
@@ -246,9 +242,7 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 	for _, mechanism := range []string{ScramSHA512, ScramSHA256, Plain} {
 		o := Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: mechanism, User: "shown", Password: "hunter2"}}}
 		c, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, c.transport, c.transport.brokers} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
@@ -260,9 +254,7 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		var log bytes.Buffer
 		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "security", o.Security, "sasl", o.Security.SASL)
 		marshaled, err := json.Marshal(o.Security)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if text := log.String() + string(marshaled); strings.Contains(text, "hunter2") || !strings.Contains(text, "shown") {
 			t.Errorf("logged as %s", text)
 		}

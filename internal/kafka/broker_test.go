@@ -36,9 +36,7 @@ func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
 	var err error
 	b.Cluster, err = kfake.NewCluster(append([]kfake.Opt{kfake.ListenFn(b.net.Listen), kfake.Ports(9092),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -50,9 +48,7 @@ func (b *broker) cluster(o Options) *Cluster {
 	}
 	o.Dial, o.Logger = b.dial, slog.New(slog.NewTextHandler(b.log, nil))
 	c, err := New(o)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.t.Cleanup(c.Close)
 	return c
 }
@@ -98,3 +94,11 @@ func (c *observedConn) Read(p []byte) (int, error) {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

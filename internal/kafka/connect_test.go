@@ -37,9 +37,7 @@ func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			if err := c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }))
 			if took := time.Since(began); took > 2*connectTimeout {
 				t.Errorf("SASL %v: the membership took %v", sasl, took)
 			}
@@ -59,9 +57,7 @@ func TestConsume_RetriesSilentClusterAndStopsInTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var canceled time.Time
 		time.AfterFunc(40*time.Second, func() { canceled = time.Now(); cancel() })
-		if err := c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {}))
 		if took := time.Since(canceled); took > memberStopTimeout {
 			t.Errorf("Consume returned %v after its ctx had ended", took)
 		}
@@ -167,9 +163,7 @@ func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {
 		c := b.cluster(Options{Security: security})
 		for range 25 { // a second each
 			time.Sleep(time.Second)
-			if err := c.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Ping(t.Context()))
 		}
 		if logins != 1+3 {
 			t.Errorf("authenticated %d times in 25 s, want 4 times", logins)

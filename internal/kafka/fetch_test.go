@@ -21,14 +21,10 @@ import (
 func newFake(t *testing.T, partitions int32, opts ...kfake.Opt) (*kfake.Cluster, *Cluster) {
 	t.Helper()
 	broker, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(broker.Close)
 	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return broker, c
 }
@@ -229,25 +225,17 @@ func TestPeek_ReturnsNextRecord(t *testing.T) {
 func produceTransactions(t *testing.T, brokers []string, counts ...int) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer client.Close()
 	offset := 0
 	for _, n := range counts {
-		if err := client.BeginTransaction(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.BeginTransaction())
 		for range n {
 			client.Produce(context.Background(), &kgo.Record{Topic: "t", Key: fmt.Append(nil, "key-", offset), Value: make([]byte, 2000)}, nil)
 			offset++
 		}
-		if err := client.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.Flush(t.Context()))
+		must(t, client.EndTransaction(t.Context(), kgo.TryCommit))
 		offset++ // the marker
 	}
 }

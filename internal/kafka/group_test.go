@@ -189,17 +189,11 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	// A slow member of the old topic commits after the topic was recreated with more
 	// partitions.
 	old, err := c.TopicID(t.Context(), "t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	acked, _ := wire.EncodeDone(wire.LogID{Topic: old}, 0, nil)
 	consumeOnce(t, c, 4, acked, 0, 1, 2, 3)
-	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.DeleteTopics(t.Context(), "t"))
+	must(t, c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}))
 	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 7, Metadata: acked}}}
 	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
 		t.Fatal(err)

@@ -18,17 +18,11 @@ import (
 // recreate deletes t and creates it again with n records.
 func recreate(t *testing.T, c *Cluster, n int) {
 	t.Helper()
-	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.DeleteTopics(t.Context(), "t"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := c.createTopic(ctx, TopicSpec{Name: "t", Partitions: 1, Replication: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.awaitTopics(ctx, []TopicSpec{{Name: "t", Partitions: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.createTopic(ctx, TopicSpec{Name: "t", Partitions: 1, Replication: 1}))
+	must(t, c.awaitTopics(ctx, []TopicSpec{{Name: "t", Partitions: 1}}))
 	appendTo(t, c, n)
 }
 
@@ -36,9 +30,7 @@ func recreate(t *testing.T, c *Cluster, n int) {
 func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID, lookBack time.Duration) wire.Fetched {
 	t.Helper()
 	f, err := read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -71,9 +63,7 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
-	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.DeleteTopics(t.Context(), "t"))
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
 	}
@@ -166,9 +156,7 @@ func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 		metadata, _ := wire.EncodeDone(at.Log, 2, []wire.Run{{First: 3, End: 4}})
 		_, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
 			Topics: map[string][]kafka.OffsetCommit{"t": {{Offset: 2, Metadata: metadata}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, recreated := range []bool{false, true} {
 		if recreated {

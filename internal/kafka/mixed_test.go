@@ -70,9 +70,7 @@ func (o *owned) get() []int {
 // startNew starts a member of this version.
 func startNew(t *testing.T, brokers []string, l *line, group, topic string) *owned {
 	c, err := New(Options{Brokers: brokers, Dial: l.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own, done := &owned{}, make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -94,9 +92,7 @@ func startOld(t *testing.T, brokers []string, l *line, group, topic string) *own
 		HeartbeatInterval: heartbeatEvery, SessionTimeout: sessionTimeout, RebalanceTimeout: rebalanceTimeout, JoinGroupBackoff: rejoinBackoff,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}, StartOffset: kafka.FirstOffset, Timeout: requestTimeout,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own, done := &owned{}, make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -128,9 +124,7 @@ func shareAGroup(t *testing.T, brokers []string, dial func(context.Context, stri
 	group := fmt.Sprintf("mixed-%v-%v-%d", oldLeads, killLeader, time.Now().UnixNano())
 	topic := group
 	c, err := New(Options{Brokers: brokers, Dial: dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	if _, _, err := c.Apply(t.Context(), []TopicSpec{{Name: topic, Partitions: partitions, Replication: 1, Retention: time.Hour}}); err != nil {
 		t.Fatal(err)

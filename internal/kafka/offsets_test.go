@@ -34,9 +34,7 @@ func TestOffsets_AsksEachLeaderOncePerMoment(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(6, "t", "u", "empty"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		for _, topic := range []string{"t", "u", "empty"} {
 			for p := range int32(6) {
-				if err := b.MoveTopicPartition(topic, p, p%3); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.MoveTopicPartition(topic, p, p%3))
 			}
 		}
 		c := b.cluster(Options{})
@@ -123,9 +121,7 @@ func TestOffsets_AsksAgainOnlyAboutPartitionsWhoseLeaderMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(4, "t"), kfake.NumBrokers(2), kfake.Ports(9092, 9093))
 		for p := range int32(4) {
-			if err := b.MoveTopicPartition("t", p, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.MoveTopicPartition("t", p, 0))
 		}
 		c := b.cluster(Options{})
 		c.Offsets(t.Context(), OffsetQueries("t", 4, LogEnd)) // caches the leaders

@@ -35,9 +35,7 @@ func (b *broker) join(group, instance string) *member {
 			c, err := b.dial(ctx, network, address)
 			return &mortalConn{c, &m.dead}, err
 		}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.t.Cleanup(m.cluster.Close)
 	m.cluster.NameInstance(instance)
 	m.consume(b.t, group)

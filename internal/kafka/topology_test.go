@@ -67,9 +67,7 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(12, slices.Concat(foreign, ours)...))
 		a := watchMetadata(b)
 		c := b.cluster(Options{})
-		if err := c.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Ping(t.Context()))
 		logs := map[string]wire.LogID{}
 		for range 100 {
 			for _, topic := range []string{"delay_10s", "order-close"} {
@@ -136,9 +134,7 @@ func TestCluster_NoticesLeaderMoveByFirstRefusal(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
 		for i := range 9 {
-			if err := b.MoveTopicPartition("t", 0, int32(i%3)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.MoveTopicPartition("t", 0, int32(i%3)))
 			moved := time.Now()
 			for {
 				_, err := c.Append(t.Context(), "t", 0, someRecords)
@@ -208,9 +204,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
 		c.transport.brokers.next.Store(0)
-		if err := b.MoveTopicPartition("t", 0, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.MoveTopicPartition("t", 0, 0))
 		var many sync.WaitGroup
 		b.slow.Store(int64(10 * time.Millisecond))
 		for range 100 { // as at the start of a process: each partition sends requests
@@ -225,9 +219,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 			t.Fatalf("%d connections", n)
 		}
 		b.hung.Store(b.ListenAddrs()[0])
-		if err := b.MoveTopicPartition("t", 0, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.MoveTopicPartition("t", 0, 1))
 		hung := time.Now()
 		for {
 			_, err := c.Append(t.Context(), "t", 0, someRecords)
@@ -252,9 +244,7 @@ func TestCluster_WorksAfterBootstrapBrokersAreReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.hung.Store(b.ListenAddrs()[0])
-		if err := b.MoveTopicPartition("t", 0, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.MoveTopicPartition("t", 0, 1))
 		time.Sleep(time.Minute)
 		var err error
 		for range 3 {
@@ -276,9 +266,7 @@ func TestCluster_AsksForACoordinatorOnce(t *testing.T) {
 		all := func() {
 			t.Helper()
 			for _, group := range []string{"a", "b"} {
-				if err := c.SetPosition(t.Context(), group, "t", 0, 5); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.SetPosition(t.Context(), group, "t", 0, 5))
 				if offset, err := c.Position(t.Context(), group, "t", 0); err != nil || offset != 5 {
 					t.Fatal(offset, err)
 				}
@@ -299,9 +287,7 @@ func TestCluster_AsksAgainForACoordinatorThatMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
-		if err := c.SetPosition(t.Context(), "g", "t", 0, 5); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.SetPosition(t.Context(), "g", "t", 0, 5))
 		asked := counted(b.Cluster, kmsg.FindCoordinator)
 		refused := 0
 		b.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -306,9 +306,7 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 	for i := range 10 {
 		id := fmt.Sprintf("order-%08d", i)
 		value, err := orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m := wire.Message{Key: []byte(id), Value: value, Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
 		switch i {
 		case 3:

@@ -115,9 +115,7 @@ func begin(t *testing.T, i Investigator) compensator.Investigation {
 	i.Logger = slog.New(slog.DiscardHandler)
 	i.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
 	inv, err := i.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return inv
 }
 

@@ -64,9 +64,7 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 		case wire.Message:
 			m = r
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = l.Append(t.Context(), "", 0, []wire.Message{m})
 	}
 }
@@ -84,9 +82,7 @@ func sweepAt(minutes int) wire.Sweep {
 func mustRead(t *testing.T, c *Control) string {
 	t.Helper()
 	s, err := c.Read(t.Context(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := "sweeps"
 	for _, sweep := range s.Sweeps {
 		all += fmt.Sprint(" ", sweep.StartedAt.Sub(noon).Minutes())
@@ -123,9 +119,7 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 		log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, pause("one", time.Hour), sweepAt(60), probe)
 		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, losses a, pauses one")
 		log.put(t, wire.Lost{Topic: "b"}, sweepAt(120))
-		if err := c.WritePauses(t.Context(), pause("two", time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.WritePauses(t.Context(), pause("two", time.Hour)))
 		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses two")
 		time.Sleep(time.Hour)
 		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")

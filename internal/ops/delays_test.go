@@ -112,9 +112,7 @@ func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 			t.Helper()
 			for _, reader := range []*Control{c, NewControl(log, "control")} {
 				s, err := reader.Read(t.Context(), time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				var got []string
 				for _, d := range s.Delays {
 					got = append(got, fmt.Sprintf("%s %v after %v", d.Name, d.Delay(""), d.Announced.Sub(begin)))

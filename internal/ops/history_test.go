@@ -256,9 +256,7 @@ func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 	log := longLog{committed: 900}
 	for i := range 1000 {
 		m, err := wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m.Offset, m.Appended = int64(i), after(time.Duration(i)*time.Second)
 		log.records = append(log.records, m.Raw())
 	}
@@ -287,9 +285,7 @@ func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
 
 func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
 	m, err := wire.Record{Order: orderclose.Order{ID: "a", Due: made}, Release: after(time.Minute), Cause: "payment_pending", PendingSince: after(time.Second)}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var r Record
 	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)
 	if !r.PendingSince.Equal(after(time.Second)) {

@@ -68,9 +68,7 @@ func released(late time.Duration, headers ...wire.Header) wire.Message {
 func closedLate(t *testing.T, late time.Duration, path orderclose.Path, eventType string) wire.Message {
 	t.Helper()
 	value, err := orderclose.OrderClosed{Type: eventType, OrderID: "o", Due: noon, ClosedAt: noon.Add(late), Path: path}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return wire.Message{Key: []byte("o"), Value: value}
 }
 

@@ -280,9 +280,7 @@ func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
 	for _, file := range []string{"", `it's "our" \ topics.yaml`} {
 		var b bytes.Buffer
 		var got row
-		if err := errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
 		if want := (row{WithConfig(in.Fix, file), in.Reason}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}

@@ -118,9 +118,7 @@ func record(t *testing.T, id string, attempt int) wire.Message {
 	t.Helper()
 	now := time.Now()
 	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: now, Due: now}, Release: now, Attempt: attempt}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -141,9 +139,7 @@ var window = ReplayWindow{Topic: "close", Into: "again", From: time.UnixMilli(1)
 func replay(t *testing.T, log *replayedLog, w ReplayWindow, o ReplayOptions) (ReplayResult, error) {
 	t.Helper()
 	plan, err := NewReplayPlan(t.Context(), log, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Replay(t.Context(), log, plan, o)
 }
 
@@ -214,9 +210,7 @@ func TestReplay_DoesNotBeginAgainIfTheProgressStands(t *testing.T) {
 	again := window
 	again.Restart = true
 	plan, err := NewReplayPlan(t.Context(), log, again)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log.refuse = errors.New("the coordinator moves")
 	if result, err := Replay(t.Context(), log, plan, ReplayOptions{}); !errors.Is(err, log.refuse) || result.Sent != 0 {
 		t.Errorf("%+v, %v; want an error before a record is sent", result, err)
@@ -284,9 +278,7 @@ func (d *ordersOfCategory) PreviewClose(_ context.Context, _ orderclose.Path, re
 func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
 	log := newLog(t)
 	m, err := wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log.append(m)
 	database := &ordersOfCategory{categories: map[string]string{"a": "virtual", "b": "physical", "e": "physical"}} // not c
 	for _, c := range []struct {
@@ -339,9 +331,7 @@ func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
 	log := newLog(t)
 	log.append(record(t, "a", 1)) // a retry of the same order
 	plan, err := NewReplayPlan(t.Context(), log, window)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	database := &ordersOfCategory{verdicts: map[string]orderclose.Verdict{"a": orderclose.Closed, "b": orderclose.AlreadyPaid, "c": orderclose.AlreadyPaid}}
 	var progress []int64
 	got, err := PreviewReplay(t.Context(), log, plan, database, func(done int64) { progress = append(progress, done) })

@@ -20,14 +20,10 @@ func TestRequests(t *testing.T) {
 	const partitions = 12
 	buckets := orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}, {Topic: "delay_24h", Length: 24 * time.Hour}}
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "delay_1h", "delay_24h", "order-close"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer broker.Close()
 	log, err := kafka.New(kafka.Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer log.Close()
 	for _, topic := range []string{"delay_1h", "delay_24h", "order-close"} {
 		for p := range partitions {

@@ -33,9 +33,7 @@ func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 	_, k := fakeKafka(t, kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	cfg, err := config.Parse("topics.yaml", []byte("buckets: [1m]\npartitions: 2\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, _, err := k.Apply(t.Context(), TopicSpecs(cfg)); err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +70,10 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 func fakeKafka(t *testing.T, options ...kfake.Opt) (*kfake.Cluster, *kafka.Cluster) {
 	t.Helper()
 	broker, err := kfake.NewCluster(options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(broker.Close)
 	k, err := kafka.New(kafka.Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(k.Close)
 	return broker, k
 }
@@ -118,9 +112,7 @@ var foreignRecord = wire.Message{Key: []byte("customer-7"), Value: []byte(`{"nam
 func eventsIn(t *testing.T, topic string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("topics.yaml", fmt.Appendf(nil, "buckets: [10s]\npartitions: 12\ntopics: {events: %s}\n", topic))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -139,9 +131,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 	appendTo(t, k, "customers", foreignRecord)
 	c := eventsIn(t, "customers")
 	_, left, err := k.Apply(t.Context(), TopicSpecs(c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range ofTopic(left, "customers") {
 		if !strings.Contains(f.Fix, "its records are not orderclose's") || !strings.Contains(f.Fix, "topics apply --change customers") {
 			t.Errorf("the finding says %q", f.Fix)
@@ -151,9 +141,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 		t.Errorf("%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
 	}
 	states, err := k.Topics(t.Context(), "customers", "delay_10s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
 	}
@@ -172,9 +160,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 
 func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
 	event, err := orderclose.OrderClosed{OrderID: "o-1"}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, prepare := range map[string]func(*kafka.Cluster){
 		"empty":       func(*kafka.Cluster) {},
 		"with events": func(k *kafka.Cluster) { appendTo(t, k, "events", wire.Message{Key: []byte("o-1"), Value: event}) },
@@ -184,9 +170,7 @@ func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
 		},
 		"with our commits": func(k *kafka.Cluster) {
 			appendTo(t, k, "events", foreignRecord)
-			if err := k.SetPosition(t.Context(), eventsIn(t, "events").ReleaseGroup(), "events", 1, 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, k.SetPosition(t.Context(), eventsIn(t, "events").ReleaseGroup(), "events", 1, 1))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

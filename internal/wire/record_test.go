@@ -32,9 +32,7 @@ func whole(t testing.TB) wire.Message {
 		Attempt: 2, Cause: "timeout", NotDue: 3, Lane: wire.LaneReplay,
 		PendingSince: created.Add(time.Hour), Origin: wire.Origin{Topic: "order-close", Partition: 11, Offset: 1 << 40},
 	}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -88,9 +86,7 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 
 func TestEncode_OmitsUnsetFields(t *testing.T) {
 	m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(m.Headers) != 2 || strings.Contains(string(m.Value), "attributes") {
 		t.Errorf("headers %v, value %s", m.Headers, m.Value)
 	}
@@ -100,9 +96,7 @@ func TestEncode_WritesUTCForAnyZone(t *testing.T) {
 	zone := time.FixedZone("+08:00", 8*3600)
 	o := orderclose.Order{ID: "1", CreatedAt: created.In(zone), Due: created.Add(time.Minute).In(zone)}
 	m, err := wire.Record{Order: o, Release: o.Due}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const want = `{"order_id":"1","category":"","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:01:00.000Z"}`
 	if got := string(m.Value); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -128,13 +122,9 @@ func TestEncode_RoundsDueUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "due"))
 		m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, err := m.Decode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, got := range []time.Time{r.Release, r.Order.Due} {
 			if up := got.Sub(due); up < 0 || up >= time.Millisecond {
 				t.Fatalf("due %v is encoded as %v", due, got)
@@ -155,9 +145,7 @@ func TestDecode_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawRecord(t)
 		m, err := want.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, err := m.Decode()
 		if err != nil {
 			t.Fatalf("%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
@@ -178,13 +166,9 @@ func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 	m.Value = []byte(strings.Replace(string(m.Value), `{"shop":"eu"}`,
 		`{"amount":10.50,"list":[1e400,null,true],"user":9007199254740993}`, 1))
 	r, err := m.Decode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(m.Value), string(again.Value)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
@@ -258,9 +242,7 @@ func TestDecode_RejectsInvalidOrderIds(t *testing.T) {
 		m := whole(t)
 		m.Key = []byte(id)
 		quoted, err := json.Marshal(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m.Value = bytes.Replace(m.Value, []byte(`"ORD-17"`), quoted, 1)
 		if _, err := m.Decode(); !errors.Is(err, wire.ErrBadValue) || !strings.HasPrefix(err.Error(), "bad_value: order_id: order ") {
 			t.Errorf("%q: %v", id, err)
@@ -279,9 +261,7 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 		},
 	}
 	r, err := m.Decode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	due := created.Add(5 * time.Minute)
 	if r.Order.ID != "订单-17" || !r.Order.Due.Equal(due) || !r.Release.Equal(due) || r.Order.Category != "" {
 		t.Errorf("got %+v", r)
@@ -316,9 +296,7 @@ func FuzzDecode(f *testing.F) {
 		case err == nil && (dueErr != nil || !release.Equal(r.Release)):
 			t.Fatalf("Decode says %v, Due %v, %v", r.Release, release, dueErr)
 		case err == nil:
-			if err := orderclose.ValidateID(r.Order.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, orderclose.ValidateID(r.Order.ID))
 			again, err := r.Encode()
 			if err != nil {
 				return // a year that only the parser accepts, such as 0000 in another zone
@@ -406,5 +384,13 @@ func TestSentAgain_GoesToTheReplayLaneWithoutAttempts(t *testing.T) {
 		if r, err := again.Decode(); err != nil || r.Attempt != 0 || r.Lane != wire.LaneReplay || r.Origin.Topic != "" {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

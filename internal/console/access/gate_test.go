@@ -305,9 +305,7 @@ func TestGate_TheConsoleWritesRefusals(t *testing.T) {
 		Settings: config.Console{Listen: "127.0.0.1:9465"},
 		Refuse:   func(_ http.ResponseWriter, _ *http.Request, refusal access.Refusal) { got = append(got, refusal) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &rig{t: t, gate: g, handler: g.Wrap(http.NotFoundHandler())}
 	r.do(request{host: "evil.example"})
 	r.do(request{host: "evil.example", path: "/api/v1/status"})
@@ -384,8 +382,6 @@ func TestGate_WithoutIdentityOnlyTheLoopbackIsServed(t *testing.T) {
 func body(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }

@@ -58,9 +58,7 @@ func newRig(t *testing.T, change func(r *rig, s *config.Console)) *rig {
 		Public: []string{"/static/", "/language"},
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mux := http.NewServeMux()
 	for pattern, handler := range map[string]http.Handler{
 		"/":                    r.handle("page"),
@@ -124,9 +122,7 @@ func prefixes(texts ...string) []netip.Prefix {
 func (r *rig) write(name, text string) (path string) {
 	r.t.Helper()
 	path = filepath.Join(r.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -230,9 +226,7 @@ func users() map[string]func(t *testing.T) (*rig, user) {
 func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
 	r.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: []string{"Shop, Inc."}}, DNSNames: []string{"example.com"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
@@ -246,13 +240,9 @@ func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
 		signer = ca.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.write(name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	r.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -262,4 +252,12 @@ func basic(name, password string) string {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.SetBasicAuth(name, password)
 	return r.Header.Get("Authorization")
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

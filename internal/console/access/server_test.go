@@ -35,9 +35,7 @@ func serve(t *testing.T, r *rig) *httptest.Server {
 func raw(t *testing.T, server *httptest.Server, text string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
@@ -138,9 +136,7 @@ func TestServer_EventsAreFlushed(t *testing.T) {
 		<-end
 	}))
 	resp, err := http.Get(serve(t, r).URL + "/live")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	close(end)

@@ -126,9 +126,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 				}
 			}
 		}
-		if err := os.Remove(r.dir + "/web.yml"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(r.dir+"/web.yml"))
 		if status(ben) != 200 {
 			t.Error("the last valid file is not used")
 		}
@@ -173,9 +171,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 func serveTLS(t *testing.T, r *rig) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{Handler: r.handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn)}
 	go func() { _ = server.Serve(tls.NewListener(listener, r.gate.TLS())) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -201,9 +197,7 @@ func askTLS(t *testing.T, address, path string, cert *tls.Certificate, authoriza
 		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	req, err := http.NewRequest("GET", "https://example.com"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
@@ -220,9 +214,7 @@ func TestWebFile_ServesTLS(t *testing.T) {
 		withPasswords(r, s)
 		r.pair("server", nil)
 		text, err := os.ReadFile(s.WebConfigFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.write("web.yml", string(text)+"tls_server_config: {cert_file: server.crt, key_file: server.key}\n")
 		s.Hosts, s.Listen = []string{"example.com"}, "0.0.0.0:9465"
 	})

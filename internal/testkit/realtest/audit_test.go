@@ -20,9 +20,7 @@ import (
 
 // The audit finds nothing before that.
 func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	orders, batch := inRing(100, 10_000), inRing(50, 500)
 	r.overdue(orders)
 	// The audit checks events only of orders that were closed more than a minute ago.
@@ -107,9 +105,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 
 // The causes are those that can be caused without running a part.
 func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	r.addBucket()
 	long := r.cfg.Buckets[3].Topic
 	order := func(id string) orderclose.Order {

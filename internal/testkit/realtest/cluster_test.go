@@ -209,9 +209,7 @@ const disturbEvery = 60
 // Relays and closers come and go in order: no record is in the close topic twice. Then one relay is frozen until the other
 // has all its partitions, and one is killed. The checker judges the whole run.
 func TestReal_RelaysComeAndGo(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	r.start("relay-1", "closer-1", "closer-2")
 	r.load(13, disturbEvery*(len(disturbances)+1), 15*time.Second, func() {
 		for i, d := range disturbances {

@@ -85,9 +85,7 @@ func (r instanceRig) killed(seed uint64, name, instance string) {
 // A process that is killed and started again gets its partitions back, with and without an instance. That it gets them at
 // once with one, and not when its session ends, package kafka tests.
 func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := instanceRig{newRig(t, s)}
+	r := instanceRig{parallelRig(t)}
 	r.disturbed = true
 	r.begin("one", "")
 	r.until("the process owns all partitions", func() bool { return len(r.owners()) == 2 })
@@ -128,9 +126,7 @@ func TestReal_AnInstanceThatIsKilledGetsItsPartitionsBack(t *testing.T) {
 // Of two processes with the same instance one ends, with an exit code of its own, and says which other one it is.
 // The other works.
 func TestReal_OfTwoProcessesWithOneInstanceOneEnds(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := instanceRig{newRig(t, s)}
+	r := instanceRig{parallelRig(t)}
 	r.disturbed = true
 	r.begin("one", "shop")
 	r.until("the first process owns all partitions", func() bool { return len(r.owners()) == 2 })

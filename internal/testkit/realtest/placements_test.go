@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,7 +47,7 @@ var placements = map[string]placement{
 	"TestReal_KillingADispatcherLosesNothing":                {in: postgres, on: databases, alone: "kill -9 between the acknowledgment of a broker and the deletion of a row"},
 	"TestReal_KillingAnIntakeLeavesNoGap":                    {in: postgres, on: []database{mariadb, postgres}, alone: "kill -9 of the role intake"},
 	"TestReal_RelaysComeAndGo":                               {in: mariadb, on: onMariaDB, alone: "the rebalances of a real coordinator, and a process that is frozen"},
-	"TestReal_OneBrokerOfThree":                              {in: mysqldb, on: onMySQL, alone: "replication, and new leaders and coordinators of real brokers"},
+	"TestReal_OneBrokerOfThree":                              {in: mariadb, on: onMariaDB, alone: "replication, and new leaders and coordinators of real brokers"},
 	"TestReal_EveryKindOfLossIsPublishedAndRepaired":         {in: mysqldb, on: onMySQL, alone: "what a real broker answers after retention, and about a topic that was recreated"},
 	"TestReal_KafkaIsWiped":                                  {in: nowhere, on: onMariaDB, alone: "TestReal_EveryKindOfLossIsPublishedAndRepaired, TestSimulation_OrdersOfALostTopicAreScheduledAgain"},
 	"TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun":   {in: postgres, on: []database{mariadb, postgres}, alone: "signals and HTTP of processes, and topics that appear on a real broker"},
@@ -128,10 +129,14 @@ func (s placement) played() []database {
 	return []database{s.in}
 }
 
-// realServers returns the servers that the environment names, with a database of the first kind on which the test runs.
+// realServers returns the servers that the environment names, for a test that runs on one database.
 func realServers(t *testing.T) config.Servers {
 	t.Helper()
-	return serversWith(t, placementOf(t).played()[0])
+	on := placementOf(t).played()
+	if len(on) != 1 {
+		t.Fatalf("%s runs on %d databases: it needs eachDatabase", t.Name(), len(on))
+	}
+	return serversWith(t, on[0])
 }
 
 // serversWith is realServers with a kind of database.
@@ -227,9 +232,35 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 	if !slices.Equal(written, listed) {
 		t.Errorf("the tests are\n%v\nand placements has\n%v", written, listed)
 	}
+	exists := declaredTests(t)
+	for name, s := range placements {
+		for _, other := range regexp.MustCompile(`Test\w+`).FindAllString(s.alone, -1) {
+			if !exists[other] {
+				t.Errorf("%s: there is no test %s", name, other)
+			}
+		}
+	}
 	for _, d := range databases {
 		if on[d.kind]*4 < all {
 			t.Errorf("%s has %d of %d tests", d.kind, on[d.kind], all)
 		}
 	}
+}
+
+// declaredTests returns the names of all tests of the module.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
+	declared, names := regexp.MustCompile(`(?m)^func (Test\w+)\(`), map[string]bool{}
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			for _, m := range declared.FindAllStringSubmatch(readFile(t, path), -1) {
+				names[m[1]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }

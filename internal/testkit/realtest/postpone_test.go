@@ -15,9 +15,7 @@ import (
 // the outbox, and while some are paid. No closer runs until then, so that the test needs no fast
 // machine.
 func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	r.useOutbox()
 	r.start("relay", "outbox")
 	plan := filepath.Join(t.TempDir(), "plan.jsonl")

@@ -123,9 +123,9 @@ func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
 }
 
 // A replay that is killed and run again repeats the records of about a second.
-func TestReal_AKilledReplayContinues(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
+func TestReal_AKilledReplayContinues(t *testing.T) { eachDatabase(t, aKilledReplayContinues) }
+
+func aKilledReplayContinues(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
 	const records, rate = 40, 20
 	begin := time.Now()
@@ -208,8 +208,10 @@ func (r *rig) decode(out string, into any) {
 }
 
 func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
+	eachDatabase(t, topicsCheckFindsDrift)
+}
+
+func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)

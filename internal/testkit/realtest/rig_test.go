@@ -91,6 +91,14 @@ func newRig(t *testing.T, s config.Servers) *rig {
 // newPrefix returns the prefix of all names of a rig.
 func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_" }
 
+// parallelRig is newRig for a test that runs on one database, in parallel with others.
+func parallelRig(t *testing.T) *rig {
+	t.Helper()
+	s := realServers(t)
+	t.Parallel()
+	return newRig(t, s)
+}
+
 // database returns the name of the rig's database.
 func (r *rig) database() string { return strings.TrimSuffix(r.prefix, "_") }
 

@@ -254,9 +254,7 @@ func (r *rig) texts(query string, args ...any) []string {
 // The shop asks the provider about the same orders as the pipeline, and follows its
 // answer.
 func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
-	servers := realServers(t)
-	t.Parallel()
-	r := newRig(t, servers)
+	r := parallelRig(t)
 	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {

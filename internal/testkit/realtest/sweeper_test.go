@@ -52,9 +52,7 @@ func sweepersAlone(t *testing.T, s config.Servers) {
 // A sweeper without Kafka asks a provider before it closes. Each customer has opened a payment page, a third of them
 // has paid, and no callback arrived. Some calls of the provider fail.
 func TestReal_SweepersAskThePaymentProvider(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	r.disturbed = true
 	p := &racedProvider{ledger: map[string]*racedOrder{}, faults: map[string]int{}, answers: map[payment.Answer]int{}}
 	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)

@@ -88,9 +88,7 @@ func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 
 // Two sweeps run at the same time when Redis is unavailable.
 func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	r.disturbed = true
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	r.slowly()
@@ -107,9 +105,7 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 // Every topic is deleted with its records and recreated. Orders that were not due yet
 // are scheduled again and close on time.
 func TestReal_KafkaIsWiped(t *testing.T) {
-	s := realServers(t)
-	t.Parallel()
-	r := newRig(t, s)
+	r := parallelRig(t)
 	r.disturbed = true
 	r.rewrite("grace: 10s", "grace: 1h") // no sweep closes the orders, however late they are
 	r.start("relay", "closer", "compensator")
@@ -139,13 +135,8 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	r.makeTopics()
 	r.start("relay", "closer")
 	r.untilClosed(n)
-	var pipeline int
-	var latest int64
-	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COUNT(*), MAX(lateness_ms) FROM receipts WHERE path = 'pipeline'").Scan(&pipeline, &latest); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d closed by the pipeline, the latest %d ms late", pipeline, latest)
-	if pipeline != n {
+	t.Logf("the latest order closed %d ms late", r.count("SELECT MAX(lateness_ms) FROM receipts"))
+	if pipeline := r.closed(); pipeline != n {
 		t.Errorf("%d of %d were closed by the pipeline, the others by the sweep", pipeline, n)
 	}
 }

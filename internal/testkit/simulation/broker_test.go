@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -57,6 +58,7 @@ func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 // TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed: records on their way to a
 // partition that no longer exists go to the new partition of their key.
 func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 4
@@ -233,6 +235,7 @@ func (r *rig) losses(ctx context.Context) (all []wire.Lost) {
 // TestSimulation_EveryLossIsReportedAndSwept: retention deletes records that a stopped relay had
 // not read, a topic is recreated below its commits, and a topic is deleted with its commits.
 func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
 		t.Parallel()

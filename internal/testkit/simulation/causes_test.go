@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -84,6 +85,7 @@ func (r *rig) publish(ctx context.Context, topic string, record wire.Record) {
 
 // TestSimulation_EachCauseOfAMiss produces each cause, and requires that the sweep names it.
 func TestSimulation_EachCauseOfAMiss(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		scene      scene

@@ -128,7 +128,7 @@ type chaosSummary struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// drive plays the worlds that the environment selects. It prints failures to stderr and the
+// drive plays the worlds that the environment selects; with STOP=1 until one fails. It prints failures to stderr and the
 // summary to stdout. It returns the exit code.
 func drive() int {
 	first, n := uint64(0), uint64(500)
@@ -144,7 +144,7 @@ func drive() int {
 	began := time.Now()
 	var mu sync.Mutex
 	var sum chaosSummary
-	next, failed := first, []*result{}
+	next, failed, stopAtFailure := first, []*result{}, os.Getenv("STOP") == "1"
 	one := func(r *result) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -161,10 +161,10 @@ func drive() int {
 			var w *worker
 			for {
 				mu.Lock()
-				seed := next
+				seed, failing := next, len(failed) > 0
 				next++
 				mu.Unlock()
-				if seed >= first+n {
+				if seed >= first+n || stopAtFailure && failing {
 					break
 				}
 				w = playIn(w, task{Seed: seed}, one)

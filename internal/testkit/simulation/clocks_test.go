@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -140,6 +141,7 @@ func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 // database's, all the time or from some moment on. Relays learn the database's clock from the
 // closer by the control topic.
 func TestSimulation_ABrokersClockMakesNoOrderLate(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	for _, ahead := range variants(-40*time.Minute, -time.Minute, time.Minute, 40*time.Minute) {
 		for _, brokers := range []int{1, 3} {

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -105,6 +106,7 @@ func failAtRandom(faults *testkit.Faults, random *rand.Rand, stop <-chan struct{
 // minute. Afterwards the pipeline closes everything, with the sweep off, and no order has used up
 // an attempt.
 func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	byName := map[string][]testkit.Fault{}
 	for _, f := range testkit.AllFaults() {

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -90,6 +91,7 @@ func (r *rig) mixed(ctx context.Context) {
 }
 
 func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		begin := time.Now()
@@ -175,6 +177,7 @@ func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 // TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work.
 // The rig checks in every test how long a stop takes.
 func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}

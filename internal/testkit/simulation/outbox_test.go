@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/outbox"
@@ -96,6 +97,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 // TestSimulation_WithKafkaDownEventsWait: the sweep closes orders, no event is lost, and the
 // dispatcher does not retry in a busy loop.
 func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Compensator)
@@ -131,6 +133,7 @@ func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 
 // TestSimulation_TwoDispatchersShareTheEvents while they are stopped and started.
 func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Outbox.Batch = 3 // many batches
@@ -220,6 +223,7 @@ func (w *warehouse) Release(_ context.Context, q release.Request) error {
 // TestSimulation_ClosedOrdersAreReleasedToTheWarehouse: each SKU of each order once, although the
 // worker is stopped at random and the warehouse fails at random.
 func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 5 * time.Minute

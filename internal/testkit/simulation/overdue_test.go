@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -60,6 +61,7 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 
 // TestSimulation_TheLatenessIsMeasuredByTheListedCategories, of the pipeline and of the sweep.
 func TestSimulation_TheLatenessIsMeasuredByTheListedCategories(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period, cfg.Delays.Default = 10*time.Minute, time.Minute

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -49,6 +50,7 @@ func (r *rig) sweepWithoutKafka() {
 // compensator that is started while Kafka is away obeys the pause that another one has read. If none has
 // read any, it sweeps after the configured wait.
 func TestSimulation_PausesWithoutKafka(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	for name, read := range map[string]bool{"a compensator has read the pause": true, "nobody has read it": false} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -35,6 +36,7 @@ func (r *rig) postpone(ctx context.Context, before time.Time, by string, between
 // postponed by 20 minutes: in a bucket, in the memory of a closer, in the close topic, in the outbox,
 // or nowhere. The sweeps in between do not close it.
 func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 5 * time.Minute

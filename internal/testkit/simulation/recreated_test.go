@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 // TestSimulation_ATopicRecreatedAtOnceIsALoss also while the topic is young: when the relay, which
 // sleeps, reads the new log, the new log is longer than the old one was.
 func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -231,6 +232,7 @@ func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
 }
 
 func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
@@ -337,6 +339,7 @@ func mustLoad(t *testing.T, path string) *config.Config {
 // TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords: somebody has removed a bucket by
 // force, before a start or while relays run.
 func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	for name, running := range map[string]bool{"before a start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -369,6 +372,7 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 // TestSimulation_AnUnreadableCommitDelaysNoNewBucket: the commits of the group of an unlisted delay
 // topic cannot be read.
 func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -191,6 +192,7 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 
 // TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay: the deadline in the database decides.
 func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	move := func(t *testing.T, name string, scene func(ctx context.Context, r *rig, o orderclose.Order)) {
 		t.Run(name, func(t *testing.T) {

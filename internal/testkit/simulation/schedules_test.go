@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/outbox"
@@ -111,6 +112,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 // TestSimulation_WithKafkaDownSchedulesWait: the dispatcher chooses the bucket when Kafka is
 // back. Orders that are due by then close at once, all others on time, and without a sweep.
 func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
@@ -155,6 +157,7 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 
 // TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder, in the transaction that moves the deadline.
 func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -85,6 +86,7 @@ func httpConfig() *config.Config {
 // TestSimulation_AServiceThatIsDownCostsNoAttempt: however the service fails, orders wait for
 // it, no order is given up, and all close when it is back.
 func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	ways := map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset}
 	for _, name := range variants("hangs", "500", "reset") {
@@ -160,6 +162,7 @@ func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 // paid if the provider says so, and close it if the provider says that it is unpaid. An order stays
 // as it is while the provider does not know.
 func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL = "http://shop/payments"
@@ -295,6 +298,7 @@ func (c *cashier) pay(id string) bool {
 // TestSimulation_PaymentsAreCancelledBeforeTheClose: whichever way closes an order, its payment cannot
 // succeed afterwards.
 func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
@@ -340,6 +344,7 @@ func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 // close find the payment of each order, once, and only of closed orders. The provider does not know an order at first,
 // and is down for a while, and for a while no compensator runs.
 func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
@@ -427,6 +432,7 @@ func (s *deafStore) CloseOrders(ctx context.Context, path orderclose.Path, reque
 // TestSimulation_AProcessWhoseStoreIsDeafIsRestarted: each call that does not return keeps a worker for
 // good. The process ends before all workers are gone, and the next one closes the orders.
 func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
 		own := &deafStore{Store: r.db, release: make(chan struct{})}

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -63,6 +64,7 @@ func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
 // an hour off. Redis fails, and comes back empty. There is one sweep each hour, and every order is
 // closed within the bound of a miss.
 func TestSimulation_DaysOfSweeps(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	cfg := testConfig() // with a day of twenty-four sweeps, which lasts four hours
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -151,6 +153,7 @@ func groupsOf(c *config.Config, topics []string) (groups []string) {
 // TestSimulation_OrdersOfALostTopicAreScheduledAgain: a delay topic is deleted, or all of Kafka. Orders
 // that are due soon close on time nevertheless, by the pipeline.
 func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	for name, topics := range map[string]func(c *config.Config) []string{
 		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[2].Topic} },
@@ -194,6 +197,7 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 // TestSimulation_ALossUnderACheckoutWhoseClockIsAhead: its orders say that they were created after the
 // loss was reported, and are scheduled again nevertheless.
 func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
@@ -221,6 +225,7 @@ func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
 // TestSimulation_ARecreatedControlTopicIsALoss, also while nothing is written to it. One of two
 // compensators acts on it, once.
 func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	for name, empty := range map[string]bool{"empty": true, "in use": false} {
 		t.Run(name, func(t *testing.T) {
@@ -261,6 +266,7 @@ func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 
 // TestSimulation_ALossWithoutACompensatorIsHandledLater, by the next compensator.
 func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
+	ring.NotShort(t)
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()

@@ -1,0 +1,95 @@
+package simulation
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/ring"
+)
+
+// plantedFaults are mistakes of the product as random worlds have found them. Each replaces a piece of code that occurs
+// once in its file.
+var plantedFaults = []struct {
+	name, file, old, new string
+	says                 string // part of a violation, so that the worlds fail for the right reason
+}{
+	{
+		"the relay commits before the ack", "delayrelay/forward.go",
+		"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
+		"		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
+		"committed",
+	},
+	{
+		"the relay forwards records a second before they are due", "delayrelay/decide.go",
+		"if now >= due {", "if now >= due-1000 {",
+		"before they were due",
+	},
+	{
+		"a close writes no ledger", "internal/store/stock.go",
+		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
+		"ledger",
+	},
+	{
+		"the next owner of a partition skips records that were read and not done", "internal/partition/watermark.go",
+		"n < len(w.open) && w.open[n].state == done", "n < len(w.open)",
+		"unpaid",
+	},
+	{
+		"the dispatcher deletes rows that Kafka did not accept", "outbox/publish.go",
+		"			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n", "			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n		b.ack(sent.Left)\n",
+		"event",
+	},
+}
+
+// finderSeeds is the number of worlds of which one must find a planted fault. The first fault needs the most: 20.
+const finderSeeds = "150"
+
+// TestChaos_FindsPlantedFaults tests the random worlds themselves: they find each planted fault.
+func TestChaos_FindsPlantedFaults(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range plantedFaults {
+		t.Run(f.name, func(t *testing.T) {
+			file := filepath.Join(root, f.file)
+			code, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(code), f.old); n != 1 {
+				t.Fatalf("%s has %d times the code that this fault replaces: change the fault so that it fits the present code\n%s", f.file, n, f.old)
+			}
+			ring.OnlyAll(t, "make mutants plants such faults, and a test of their package fails")
+			dir := t.TempDir()
+			write := func(name string, data []byte) string {
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			faulty := write("faulty.go", []byte(strings.Replace(string(code), f.old, f.new, 1)))
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: faulty}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			binary := filepath.Join(dir, "chaos.test")
+			build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", write("overlay.json", overlay), "-o", binary, ".")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			worlds := exec.CommandContext(t.Context(), binary)
+			worlds.Env = append(os.Environ(), "CHAOS=drive", "SEEDS="+finderSeeds, "STOP=1", "SHRINK=0")
+			if out, err := worlds.CombinedOutput(); err == nil || !strings.Contains(string(out), f.says) {
+				t.Errorf("%s worlds did not find the fault %q: %v\n%s", finderSeeds, f.says, err, out)
+			} else {
+				t.Logf("%s", out)
+			}
+		})
+	}
+}
