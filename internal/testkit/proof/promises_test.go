@@ -1,0 +1,94 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Each promise of docs/reliability.md is in the table of docs/testing.md, with tests that exist and run in the ring of
+// their column.
+func TestPromises_HaveTests(t *testing.T) {
+	t.Chdir("../../..")
+	bodies := testBodies(t)
+	rows := map[string][]string{}
+	for _, row := range tableRows(t, "docs/testing.md", "## What proves which promise") {
+		rows[row[0]] = row[1:]
+	}
+	for _, promise := range tableRows(t, "docs/reliability.md", "## Promises") {
+		name := boldText.FindString(promise[0])
+		columns := rows[name]
+		if len(columns) != 3 {
+			t.Errorf("docs/testing.md does not say which tests prove %s", name)
+			continue
+		}
+		for column, names := range columns {
+			for _, test := range testNames.FindAllString(names, -1) {
+				switch body, exists := bodies[test]; {
+				case !exists:
+					t.Errorf("%s: there is no %s", name, test)
+				case column == 0 && strings.Contains(body, "\n\tring.NotShort(t)"), column < 2 && strings.Contains(body, "\n\tring.OnlyAll(t"):
+					t.Errorf("%s: %s does not run in that ring", name, test)
+				}
+			}
+		}
+		if columns[0] == "" || columns[1] == "" {
+			t.Errorf("%s has no test in make unit, or none on real servers", name)
+		}
+	}
+}
+
+var (
+	boldText  = regexp.MustCompile(`^\*\*[^*]+\*\*`)
+	testNames = regexp.MustCompile(`Test\w+`)
+)
+
+// tableRows returns the cells of the first table of a section, without its head.
+func tableRows(t *testing.T, file, heading string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), heading+"\n")
+	if !found {
+		t.Fatalf("%s has no section %s", file, heading)
+	}
+	for line := range strings.Lines(section) {
+		cells, isRow := strings.CutPrefix(strings.TrimSpace(line), "|")
+		if !isRow && len(rows) > 0 {
+			break
+		}
+		if isRow {
+			all := strings.Split(strings.TrimSuffix(cells, "|"), "|")
+			for i := range all {
+				all[i] = strings.TrimSpace(all[i])
+			}
+			rows = append(rows, all)
+		}
+	}
+	return rows[2:]
+}
+
+// testBodies returns the source of each test of the tree, by its name.
+func testBodies(t *testing.T) map[string]string {
+	t.Helper()
+	all, declared := map[string]string{}, regexp.MustCompile(`(?ms)^func (Test\w+)\(.*?^}`)
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, test := range declared.FindAllStringSubmatch(string(text), -1) {
+			all[test[1]] = test[0]
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
