@@ -137,26 +137,12 @@ func aKilledReplayContinues(t *testing.T, s config.Servers) {
 		r.append(r.cfg.Topics.Close, i%r.cfg.Partitions, m)
 	}
 	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate", fmt.Sprint(rate), "-o", "json", "--yes"}
-	sent := func() (n int64) {
-		for p := range r.cfg.Partitions {
-			_, end, err := r.kafka.Bounds(t.Context(), r.cfg.Topics.Replay, p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += end
-		}
-		return n
-	}
+	sent := func() int64 { return r.sent(r.cfg.Topics.Replay) }
 	cmd := r.command(replay...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.eventually(func() error {
-		if n := sent(); n < records/2 {
-			return fmt.Errorf("%d records were sent", n)
-		}
-		return nil
-	})
+	r.eventually(func() error { return atLeast("records that were sent", int(sent()), records/2) })
 	cmd.Process.Kill()
 	cmd.Wait()
 	before := sent()

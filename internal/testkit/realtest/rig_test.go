@@ -381,10 +381,19 @@ func (r *rig) cli(args ...string) (stdout string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// must runs a command that has to succeed.
-func (r *rig) must(args ...string) string {
+// exitTimedOut is the exit code of a command whose server does not answer in time.
+const exitTimedOut = 7
+
+// must runs a command that has to succeed. It repeats a command while a busy server does not answer it.
+func (r *rig) must(args ...string) (out string) {
 	r.t.Helper()
-	out, code := r.cli(args...)
+	code := 0
+	r.eventually(func() error {
+		if out, code = r.cli(args...); code == exitTimedOut {
+			return fmt.Errorf("orderclose %v gets no answer:\n%s", args, r.logs.Tail(2000))
+		}
+		return nil
+	})
 	if code != 0 {
 		r.t.Fatalf("orderclose %v exited with %d:\n%s\n%s", args, code, out, r.logs.Tail(2000))
 	}
