@@ -189,11 +189,8 @@ func aPartialIndexServesThePages(t *testing.T) {
 	shop := postgresShops(t)[0]
 	m := *shop.Mapping
 	m.Where = []mapping.ColumnValue{{Column: "hidden", Value: mapping.TextValue("false")}}
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &m})
-	for _, ddl := range shop.DDL {
-		exec(t, s.DB(), ddl)
-	}
-	must(t, s.Migrate(t.Context()))
+	shop.Mapping = &m
+	s := openShop(t, ownDatabase(t), shop)
 	must(t, s.CheckMapping(t.Context()))
 	exec(t, s.DB(), `INSERT INTO "order" (id, state, "expiresAt") SELECT gen_random_uuid(), 'PAID', now() - make_interval(secs => i) FROM generate_series(1, 20000) AS i`)
 	exec(t, s.DB(), `INSERT INTO "order" (id, state, "expiresAt", hidden) SELECT CAST(lpad(i::text, 32, '0') AS uuid), 'PENDING', now() - make_interval(secs => i), i = 2 FROM generate_series(1, 3) AS i`)
@@ -238,16 +235,12 @@ func TestPostgres_HintsNameTriggersAndOptimisticLocks(t *testing.T) {
 
 func hintsNameTriggersAndOptimisticLocks(t *testing.T) {
 	shop := postgresShops(t)[0]
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
-	for _, ddl := range append(shop.DDL,
+	s := openShop(t, ownDatabase(t), shop,
 		`ALTER TABLE "order" ADD updated_at timestamptz`,
 		"CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
 		`CREATE TRIGGER order_touch BEFORE UPDATE ON "order" FOR EACH ROW EXECUTE FUNCTION touch()`,
 		`CREATE TRIGGER order_made BEFORE INSERT ON "order" FOR EACH ROW EXECUTE FUNCTION touch()`,
-		`INSERT INTO "order" (id, state) VALUES (gen_random_uuid(), 'PAID'), (gen_random_uuid(), 'PAID')`) {
-		exec(t, s.DB(), ddl)
-	}
-	must(t, s.Migrate(t.Context()))
+		`INSERT INTO "order" (id, state) VALUES (gen_random_uuid(), 'PAID'), (gen_random_uuid(), 'PAID')`)
 	hints, err := s.MappingHints(t.Context())
 	must(t, err)
 	for _, want := range []string{"fires the triggers of table order: order_touch; make", "not every close changes the column updated_at", `no order has the status "PENDING"`} {
@@ -264,13 +257,9 @@ func TestPostgres_AnEventHasTheValuesOfTheColumns(t *testing.T) {
 
 func anEventHasTheValuesOfTheColumns(t *testing.T) {
 	shop := postgresShops(t)[1]
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
-	for _, ddl := range append(shop.DDL, "ALTER TABLE shop.orders ALTER hidden TYPE boolean USING NULL, ALTER placed TYPE timestamptz(3)",
+	s := openShop(t, ownDatabase(t), shop, "ALTER TABLE shop.orders ALTER hidden TYPE boolean USING NULL, ALTER placed TYPE timestamptz(3)",
 		"INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02 03:04:05.678+08', '2026-01-02 00:00:00')",
-		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1), (2, 1)") {
-		exec(t, s.DB(), ddl)
-	}
-	must(t, s.Migrate(t.Context()))
+		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1), (2, 1)")
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
 	must(t, err)
 	const want = `"columns":{"amount":"12.30","buyer":7,"day":"2026-01-02","hidden":null,"note":"50 % off?","placed":"2026-01-01 19:04:05.678","weight":1.5}`
@@ -288,11 +277,7 @@ func TestPostgres_AnIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
 }
 
 func anIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: postgresShops(t)[1].Mapping})
-	for _, q := range postgresShops(t)[1].DDL {
-		exec(t, s.DB(), q)
-	}
-	must(t, s.Migrate(t.Context()))
+	s := openShop(t, ownDatabase(t), postgresShops(t)[1])
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "3000000000"}, {OrderID: "7"}})
 	must(t, err)
 	for _, o := range out {

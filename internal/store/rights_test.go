@@ -24,14 +24,8 @@ func TestMySQL_TheDocumentedPrivilegesSuffice(t *testing.T) { eachServer(t, righ
 
 func rightsSuffice(t *testing.T) {
 	dsn, shop := ownDatabase(t), examples(t)[0]
-	admin := open(t, store.Options{DSN: dsn, Orders: shop.Mapping})
-	for _, ddl := range shop.DDL {
-		exec(t, admin.DB(), ddl)
-	}
-	must(t, admin.Migrate(t.Context()))
-	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
-	exec(t, admin.DB(), "INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)")
-	exec(t, admin.DB(), "INSERT INTO t_goods_stock VALUES (10, 5, 5)")
+	admin := openShop(t, dsn, shop, "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')",
+		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, 5, 5)")
 	s := open(t, store.Options{DSN: asUserOf(t, admin, dsn, shop), Orders: shop.Mapping})
 
 	must(t, s.Migrated(t.Context()))
@@ -180,15 +174,9 @@ func TestMySQL_StockIsNotAddedToNULL(t *testing.T) { eachServer(t, stockIsNotAdd
 
 func stockIsNotAddedToNULL(t *testing.T) {
 	shop := examples(t)[0]
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
-	for _, ddl := range shop.DDL {
-		exec(t, s.DB(), ddl)
-	}
-	must(t, s.Migrate(t.Context()))
-	exec(t, s.DB(), "ALTER TABLE t_goods_stock MODIFY free INT NULL")
-	exec(t, s.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
-	exec(t, s.DB(), "INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)")
-	exec(t, s.DB(), "INSERT INTO t_goods_stock VALUES (10, NULL, 5)")
+	s := openShop(t, ownDatabase(t), shop, "ALTER TABLE t_goods_stock MODIFY free INT NULL",
+		"INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')",
+		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, NULL, 5)")
 	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err == nil || !strings.Contains(err.Error(), "NULL") {
 		t.Errorf("the order was closed, or nothing says why not: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,14 +114,7 @@ func server(t *testing.T) storetest.Server {
 // ownDatabase creates a database, drops it when the test ends, and returns its DSN.
 func ownDatabase(t *testing.T) string {
 	t.Helper()
-	dsn, drop, err := storetest.NewDatabase(t.Context(), realDSN(t))
-	must(t, err)
-	t.Cleanup(func() {
-		if err := drop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return dsn
+	return storetest.NewDatabase(t, realDSN(t))
 }
 
 // migratedDatabase returns the DSN of a database with the reference schema and without rows, which other tests use later.
@@ -164,13 +158,14 @@ func openMigrated(t *testing.T, o store.Options) *store.Store {
 	return s
 }
 
-// openTables opens a new database for a mapping, and runs these statements.
-func openTables(t *testing.T, m storetest.Shop, more ...string) *store.Store {
+// openShop opens a database with the tables of a shop, runs further statements, and migrates.
+func openShop(t *testing.T, dsn string, shop storetest.Shop, more ...string) *store.Store {
 	t.Helper()
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: m.Mapping})
-	for _, ddl := range append(m.DDL[:len(m.DDL):len(m.DDL)], more...) {
-		exec(t, s.DB(), ddl)
+	s := open(t, store.Options{DSN: dsn, Orders: shop.Mapping})
+	for _, statement := range slices.Concat(shop.DDL, more) {
+		exec(t, s.DB(), statement)
 	}
+	must(t, s.Migrate(t.Context()))
 	return s
 }
 

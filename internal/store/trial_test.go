@@ -3,6 +3,7 @@ package store_test
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,15 +11,18 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // trialSays tries a close, and checks that the error contains a text; empty: that the close succeeds.
 func trialSays(t *testing.T, s *store.Store, refused bool, said string) {
 	t.Helper()
-	trial, err := s.TryClose(t.Context())
-	for n := 0; n < 20 && err != nil && strings.Contains(err.Error(), "it took longer than"); n++ { // a busy server
+	var trial store.Trial
+	var err error
+	storetest.Await(t, "a trial within its limit", func() (string, bool) {
 		trial, err = s.TryClose(t.Context())
-	}
+		return fmt.Sprint(err), err == nil || !strings.Contains(err.Error(), "it took longer than")
+	})
 	if said == "" {
 		if err != nil || trial.OrderID == "" {
 			t.Errorf("%+v, %v; want a close", trial, err)
@@ -36,14 +40,10 @@ func TestMySQL_ATrialIsRefusedIfARollbackMayNotUndoIt(t *testing.T) { eachServer
 
 func trialRefused(t *testing.T) {
 	dsn, shop := ownDatabase(t), examples(t)[0]
-	s := open(t, store.Options{DSN: dsn, Orders: shop.Mapping})
-	for _, ddl := range append(shop.DDL,
+	s := openShop(t, dsn, shop,
 		"CREATE TABLE safe_log (id INT) ENGINE = InnoDB", "CREATE TABLE old_log (id INT) ENGINE = MyISAM", "CREATE TABLE unused_log (id INT) ENGINE = MyISAM",
 		"INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2036-01-01')",
-		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, 5, 5)") {
-		exec(t, s.DB(), ddl)
-	}
-	must(t, s.Migrate(t.Context()))
+		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, 5, 5)")
 	trialSays(t, s, false, "")
 	const on = "CREATE TRIGGER watch AFTER UPDATE ON t_order FOR EACH ROW "
 	for _, c := range []struct{ ddl, said string }{
@@ -89,14 +89,10 @@ func TestPostgres_ATrialIsRefusedIfARollbackMayNotUndoIt(t *testing.T) {
 
 func trialRefusedByPostgres(t *testing.T) {
 	shop := postgresShops(t)[1]
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
-	for _, ddl := range append(shop.DDL, "INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02', '2036-01-02')",
+	s := openShop(t, ownDatabase(t), shop, "INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02', '2036-01-02')",
 		"CREATE FUNCTION outside() RETURNS trigger LANGUAGE internal AS 'suppress_redundant_updates_trigger'",
 		"CREATE FUNCTION inside() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE shop.coupons SET used = 0 WHERE order_id = NEW.id; RETURN NEW; END $$",
-		"CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no close on Sundays'; END $$") {
-		exec(t, s.DB(), ddl)
-	}
-	must(t, s.Migrate(t.Context()))
+		"CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no close on Sundays'; END $$")
 	trialSays(t, s, false, "")
 	for _, c := range []struct {
 		on, function string

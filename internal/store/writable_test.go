@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // A demoted primary answers each write with an error and keeps its connections. The store must
@@ -66,11 +67,14 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 // mustBeWritable requires that Writable finds nothing. A busy machine may not answer within its time.
 func mustBeWritable(t *testing.T, s *store.Store) {
 	t.Helper()
-	err := s.Writable(t.Context())
-	for attempt := 1; attempt < 10 && errors.Is(err, context.DeadlineExceeded); attempt++ {
-		err = s.Writable(t.Context())
-	}
-	must(t, err)
+	storetest.Await(t, "an answer within its time", func() (string, bool) {
+		err := s.Writable(t.Context())
+		if errors.Is(err, context.DeadlineExceeded) {
+			return err.Error(), false
+		}
+		must(t, err)
+		return "", true
+	})
 }
 
 // Writable waits for a table lock for one second.

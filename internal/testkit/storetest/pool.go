@@ -74,7 +74,7 @@ func (p *Pool) take(ctx context.Context) (d *pooled, err error) {
 		return d, nil
 	}
 	d = &pooled{}
-	if d.dsn, d.drop, err = NewDatabase(ctx, p.server); err != nil {
+	if d.dsn, d.drop, err = newDatabase(ctx, p.server); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -82,6 +82,12 @@ func (p *Pool) take(ctx context.Context) (d *pooled, err error) {
 	p.mu.Unlock()
 	if d.admin, err = store.Open(store.Options{DSN: d.dsn, Orders: p.mapping, MaxOpenConns: 1}); err != nil {
 		return nil, err
+	}
+	if d.admin.Dialect() == store.Postgres {
+		// The store sets enable_seqscan = off. PostgreSQL then takes any other plan for so expensive that it compiles the plan.
+		if _, err := d.admin.DB().ExecContext(ctx, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET jit = off', current_database()); END $$"); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.create(ctx, d.admin); err != nil {
 		return nil, err
@@ -93,9 +99,23 @@ func (p *Pool) take(ctx context.Context) (d *pooled, err error) {
 	return d, err
 }
 
-// NewDatabase creates a database without tables on the server of a DSN.
-func NewDatabase(ctx context.Context, server string) (dsn string, drop func(context.Context) error, err error) {
+func newDatabase(ctx context.Context, server string) (dsn string, drop func(context.Context) error, err error) {
 	return scenario.CreateDatabase(ctx, server, nil, "oc_"+strings.ToLower(rand.Text()))
+}
+
+// NewDatabase creates a database without tables on the server of a DSN, drops it when the test ends, and returns its DSN.
+func NewDatabase(t testing.TB, server string) string {
+	t.Helper()
+	dsn, drop, err := newDatabase(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return dsn
 }
 
 // giveBack deletes all rows of a database. It drops a database whose definitions differ from those of a new one.
@@ -198,7 +218,7 @@ var tablesOf = map[store.DialectName]string{
 
 // withoutReferences lets rows be deleted in any order.
 var withoutReferences = map[store.DialectName]string{
-	store.MySQL: "SET FOREIGN_KEY_CHECKS = 0", store.Postgres: "SET LOCAL session_replication_role = replica",
+	store.MySQL: "SET FOREIGN_KEY_CHECKS = 0", store.Postgres: "SET LOCAL session_replication_role = replica; SET LOCAL jit = off",
 }
 
 // definitionsOf is a text that changes with columns, indexes, triggers, routines and applied steps.

@@ -37,16 +37,7 @@ type Server struct {
 func OnServer(dsn string) Server {
 	return Server{DSN: dsn, New: func(t *testing.T, m *mapping.Mapping) func() *store.Store {
 		t.Helper()
-		own, drop, err := NewDatabase(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := drop(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		})
-		return opener(t, own, m)
+		return opener(t, NewDatabase(t, dsn), m)
 	}}
 }
 
