@@ -4,18 +4,17 @@
 # stops the servers again. Concurrent runs do not disturb each other.
 #
 # usage: test.sh [go test argument ...]
-#   RACE=1           with the race detector, as CI: about twice as long
+#   RING=all         everything that make test-all tests: every scenario on every database, every variant and seed
 #   REQUIRE_REAL=1   tests fail, not skip, if a server is missing
 #   PACKAGES=...     these packages only; default: ./...
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 cd "$here/../.."
 
-race=()
-if [[ ${RACE:-0} != 0 ]]; then race=(-race -cpu 1); fi
-# Beside other work fewer tests run at a time. Eight starved each other: the load rose to 72, and servers answered after
-# seconds.
-parallel=8
-if awk -v n="$(getconf _NPROCESSORS_ONLN)" '$1 < n {exit 1}' /proc/loadavg 2>/dev/null; then parallel=4; fi
+# Tests on real servers mostly wait, so more run at a time than there are processors: fewer beside other work, where
+# servers answer after seconds if too many tests starve each other.
+processors=$(getconf _NPROCESSORS_ONLN)
+parallel=$((4 * processors))
+if awk -v n="$processors" '$1 < n {exit 1}' /proc/loadavg 2>/dev/null; then parallel=$((2 * processors)); fi
 # The packages that take longest start first.
 packages=(./internal/testkit/realtest ./internal/store ./internal/testkit/simulation ./...)
 if [[ ${PACKAGES-} ]]; then read -ra packages <<<"$PACKAGES"; fi
@@ -41,7 +40,7 @@ trap 'exit 143' TERM HUP
 # Compilers and tests collect garbage less often. With Go's default, random scenarios took 121 s of CPU instead of 90 s.
 export GOGC=${GOGC:-400}
 # Packages are compiled while servers are installed and started. What does not compile, go test reports.
-go list -export -test -deps ${race[0]+"${race[0]}"} "${packages[@]}" >/dev/null 2>&1 &
+go list -export -test -deps "${packages[@]}" >/dev/null 2>&1 &
 compiler=$!
 choose_servers
 # Tests start databases of their own, and a secured Kafka.
@@ -52,7 +51,6 @@ if [[ $ORDERCLOSE_SERVERS == native ]]; then
     "$here/install.sh" "$optional" || note "testing without $optional"
   done
 fi
-if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 "$here/install.sh" promtool amtool
 # A run is too short for the JVM's second compiler and its parallel collector to pay off.
 export KAFKA_HEAP_OPTS=${KAFKA_HEAP_OPTS:--Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1}
@@ -71,25 +69,12 @@ go build -o "$dir/progress" ./internal/testkit/progress
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp
 
-# run_tests runs all tests. There are fewer random scenarios of internal/testkit/simulation than go test plays. The race
-# detector's run plays even fewer, so it is followed by one with all of them.
+# run_tests runs all tests, says what they do, and what they cost. One package more than there are processors runs at a
+# time, because most packages mostly wait for a server or for the linker. It does not vet, which make lint does.
 run_tests() {
-  local code=0
-  # More tests in parallel than there are cores, in more packages: tests on real servers mostly
-  # wait. -cpu 1 under the race detector: it crashes if two goroutines of a bubble
-  # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
-  # nevertheless, because it compares the order of events, not their times.
-  note "running the tests${race[*]:+ with the race detector}"
-  FEW_WORLDS=1 shown_test "${race[@]}" -count=1 -p 2 -parallel "$parallel" -timeout 40m "${packages[@]}" "$@" || code=$?
-  if [[ ${race[*]} ]]; then
-    note "running the random scenarios again, without the race detector"
-    shown_test -count=1 -timeout 40m ./internal/testkit/simulation "$@" || code=$?
-  fi
-  return "$code"
+  note "running the tests, $parallel at a time in a package"
+  "$dir/progress" "$dir" -vet=off -count=1 -p $((processors + 1)) -parallel "$parallel" -timeout 40m "${packages[@]}" "$@"
 }
-
-# shown_test is go test that says what it does while it runs. It does not vet, which make lint does.
-shown_test() { go test -json -vet=off "$@" | "$dir/progress" "$@"; }
 
 set -m # a process group of its own, so that finish reaches all processes in it
 run_tests "$@" </dev/null &

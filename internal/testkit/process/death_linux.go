@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// endWithParent lets the kernel kill the command's process when this one dies.
-func endWithParent(cmd *exec.Cmd) {
+// EndWithParent lets the kernel kill the command's process when this one dies.
+func EndWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

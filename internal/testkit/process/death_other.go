@@ -4,4 +4,4 @@ package process
 
 import "os/exec"
 
-func endWithParent(*exec.Cmd) {}
+func EndWithParent(*exec.Cmd) {}

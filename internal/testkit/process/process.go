@@ -54,7 +54,7 @@ func (p *Process) Start() error {
 
 func (p *Process) start() error {
 	cmd := p.Command()
-	endWithParent(cmd)
+	EndWithParent(cmd)
 	var out io.Reader
 	if p.Output != nil {
 		var err error

@@ -1,54 +1,100 @@
-// Command progress reads the events of go test -json on stdin and prints, while the tests run:
+// Command progress runs go test, and prints while the tests run:
 //
 //   - one line for each package as soon as it ends, and the output of its failed tests;
 //   - every 30 s, which packages still run, and how many of their tests have ended;
-//   - with -v, all output of the tests as it comes.
+//   - with -v, all output of the tests as it comes;
+//   - at the end a table: what each package and each kind of server took of time and of the processors.
 //
-// go test itself prints packages in the order of its arguments, and so nothing until the first of
-// them has ended.
+// go test itself prints packages in the order of its arguments, and so nothing until the first of them has ended.
+//
+//	usage: progress DIR [go test argument ...]
+//
+// DIR is the folder below which the servers of the tests run.
+//
+//	main.go   runs go test
+//	print.go  the lines while the tests run
+//	cost.go   what packages and servers cost, and the table
 package main
 
 import (
 	"bufio"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 )
 
-// event is one line of go test -json; see go doc test2json.
-type event struct {
-	Action, Package, ImportPath, Test, Output string
-	Elapsed                                   float64 // seconds
-}
-
-// pkg is what is known of a package whose tests run.
-type pkg struct {
-	began  time.Time
-	ended  int                 // tests
-	output map[string][]string // by test; "": of the package
-}
-
-type printer struct {
-	mu      sync.Mutex
-	out     io.Writer
-	all     bool // print all output
-	running map[string]*pkg
-}
-
 func main() {
-	p := &printer{out: os.Stdout, all: slices.ContainsFunc(os.Args[1:], func(arg string) bool { return arg == "-v" || arg == "-test.v" })}
-	go func() {
-		for range time.Tick(30 * time.Second) {
-			p.report(time.Now())
-		}
-	}()
-	lines := bufio.NewReader(os.Stdin)
-	for {
+	if len(os.Args) > 3 && os.Args[1] == measureProgram {
+		os.Exit(measure(os.Args[2], os.Args[3:]))
+	}
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: progress DIR [go test argument ...]")
+		os.Exit(2)
+	}
+	os.Exit(run(os.Args[1], os.Args[2:]))
+}
+
+// run runs go test and returns its exit code.
+func run(dir string, args []string) int {
+	began := time.Now()
+	own, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	costs := &costs{dir: dir, file: filepath.Join(dir, "costs")}
+	wrapper := strings.Join([]string{own, measureProgram, costs.file}, " ")
+	cmd := exec.Command("go", slices.Concat([]string{"test", "-json", "-exec", wrapper}, args)...)
+	cmd.Stderr = os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// A signal to the group ends go test, and that ends this program after the table. An ignored signal would be ignored
+	// by go test too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
+	p := &printer{out: os.Stdout, all: slices.Contains(args, "-v") || slices.Contains(args, "-test.v")}
+	go every(30*time.Second, func() { p.report(time.Now()) })
+	go every(time.Second, costs.look)
+	p.readAll(events)
+	err = cmd.Wait()
+	costs.look()
+	costs.print(os.Stdout, time.Since(began), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+	return exitCode(err)
+}
+
+func every(d time.Duration, do func()) {
+	for range time.Tick(d) {
+		do()
+	}
+}
+
+// exitCode is the code of a program that has ended: 1 if a signal has ended it.
+func exitCode(err error) int {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// readAll handles all lines of go test.
+func (p *printer) readAll(events io.Reader) {
+	for lines := bufio.NewReader(events); ; {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			p.handle(line, time.Now())
@@ -57,72 +103,4 @@ func main() {
 			return
 		}
 	}
-}
-
-// handle handles one line of go test. A line that is no event is printed.
-func (p *printer) handle(line []byte, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var e event
-	if json.Unmarshal(line, &e) != nil || e.Action == "" {
-		fmt.Fprintf(p.out, "%s", line)
-		return
-	}
-	if e.Action == "build-output" {
-		fmt.Fprint(p.out, e.Output)
-	}
-	if e.Package == "" {
-		return
-	}
-	if p.running == nil {
-		p.running = map[string]*pkg{}
-	}
-	of := p.running[e.Package]
-	if of == nil {
-		of = &pkg{began: now, output: map[string][]string{}}
-		p.running[e.Package] = of
-	}
-	switch e.Action {
-	case "output":
-		p.keep(of, e)
-	case "pass", "fail", "skip":
-		p.end(of, e)
-	}
-}
-
-func (p *printer) keep(of *pkg, e event) {
-	switch {
-	case p.all:
-		fmt.Fprint(p.out, e.Output)
-	case e.Test != "" || !strings.HasPrefix(e.Output, "ok  \t") && e.Output != "PASS\n":
-		of.output[e.Test] = append(of.output[e.Test], e.Output)
-	}
-}
-
-// end handles the end of a test or of a package. The output of a test that failed is printed.
-func (p *printer) end(of *pkg, e event) {
-	if e.Action == "fail" && !p.all {
-		fmt.Fprint(p.out, strings.Join(of.output[e.Test], ""))
-	}
-	delete(of.output, e.Test)
-	if e.Test != "" {
-		of.ended++
-		return
-	}
-	delete(p.running, e.Package)
-	if word := map[string]string{"pass": "ok", "fail": "FAIL"}[e.Action]; word != "" && !p.all {
-		fmt.Fprintf(p.out, "%-4s  %s  %.1fs\n", word, e.Package, e.Elapsed)
-	}
-}
-
-// report prints the packages that still run.
-func (p *printer) report(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var lines []string
-	for name, of := range p.running {
-		lines = append(lines, fmt.Sprintf("... %s: %d tests ended in %v\n", name, of.ended, now.Sub(of.began).Round(time.Second)))
-	}
-	slices.Sort(lines)
-	fmt.Fprint(p.out, strings.Join(lines, ""))
 }

@@ -2,7 +2,7 @@
 //
 //	make unit      go test -short ./...: no server, and few seeds
 //	make test      each promise, each database and each real server at least once
-//	make test-all  RING=all: every story on every database, every variant, every seed
+//	make test-all  RING=all: every scenario on every database, every variant, every seed
 //
 // A plain go test plays the ring of make test. Tests that need a server are skipped if the environment names none.
 package ring

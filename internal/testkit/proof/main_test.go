@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each folder with code is in the table, and each folder and part of the table exists.
+func TestFolders_AreComplete(t *testing.T) {
+	t.Chdir("../../..")
+	out, err := git("ls-files")
+	if err != nil {
+		t.Skip(err) // an archive without git
+	}
+	files := strings.Split(out, "\n")
+	for _, file := range files {
+		if of := folderOf(file); of.path == "" && strings.Contains(file, "/") {
+			t.Errorf("no folder of parts.go has %s", file)
+		}
+	}
+	for _, f := range folders {
+		if !slices.ContainsFunc(files, func(file string) bool { return strings.HasPrefix(file, f.path) }) {
+			t.Errorf("there is no %s", f.path)
+		}
+		for _, name := range f.parts {
+			if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+				t.Errorf("%s names the part %s, which does not exist", f.path, name)
+			}
+		}
+	}
+}
+
+// Each module but the console's is a part, and belongs to a folder that plays it.
+func TestParts_HaveEachModule(t *testing.T) {
+	text, err := os.ReadFile("../../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range strings.Fields(string(regexp.MustCompile(`(?m)^MODULES := (.*)$`).FindSubmatch(text)[1])) {
+		if dir == "deploy/consoletest" {
+			continue // the part console
+		}
+		if _, err := os.Stat(filepath.Join("../../..", dir, "go.mod")); err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(folderOf(path.Join(dir, "go.mod")).parts, dir) {
+			t.Errorf("a change of %s does not play its tests", dir)
+		}
+	}
+}
+
+func TestPartsOf_AChange(t *testing.T) {
+	names, in := partsOf([]string{"internal/console/page.go", "internal/console/texts.yaml", "payments/stripe/stripe.go", "closer/decide.go", "README.md"})
+	if want := []string{"console", "payments"}; !slices.Equal(names, want) {
+		t.Errorf("parts %v, want %v", names, want)
+	}
+	if want := []string{"closer", "internal/console", "payments/stripe"}; !slices.Equal(in, want) {
+		t.Errorf("folders %v, want %v", in, want)
+	}
+}
+
+func TestRecord_IsReadBack(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("docs", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := "# Tests\n\n" + recordBegin + "commit `abc`\n" + recordEnd + "\nMore.\n"
+	if err := os.WriteFile(recordFile, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := record{"0123456789ab", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 30 * time.Minute, []step{{"lint", 61 * time.Second}}}
+	if err := r.write(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(recordFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(after), "2026-01-02, 30.0 minutes") || !strings.Contains(string(after), "| lint | 61 |") || !strings.HasSuffix(string(after), "More.\n") {
+		t.Errorf("%s", after)
+	}
+	if commit, err := lastCommit(); err != nil || commit != r.commit {
+		t.Errorf("commit %q, %v", commit, err)
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+// part is a step of make test-all that .ci/run plays only after a change of the code that it tests.
+type part struct {
+	name    string
+	command []string
+}
+
+// parts are such steps, in the order in which .ci/run plays them. They share a time limit, so the quick ones come first.
+var parts = []part{
+	{"bench", module("bench")},
+	{"bench/peers", module("bench/peers")},
+	{"deploy/grafana", module("deploy/grafana")},
+	{"deploy/kubetest", module("deploy/kubetest")},
+	{"deploy/release", module("deploy/release")},
+	{"examples/embed", module("examples/embed")},
+	{"internal/testkit/tracing", module("internal/testkit/tracing")},
+	{"payments", module("payments")},
+	{"connectors", []string{"make", "test-connectors"}},
+	{"upgrade", []string{"make", "test-upgrade"}},
+	{"mutants", []string{"make", "mutants"}},
+	{"console", []string{"make", "test-console"}},
+	{"game day", []string{"make", "test-ops"}},
+	{"scenarios", []string{"env", "RING=all", "make", "test"}},
+}
+
+// module is the command that runs the tests of a module of its own.
+func module(dir string) []string { return []string{"make", "modules", "MODULES=" + dir} }
+
+// folder is a folder of the tree, and the parts that test its code beside make test. A file belongs to the longest
+// folder that is the beginning of its path.
+type folder struct {
+	path  string
+	parts []string
+}
+
+// folders has each folder with code. Mutants need no entry: those of a changed folder are played, and of the others an
+// eighth in turn. Modules are vetted for each change, so a change of the product's API that breaks one is found by make lint.
+var folders = []folder{
+	{"", nil}, // files of the root
+	{".ci/", nil},
+	{"bench/", []string{"bench"}},
+	{"bench/peers/", []string{"bench/peers"}},
+	{"closer/", nil},
+	{"closer/payment/", []string{"payments"}},
+	{"cmd/", nil},
+	{"cmd/orderclose-dev/", []string{"console"}},
+	{"compensator/", nil},
+	{"delayrelay/", nil},
+	{"deploy/", nil},
+	{"deploy/alerts/", []string{"game day"}},
+	{"deploy/compose/", nil},
+	{"deploy/consoletest/", []string{"console"}},
+	{"deploy/grafana/", []string{"deploy/grafana"}},
+	{"deploy/helm/", []string{"deploy/kubetest"}},
+	{"deploy/k8s/", []string{"deploy/kubetest"}},
+	{"deploy/kubetest/", []string{"deploy/kubetest"}},
+	{"deploy/native/", []string{"scenarios"}},
+	{"deploy/native/debezium", []string{"connectors"}},
+	{"deploy/release/", []string{"deploy/release"}},
+	{"deploy/systemd/", nil},
+	{"docs/", nil},
+	{"docs/runbook.md", []string{"game day"}},
+	{"examples/", nil},
+	{"examples/embed/", []string{"examples/embed"}},
+	{"internal/bisect/", nil},
+	{"internal/cli/", []string{"game day"}},
+	{"internal/clients/", nil},
+	{"internal/config/", []string{"upgrade"}},
+	{"internal/console/", []string{"console"}},
+	{"internal/httpcall/", []string{"payments"}},
+	{"internal/intake/", []string{"connectors"}},
+	{"internal/kafka/", []string{"upgrade", "scenarios"}},
+	{"internal/metrics/", []string{"deploy/grafana"}},
+	{"internal/notify/", nil},
+	{"internal/ops/", []string{"game day"}},
+	{"internal/partition/", nil},
+	{"internal/retry/", nil},
+	{"internal/runbook/", nil},
+	{"internal/send/", nil},
+	{"internal/shadow/", nil},
+	{"internal/store/", []string{"upgrade", "scenarios"}},
+	{"internal/testkit/", nil},
+	{"internal/testkit/mutants/", []string{"mutants"}},
+	{"internal/testkit/realtest/", []string{"scenarios"}},
+	{"internal/testkit/realtest/gameday", []string{"game day"}},
+	{"internal/testkit/realtest/upgrade", []string{"upgrade"}},
+	{"internal/testkit/simulation/", []string{"scenarios"}},
+	{"internal/testkit/storetest/", []string{"scenarios"}},
+	{"internal/testkit/tracing/", []string{"internal/testkit/tracing"}},
+	{"internal/tlsfault/", nil},
+	{"internal/tracing/", []string{"internal/testkit/tracing"}},
+	{"internal/wire/", []string{"upgrade"}},
+	{"outbox/", nil},
+	{"payments/", []string{"payments"}},
+	{"pipeline/", []string{"examples/embed"}},
+	{"pipeline/webconsole/", []string{"console"}},
+	{"producer/", nil},
+	{"release/", nil},
+	{"shops/", []string{"scenarios"}},
+}
