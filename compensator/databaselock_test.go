@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // fakeLocks is a database with locks of connections, which may fail.
@@ -69,10 +70,7 @@ func (f *fakeLocks) set(change func()) {
 
 func databaseLock(t *testing.T, f *fakeLocks) *compensator.DatabaseLock {
 	t.Helper()
-	l, err := compensator.NewDatabaseLock(compensator.LockOptions{Database: f})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(compensator.NewDatabaseLock(compensator.LockOptions{Database: f}))(t)
 	return l
 }
 

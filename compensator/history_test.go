@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -76,17 +77,12 @@ func TestHistory_HasTheReportOfEachSweep(t *testing.T) {
 		s.bad, s.paid, s.slow = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}, time.Second
 		oldest := s.orders[0].Due.UTC()
 		c := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: &own{}, History: h.history()})
-		if _, err := c.Sweep(t.Context(), true); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Sweep(t.Context(), true))(t)
 		if got := h.take(); len(got) > 0 {
 			t.Errorf("a dry run is recorded: %+v", got)
 		}
 		began := time.Now().UTC()
-		r, err := c.Sweep(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(c.Sweep(t.Context(), false))(t)
 		want := []wire.Sweep{{
 			StartedAt: began, Cutoff: began, TookMillis: r.TookMillis, Lock: "none", Holder: "shop/17", Why: wire.SweepOnce, PeriodMillis: 3_600_000,
 			Found: 25, Closed: 23, AlreadyPaid: 1, Failed: 1, Causes: map[string]int{"absent": 20, "unknown": 3}, OldestDue: oldest,
@@ -183,9 +179,7 @@ func TestHistory_SaysWhyASweepWasStarted(t *testing.T) {
 				Kafka: k, Store: k, Producers: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
 				Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
 			}}))
-			if err := l.poll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.poll(t.Context()))
 			l.act(t.Context())
 			if got := h.take(); len(got) != 1 || got[0].Why != wire.SweepLosses || got[0].Lost != 2 {
 				t.Errorf("recorded %+v, want one sweep for two losses", got)
@@ -226,15 +220,11 @@ func TestHistory_KeepsFewRecordsThatCannotBeAppended(t *testing.T) {
 		c := newCompensator(t, Options{Store: newStore(0), History: h.history()})
 		for range 3 * maxUnrecorded {
 			time.Sleep(time.Second)
-			if _, err := c.Sweep(t.Context(), false); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Sweep(t.Context(), false))(t)
 		}
 		h.setFailure(nil)
 		last := time.Now()
-		if err := c.recorder.flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.recorder.flush(t.Context()))
 		if got := h.take(); len(got) != maxUnrecorded || !got[maxUnrecorded-1].StartedAt.Equal(last) {
 			t.Errorf("%d are recorded, want the last %d", len(got), maxUnrecorded)
 		}
@@ -243,14 +233,8 @@ func TestHistory_KeepsFewRecordsThatCannotBeAppended(t *testing.T) {
 
 // Pauses, sweeps, probes of clocks and unknown records of the control topic are no notices of losses.
 func TestControlTopic_OnlyNoticesCountAsLosses(t *testing.T) {
-	pause, err := wire.Pause{Path: orderclose.PathSweep, Reason: "r"}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sweep, err := wire.Sweep{StartedAt: time.Unix(1, 0)}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pause := must.Get(wire.Pause{Path: orderclose.PathSweep, Reason: "r"}.Encode())(t)
+	sweep := must.Get(wire.Sweep{StartedAt: time.Unix(1, 0)}.Encode())(t)
 	lost := wire.Lost{Topic: "delay_5m", Last: 5}.Encode()
 	k := &otherRecords{fakeControl{position: 0}, []wire.Message{pause, {Value: []byte(`{"probe":1}`)}, lost, sweep, {Key: []byte("unknown")}}}
 	topic := controlTopic{kafka: k}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -96,9 +97,7 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 					},
 				})
 				l := newListener(comp)
-				if err := l.poll(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, l.poll(t.Context()))
 				l.act(t.Context())
 				if l.lost.count != 0 || k.position != 20 {
 					t.Errorf("%d losses were not handled, position %d", l.lost.count, k.position)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // inBubble runs test in a synctest bubble, with a Redis server and a client for it.
@@ -31,10 +32,7 @@ func inBubble(t *testing.T, test func(t *testing.T, server *miniredis.Miniredis,
 
 func newLock(t *testing.T, client redis.UniversalClient) *compensator.RedisLock {
 	t.Helper()
-	l, err := compensator.NewLock(compensator.LockOptions{Client: client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(compensator.NewLock(compensator.LockOptions{Client: client}))(t)
 	return l
 }
 
@@ -129,9 +127,7 @@ func (refusesWrites) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func TestLock_ARedisThatOnlyAnswersIsNotAvailable(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *miniredis.Miniredis, client redis.UniversalClient) {
 		l := newLock(t, client)
-		if err := l.Available(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Available(t.Context()))
 		for answer, why := range map[string]string{
 			"OOM command not allowed when used memory > 'maxmemory'.": "its memory is full: OOM command",
 			"MISCONF Redis is configured to save RDB snapshots":       "it cannot save to its disk: MISCONF",

@@ -6,15 +6,13 @@ import (
 
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
-	m, err := newMetrics(r, time.Hour, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(newMetrics(r, time.Hour, nil))(t)
 	if n := r.Series("compensator_found_total"); n != len(Causes())+1 {
 		t.Errorf("%d causes have a series at 0, want %d and not_closed", n, len(Causes()))
 	}

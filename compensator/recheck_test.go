@@ -279,6 +279,7 @@ func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
 		var stops []func()
 		for range 2 {
 			o := s.options(10, 1)
+			o.Recheck.Steps = []time.Duration{10 * time.Minute, 20 * time.Minute, time.Hour}
 			lock, stop := f.lock("recheck")
 			o.Recheck.Lock = lock
 			f.start(o)
@@ -289,7 +290,7 @@ func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
 		for i := range 100 {
 			s.close(fmt.Sprint("order-", i))
 		}
-		time.Sleep(25 * time.Hour)
+		time.Sleep(70 * time.Minute)
 		for i := range 100 {
 			if orders, times, _ := s.count(fmt.Sprint("order-", i)); orders != 100 || times != 3 {
 				t.Errorf("%d orders were asked about, order-%d %d times", orders, i, times)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // fakeStore holds overdue orders in memory. Its clock is the synctest bubble's.
@@ -94,10 +95,7 @@ func (s *fakeStore) open() int {
 
 func newCompensator(t *testing.T, o Options) *Compensator {
 	t.Helper()
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(o))(t)
 	return c
 }
 
@@ -105,10 +103,7 @@ func TestSweep_ClosesEveryPageOldestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(25)
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
-		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false))(t)
 		if r.Found != 25 || r.Pages != 3 || r.Closed != 23 || r.AlreadyPaid != 1 || r.Failed != 1 || r.Lock != "none" {
 			t.Errorf("%+v", r)
 		}
@@ -122,10 +117,7 @@ func TestSweep_AsksOnceMoreForLockedOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(25)
 		s.locked = map[string]int{"o0003": 1, "o0014": 9}
-		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false))(t)
 		if r.Found != 25 || r.Closed != 24 || r.Failed != 1 || s.locked["o0014"] != 7 || s.open() != 1 {
 			t.Errorf("%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
 		}

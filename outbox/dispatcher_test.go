@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -230,10 +231,7 @@ func run(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch 
 
 func runKind(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch int, k Kind) (stop func()) {
 	t.Helper()
-	d, err := New(Options{Store: s, Kafka: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Registerer: m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(New(Options{Store: s, Kafka: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Registerer: m}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
@@ -587,10 +585,7 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 func TestDispatcher_WhileTheOutboxCannotBeReadRowsMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(), testkit.NewMetrics()
-		d, err := New(Options{Store: s, Kafka: &fakeLog{}, Kinds: []Kind{Events("events")}, DeadLetterTopic: "dead", Registerer: m})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must.Get(New(Options{Store: s, Kafka: &fakeLog{}, Kinds: []Kind{Events("events")}, DeadLetterTopic: "dead", Registerer: m}))(t)
 		defer testkit.Start(t, d.Run)()
 		oldest := func() float64 { return m.Value("outbox_oldest_unpublished_seconds", "outbox", "events") }
 		away := func(is bool) {

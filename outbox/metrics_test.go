@@ -4,15 +4,13 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	r := testkit.NewMetrics()
-	m, err := newMetrics(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(newMetrics(r))(t)
 	if n := r.Series("outbox_dispatched_total"); n != 2 {
 		t.Errorf("%d outboxes have a series at 0, want 2", n)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -25,10 +26,7 @@ func TestSchedules_EveryCommittedRowIsScheduled(t *testing.T) {
 		{-2 * time.Hour, "close"}, {orderclose.DefaultMaxDelay, "1h"}, {365 * 24 * time.Hour, "1h"}, {wire.MaxDelayLimit, ""},
 	} {
 		o := orderclose.Order{ID: "o", CreatedAt: now, Due: now.Add(c.ahead)}
-		payload, err := wire.Record{Order: o}.SchedulePayload()
-		if err != nil {
-			t.Fatal(err)
-		}
+		payload := must.Get(wire.Record{Order: o}.SchedulePayload())(t)
 		topic, _, err := k.route(wire.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
 		if topic != c.topic || (err == nil) == (c.topic == "") {
 			t.Errorf("due in %v: topic %q, %v; want %q", c.ahead, topic, err, c.topic)

@@ -34,7 +34,7 @@ func named(topic string, n int) (ids []string) {
 // Rows of a missing topic delay no other row, however many of them come first. They
 // are published once the topic exists.
 func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
-	for _, head := range []int{5, 10, 40, 1000} {
+	for _, head := range []int{5, 10, 40, 300} {
 		synctest.Test(t, func(t *testing.T) {
 			long, short := named("long", head), named("short", 20)
 			var made atomic.Bool
@@ -65,12 +65,12 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 // They do when the topic is created.
 func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const odd = 3000
+		const odd = 600 // three walks
 		var made atomic.Bool
 		s, m := newStore(slices.Concat(named("odd", odd), named("short", 20))...), newCounts()
 		l := &fakeLog{missing: func(topic string) bool { return topic == "dead" && !made.Load() }}
-		defer runKind(t, s, l, m, 100, byName)()
-		time.Sleep(5 * time.Minute)
+		defer runKind(t, s, l, m, 20, byName)()
+		time.Sleep(2 * time.Minute)
 		s.add("short-fresh")
 		time.Sleep(longestPause * 6 / 5)
 		if n := len(l.keys("short")); n != 21 || len(s.left()) != odd {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -34,9 +35,7 @@ func TestSetDelays_HasThoseOfTheNewFile(t *testing.T) {
 		{time.Second, "another", AllRoles(), true},
 	} {
 		if c.file != "" {
-			if err := os.WriteFile(a.o.TopicsFile, []byte(c.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(a.o.TopicsFile, []byte(c.file), 0o600))
 		}
 		cfg := &config.Config{}
 		cfg.Delays.Default = c.delay

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 type transport func(*http.Request) (*http.Response, error)
@@ -32,10 +33,7 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.ready.waiting.remove(needRun)
-		method, err := a.closeMethodOnce()
-		if err != nil {
-			t.Fatal(err)
-		}
+		method := must.Get(a.closeMethodOnce())(t)
 		call := func() {
 			_, _ = method.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -43,10 +44,7 @@ func (d damaging) Read(b []byte) (int, error) {
 // answer: the first that has the marker.
 func newBroker(t *testing.T, topic string, partitions int32, marker string) (broker *kfake.Cluster, good, damaged *kafka.Cluster) {
 	t.Helper()
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	broker = must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})))(t)
 	t.Cleanup(broker.Close)
 	done := &atomic.Bool{}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -58,10 +56,7 @@ func newBroker(t *testing.T, topic string, partitions int32, marker string) (bro
 	}
 	var clients []*kafka.Cluster
 	for _, o := range []kafka.Options{{Brokers: broker.ListenAddrs()}, {Brokers: broker.ListenAddrs(), Dial: dial}} {
-		c, err := kafka.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(kafka.New(o))(t)
 		t.Cleanup(c.Close)
 		clients = append(clients, c)
 	}
@@ -75,9 +70,7 @@ func appendEvents(t *testing.T, k *kafka.Cluster, topic string) {
 		id, now := fmt.Sprintf("order-%04d", i), time.Now().UTC().Truncate(time.Millisecond)
 		data, _ := json.Marshal(map[string]any{"order_id": id, "category": "c", "due_at": now, "closed_at": now, "path": "pipeline"})
 		value := fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"orderclose","type":"order.closed","time":%q,"datacontenttype":"application/json","data":%s}`, i, now.Format(time.RFC3339Nano), data)
-		if _, err := k.Append(t.Context(), topic, 0, []wire.Message{{Key: []byte(id), Value: []byte(value)}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(k.Append(t.Context(), topic, 0, []wire.Message{{Key: []byte(id), Value: []byte(value)}}))(t)
 	}
 }
 
@@ -123,9 +116,7 @@ func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 
 func TestControl_OneDamagedAnswerLosesNoPause(t *testing.T) {
 	_, good, damaged := newBroker(t, "control", 1, "maintenance")
-	if err := ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, ops.NewControl(good, "control").Pause(t.Context(), orderclose.Paths(), "", time.Hour, "maintenance of the shop"))
 	if on, err := ops.NewControl(damaged, "control").Pauses(t.Context()); err != nil || len(on) != 3 {
 		t.Errorf("%d of 3 pauses, %v", len(on), err)
 	}
@@ -184,10 +175,7 @@ func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
 func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	want := orderclose.OrderPaid{OrderID: "a", Category: "book", Due: now.Add(-time.Second), PaidAt: now, Version: 2}
-	value, err := want.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(want.Encode())(t)
 	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
 	e, err := EventOptions{Type: orderclose.EventOrderPaid}.decode(record)
 	if err != nil || e.ID != want.ID() || e.OrderID != "a" || fmt.Sprint(e.Paid) != fmt.Sprint(want) {
@@ -203,10 +191,7 @@ func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
 func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	want := orderclose.OrderReminder{OrderID: "a", Category: "book", Due: now.Add(3 * time.Minute), Deadline: now.Add(2 * time.Minute), BeforeMillis: 120_000, RemindedAt: now}
-	value, err := want.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(want.Encode())(t)
 	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
 	e, err := EventOptions{Type: orderclose.EventOrderReminder}.decode(record)
 	if err != nil || e.ID != want.ID() || e.OrderID != "a" || fmt.Sprint(e.Reminder) != fmt.Sprint(want) {

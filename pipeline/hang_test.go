@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -15,15 +16,9 @@ import (
 // A loop that hangs calls OnHang, and does not end the process of a program that embeds an App.
 func TestApp_CallsOnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n")))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		hangsAt, released := time.Now().Add(time.Minute), make(chan struct{})
@@ -53,9 +48,7 @@ func TestApp_CallsOnHang(t *testing.T) {
 		}
 		stop := context.AfterFunc(ctx, end) // so that the test also ends without OnHang
 		defer stop()
-		if err := app.Run(ctx, pipeline.Closer); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, app.Run(ctx, pipeline.Closer))
 		select {
 		case why := <-reasons:
 			if !strings.Contains(why, "hangs") {

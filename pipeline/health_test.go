@@ -13,25 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func get(t *testing.T, h http.Handler, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	body, err := io.ReadAll(w.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(w.Body))(t)
 	return w.Code, string(body)
 }
 
 // A Registerer that wraps a registry is no Gatherer: it has no /metrics, and the other routes work.
 func TestHandler_WithoutAGatherer(t *testing.T) {
-	a, err := New(Options{Config: config.Default(), Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, prometheus.NewRegistry())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, prometheus.NewRegistry())}))(t)
 	defer a.Close()
 	if code, _ := get(t, a.Handler(false), "/metrics"); code != 404 {
 		t.Errorf("/metrics answers %d", code)

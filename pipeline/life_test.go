@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -24,25 +25,16 @@ import (
 func inBubble(t *testing.T, test func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		app, err := servers.App(t.Context(), pipeline.Options{Config: shop(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		app := must.Get(servers.App(t.Context(), pipeline.Options{Config: shop(t)}))(t)
 		test(t, servers, app)
 	})
 }
 
 func shop(t *testing.T) *pipeline.Config {
 	t.Helper()
-	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n")))(t)
 	return cfg
 }
 
@@ -96,10 +88,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 		{pipeline.Outbox, time.Minute, 0},
 	} {
 		inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
-			reader, err := servers.Connect("reader")
-			if err != nil {
-				t.Fatal(err)
-			}
+			reader := must.Get(servers.Connect("reader"))(t)
 			defer reader.Close()
 			control := ops.NewControl(clients.Of(reader).Kafka, "order-close-control")
 			announced := func() ops.Process {
@@ -120,9 +109,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 				t.Errorf("its delays are %+v", p.Delays)
 			}
 			cancel()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, <-ended)
 			if p := announced(); !p.Ended {
 				t.Errorf("after its end: %+v", p)
 			}
@@ -148,9 +135,7 @@ func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {
 func TestClose_EndsRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
 		ended := start(t.Context(), app, pipeline.AllRoles()...)
-		if err := app.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, app.WaitReady(t.Context()))
 		app.Close()
 		if waits := app.Ready(); len(waits) == 0 {
 			t.Error("a closed App is ready")
@@ -201,10 +186,7 @@ func sweepOn(t *testing.T, d otherDriver) (ran, ready error) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(d)
 		defer db.Close()
-		app, err := pipeline.New(pipeline.Options{Config: shop(t), Servers: pipeline.Servers{DB: db}, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		app := must.Get(pipeline.New(pipeline.Options{Config: shop(t), Servers: pipeline.Servers{DB: db}, Logger: slog.New(slog.DiscardHandler)}))(t)
 		defer app.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()

@@ -10,15 +10,13 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestApp_SaysWhatTheBrokersCannotDo(t *testing.T) {
 	cfg, log := config.Default(), &testkit.LogBuffer{}
 	broker, _, _ := newBroker(t, cfg.Topics.Control, 1, "none")
-	a, err := New(Options{Config: cfg, Servers: Servers{Brokers: broker.ListenAddrs()}, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: cfg, Servers: Servers{Brokers: broker.ListenAddrs()}, Logger: slog.New(slog.NewTextHandler(log, nil))}))(t)
 	defer a.Close()
 	a.warnOfLimits(t.Context())
 	if log.String() != "" {

@@ -9,16 +9,14 @@ import (
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
-	m, err := newMetrics(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(newMetrics(r))(t)
 	if n := r.Series("dead_letters_pending") + r.Series("dead_letters_read_timestamp_seconds"); n != 0 {
 		t.Errorf("%d series of dead letters before the topic was read", n)
 	}

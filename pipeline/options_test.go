@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // ownStore is a Store that is no payment.Store.
@@ -86,41 +87,27 @@ func taken(name string) *prometheus.Registry {
 
 // A store of the program's own is swept without a database.
 func TestApp_SweepsAStoreOfItsOwn(t *testing.T) {
-	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
-	sweeps, err := a.Compensator(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sweeps := must.Get(a.Compensator(nil))(t)
 	if r, err := sweeps.Sweep(t.Context(), false); err != nil || r.Lock != "none" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
 func TestApp_RunsOnce(t *testing.T) {
-	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := a.Run(ctx, Compensator); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Run(ctx, Compensator))
 	if err := a.Run(ctx, Compensator); err == nil || !strings.Contains(err.Error(), "Run was called before") {
 		t.Errorf("the second Run returns %v", err)
 	}
 }
 
 func TestApp_CheckDatabaseWithoutADatabase(t *testing.T) {
-	a, err := New(Options{Config: config.Default()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default()}))(t)
 	defer a.Close()
 	if err := a.CheckDatabase(t.Context()); !errors.Is(err, errNoDatabase) {
 		t.Errorf("%v", err)
@@ -140,10 +127,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		"a store of its own": {Options{Config: config.Default(), Servers: Servers{DB: testPool(t)}, Store: ownStore{}}, false},
 		"a service":          {Options{Config: service, Servers: Servers{DB: testPool(t)}}, false},
 	} {
-		a, err := New(c.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(New(c.o))(t)
 		if got := a.closesInDatabase(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -155,10 +139,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
 	cfg := config.Default()
 	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
-	a, err := New(Options{Config: cfg})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: cfg}))(t)
 	defer a.Close()
 	if o := a.eventOptions(EventOptions{}); o.Type != "order.receipt_confirmed" || o.Topic != cfg.Topics.Events {
 		t.Errorf("%+v", o)
@@ -171,13 +152,8 @@ func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
 func TestApp_TwoOfThemShareARegistry(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for range 2 {
-		a, err := New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: r})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Compensator(nil); err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: r}))(t)
+		must.Get(a.Compensator(nil))(t)
 		a.Close()
 	}
 }
@@ -185,19 +161,13 @@ func TestApp_TwoOfThemShareARegistry(t *testing.T) {
 // testPool returns a pool that never connects.
 func testPool(t *testing.T) *sql.DB {
 	t.Helper()
-	pool, err := sql.Open("mysql", "u@tcp(127.0.0.1:1)/d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must.Get(sql.Open("mysql", "u@tcp(127.0.0.1:1)/d"))(t)
 	t.Cleanup(func() { pool.Close() })
 	return pool
 }
 
 func TestRun_NeedsARole(t *testing.T) {
-	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
 	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "needs a role") {
 		t.Error(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // counters are processes that count overdue orders with one Redis, in a synctest bubble.
@@ -43,15 +44,9 @@ func inCounters(t *testing.T, test func(c *counters)) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: -1,
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
 		defer client.Close()
-		cfg, err := config.Parse("topics.yaml", []byte("buckets: [1m]\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\n")))(t)
 		a := &App{o: Options{Config: cfg}, conns: clients.Clients{Redis: client}}
-		lock, err := a.sweepLock("-count-overdue", countLockExpiry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := must.Get(a.sweepLock("-count-overdue", countLockExpiry))(t)
 		test(&counters{T: t, server: server, lock: lock, began: time.Now(), known: map[int]bool{}})
 	})
 }
@@ -140,9 +135,7 @@ func TestOrderCounter_AnotherProcessCountsWithinAMinuteAfterACrash(t *testing.T)
 		}
 		stop()
 		c.want(nil, "1@0s", "1@15s", "1@30s")
-		if err := c.server.Set(key, "a process that crashed"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.server.Set(key, "a process that crashed"))
 		c.server.SetTTL(key, 30*time.Second)
 		defer c.start(2, c.lock)()
 		time.Sleep(46 * time.Second)

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -46,14 +47,9 @@ func TestPauses_ACompensatorWithoutKafkaObeysTheKeptPause(t *testing.T) {
 		s, _ := restarted(log, keeper, 10*time.Minute)
 		pause := func(lasting time.Duration) {
 			t.Helper()
-			if err := ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, ops.NewControl(log, "control").Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "", lasting, "r"))
 			time.Sleep(2 * time.Second)
-			on, err := s.read(t.Context(), false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			on := must.Get(s.read(t.Context(), false))(t)
 			s.keep(t.Context(), on)
 		}
 		pause(time.Hour)
@@ -123,9 +119,7 @@ func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
 		log := &pauseTopic{}
 		behind := time.Now().Add(-2 * time.Hour)
 		p := wire.Pause{Path: orderclose.PathSweep, CreatedAt: behind, Until: behind.Add(time.Hour), Reason: "r"}
-		if err := ops.NewControl(log, "control").WritePauses(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ops.NewControl(log, "control").WritePauses(t.Context(), p))
 		s, _ := restarted(log, nil, time.Minute)
 		time.Sleep(59 * time.Minute)
 		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) {

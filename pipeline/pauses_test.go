@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -60,9 +61,7 @@ func TestPauses_InTheControlTopic(t *testing.T) {
 		}
 		write := func(p wire.Pause) {
 			t.Helper()
-			if err := control.WritePauses(t.Context(), p); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, control.WritePauses(t.Context(), p))
 		}
 		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil); !errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrPaused) {
 			t.Errorf("before the pauses are known: %v; want the store to count as down", err)

@@ -8,13 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestNew_ItsOwnRegistryHasTheRuntimeAndTheProcess(t *testing.T) {
-	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
 	_, body := get(t, a.Handler(false), "/metrics")
 	for _, want := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "process_open_fds ", "process_cpu_seconds_total "} {
@@ -28,10 +26,7 @@ func TestNew_ItsOwnRegistryHasTheRuntimeAndTheProcess(t *testing.T) {
 func TestNew_LeavesTheRuntimeToAProgramWithARegistry(t *testing.T) {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector())
-	a, err := New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, r)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, r)}))(t)
 	defer a.Close()
 	r.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

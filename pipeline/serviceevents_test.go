@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -47,15 +48,9 @@ func documented(t *testing.T, page, name string) string {
 // event.
 func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ncloser: {kind: http, http: {url: \"http://shop.test/close\"}}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ncloser: {kind: http, http: {url: \"http://shop.test/close\"}}\n")))(t)
 		payloads := map[string]string{"ORD-20260301-000017": documented(t, "http.md", "json payload"), "ORD-20260301-000018": documented(t, "http.md", "json cloudevent")}
 		secrets := []string{"a secret of the tests"}
 		service, err := httpclose.Handler(secrets, func(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
@@ -75,22 +70,12 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		app, err := servers.App(ctx, pipeline.Options{Config: cfg, Secrets: pipeline.Secrets{HTTP: secrets}, Services: inProcess{service}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := servers.Producer(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Secrets: pipeline.Secrets{HTTP: secrets}, Services: inProcess{service}}))(t)
+		p := must.Get(servers.Producer(cfg))(t)
 		for i, id := range []string{"ORD-20260301-000017", "ORD-20260301-000018", "without-a-row"} {
-			if err := p.Schedule(ctx, p.Order(id, time.Now().Add(time.Duration(i)*time.Second))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Schedule(ctx, p.Order(id, time.Now().Add(time.Duration(i)*time.Second))))
 		}
-		if err := app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox))
 		want := []string{documented(t, "wire.md", "json event"), documented(t, "http.md", "json cloudevent")}
 		if diff := cmp.Diff(want, published(t, servers, cfg)); diff != "" {
 			t.Errorf("(-documented +published):\n%s", diff)
@@ -131,27 +116,16 @@ func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config
 // time, and its stock comes back.
 func TestApp_ClosesAnOrderThatTheDocumentedStatementsWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
-		cfg, err := pipeline.Parse("shop.yaml", []byte("buckets: [1s]\npartitions: 1\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("buckets: [1s]\npartitions: 1\n")))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		app, err := servers.App(ctx, pipeline.Options{Config: cfg})
-		if err != nil {
-			t.Fatal(err)
-		}
+		app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg}))(t)
 		created, due := time.Now(), time.Now().Add(4*time.Second)
 		payload := `{"order_id":"17","created_at":"` + created.UTC().Format(time.RFC3339Nano) + `","due_at":"` + due.UTC().Format(time.RFC3339Nano) + `"}`
 		args := [][]any{{"17", "", created.UnixMilli(), due.UnixMilli()}, {"17", 1, "ink", 2}, {2, 2, "ink", 2}, {"17", payload}}
-		if _, err := servers.DB().ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 9, 0)"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(servers.DB().ExecContext(ctx, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 9, 0)"))(t)
 		statements := strings.Split(strings.TrimSuffix(documented(t, "wire.md", "sql order"), ";"), ";\n")
 		for i, statement := range statements {
 			statement = strings.Replace(statement, "UTC_TIMESTAMP(3)", "0", 1) // SQLite has no such function
@@ -161,11 +135,9 @@ func TestApp_ClosesAnOrderThatTheDocumentedStatementsWrote(t *testing.T) {
 				t.Fatalf("%s changes %d rows, %v", statement, n, err)
 			}
 		}
-		if err := app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox))
 		var status, closedAt, available, reserved int64
-		err = servers.DB().QueryRowContext(t.Context(), "SELECT status, closed_at, available, reserved FROM orders JOIN order_items ON order_id = id JOIN stock USING (sku_id)").Scan(&status, &closedAt, &available, &reserved)
+		err := servers.DB().QueryRowContext(t.Context(), "SELECT status, closed_at, available, reserved FROM orders JOIN order_items ON order_id = id JOIN stock USING (sku_id)").Scan(&status, &closedAt, &available, &reserved)
 		if late := closedAt - due.UnixMilli(); err != nil || status != 2 || available != 9 || reserved != 0 || late < 0 || late > 1000 {
 			t.Errorf("status %d, closed %d ms late, available %d, reserved %d, %v", status, late, available, reserved, err)
 		}

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // A program that embeds the pipeline sets its own secret for the service that closes orders.
 func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
-	cfg, err := Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {kind: http, http: {url: 'https://shop.internal/close'}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {kind: http, http: {url: 'https://shop.internal/close'}}\n")))(t)
 	for secret, want := range map[string]string{"": "Options.Secrets.HTTP", "short": "at least 16", "a secret of the tests": ""} {
 		o := Options{Config: cfg}
 		if secret != "" {

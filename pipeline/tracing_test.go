@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
@@ -44,37 +45,22 @@ func TestApp_TracesTheWayOfAnOrder(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 				defer servers.Close()
-				cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ntracing: {after_delay: "+mode+"}\n"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ntracing: {after_delay: "+mode+"}\n")))(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				recorder, released := tracetest.NewSpanRecorder(), tracedReleaser{}
 				provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))
-				app, err := servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: provider, Releaser: released})
-				if err != nil {
-					t.Fatal(err)
-				}
+				app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: provider, Releaser: released}))(t)
 				shop := shopdb.New(shopdb.Options{DB: servers.DB(), Dialect: producer.SQLite})
-				if err := shop.PutStock(ctx, "ink", 9); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, shop.PutStock(ctx, "ink", 9))
 				checkout, span := provider.Tracer("shop").Start(ctx, "checkout")
 				for id, ctx := range map[string]context.Context{"traced": checkout, "another": ctx} {
-					if err := order(ctx, servers, shop, cfg, id, mode == "link"); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, order(ctx, servers, shop, cfg, id, mode == "link"))
 				}
 				span.End()
-				if err := app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release))
 				if diff := cmp.Diff(want, shape(recorder.Ended())); diff != "" {
 					t.Errorf("spans (-want +got):\n%s", diff)
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // execs counts statements.
@@ -33,20 +34,13 @@ func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		x, err := NewOutbox(OutboxOptions{Dialect: MySQL, MaxDelayFunc: p.MaxDelay})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Get(NewOutbox(OutboxOptions{Dialect: MySQL, MaxDelayFunc: p.MaxDelay}))(t)
 		const orders = 1000
 		for i := range orders {
 			time.Sleep(1234567 * time.Nanosecond)
 			o := p.Order(fmt.Sprint(i), time.Now().Add(time.Duration(i)*time.Millisecond), "patient")
-			if err := p.Schedule(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-			if err := x.Add(t.Context(), &rows, o); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Schedule(t.Context(), o))
+			must.Do(t, x.Add(t.Context(), &rows, o))
 		}
 		if len(a.topics) != orders || rows != orders {
 			t.Errorf("%d scheduled and %d added of %d orders", len(a.topics), rows, orders)

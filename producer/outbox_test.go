@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -30,10 +31,7 @@ func (f *fakeTx) ExecContext(_ context.Context, query string, args ...any) (sql.
 
 func newOutbox(t *testing.T, o OutboxOptions) *Outbox {
 	t.Helper()
-	x, err := NewOutbox(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Get(NewOutbox(o))(t)
 	return x
 }
 
@@ -45,9 +43,7 @@ func TestOutbox_AddsTheRecordThatScheduleWouldSend(t *testing.T) {
 			Attributes: map[string]any{"user": 9007199254740993, "name": "'; DROP TABLE"},
 		}
 		a, tx := &fakeAppender{}, &fakeTx{}
-		if err := errors.Join(newProducer(t, a).Schedule(t.Context(), order), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, order)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(newProducer(t, a).Schedule(t.Context(), order), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, order)))
 		if want := "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"; tx.query != want {
 			t.Errorf("ran %s", tx.query)
 		}
@@ -64,9 +60,7 @@ func TestOutbox_AddsTheCallersTraceContext(t *testing.T) {
 	tx := &fakeTx{}
 	order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now()}
 	x := newOutbox(t, OutboxOptions{Dialect: SQLite, Traceparent: func(context.Context) string { return trace }})
-	if err := x.Add(t.Context(), tx, order); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, x.Add(t.Context(), tx, order))
 	m, _, err := wire.OutboxRow{OrderID: "o", Payload: []byte(tx.args[1].(string))}.Schedule()
 	want, err2 := wire.Record{Order: order, Release: order.Due, Traceparent: trace}.Encode()
 	if diff := cmp.Diff(want, m); diff != "" || err != nil || err2 != nil {

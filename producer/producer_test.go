@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -33,10 +34,7 @@ func (f *fakeAppender) Append(ctx context.Context, topic string, m wire.Message)
 
 func newProducer(t *testing.T, a Appender) *Producer {
 	t.Helper()
-	p, err := New(Options{Appender: a, TopicsFile: "../topics.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(Options{Appender: a, TopicsFile: "../topics.yaml"}))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -80,9 +78,7 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := p.Schedule(t.Context(), order); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Schedule(t.Context(), order))
 	if r, err := a.last.Decode(); err != nil || !cmp.Equal(r.Order, want) {
 		t.Errorf("the record has %+v, %v", r.Order, err)
 	}
@@ -110,9 +106,7 @@ func TestSchedule_DoesNotChangeTheDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAppender{}
 		order := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: time.Now(), Due: time.Now().Add(77 * time.Second)}
-		if err := newProducer(t, a).Schedule(t.Context(), order); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, newProducer(t, a).Schedule(t.Context(), order))
 		r, err := a.last.Decode()
 		if err != nil || !r.Order.Due.Equal(order.Due) || !r.Release.Equal(order.Due) {
 			t.Errorf("%+v, %v; want due %v", r, err, order.Due)
@@ -153,9 +147,7 @@ func TestSchedule_PicksTheBucketAgainAfterAnUnansweredAttempt(t *testing.T) {
 			return nil
 		}
 		order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now().Add(58 * time.Second)}
-		if err := newProducer(t, a).Schedule(t.Context(), order); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, newProducer(t, a).Schedule(t.Context(), order))
 		if first, last := a.topics[0], a.topics[len(a.topics)-1]; first != "delay_1m" || last != "delay_10s" {
 			t.Errorf("tried %v", a.topics)
 		}
@@ -204,9 +196,7 @@ func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsCounted(t *testing.T) {
 
 func TestNew_RejectsInvalidOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte("buckets: [5m, 300s]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("buckets: [5m, 300s]\n"), 0o600))
 	for _, o := range []Options{{}, {TopicsFile: file}, {TopicsFile: "../topics.yaml"}} { // the last has no brokers
 		if _, err := New(o); err == nil {
 			t.Errorf("accepted %+v", o)

@@ -6,15 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/producer"
 )
 
 func TestSASL_NoVerbShowsThePassword(t *testing.T) {
 	s := producer.SASL{Mechanism: producer.SASLScramSHA512, User: "checkout", Password: "hunter2"}
-	marshaled, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	marshaled := must.Get(json.Marshal(s))(t)
 	text := string(marshaled)
 	for _, v := range []any{s, &s, producer.Options{SASL: &s}, &producer.Options{SASL: &s}} {
 		text += fmt.Sprintf("%v %+v %#v", v, v, v)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // clusterOf is an Appender that knows the existing topics.
@@ -44,12 +45,8 @@ type fileOf struct {
 
 func (f fileOf) write(content string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.path+".new", []byte(content), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.Rename(f.path+".new", f.path); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, os.WriteFile(f.path+".new", []byte(content), 0o600))
+	must.Do(f.t, os.Rename(f.path+".new", f.path))
 }
 
 func newFile(t *testing.T, content string) fileOf {
@@ -60,17 +57,12 @@ func newFile(t *testing.T, content string) fileOf {
 
 func (f fileOf) reload(p *Producer) {
 	f.t.Helper()
-	if err := p.Reload(f.t.Context()); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, p.Reload(f.t.Context()))
 }
 
 func TestReload_ANewDelayAppliesToNewOrdersOnly(t *testing.T) {
 	file := newFile(t, "buckets: [10s, 1m]\ndelays: {categories: {virtual: 5m}}\n")
-	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(Options{Appender: &fakeAppender{}, TopicsFile: file.path}))(t)
 	defer p.Close()
 	before := p.Order("o", time.UnixMilli(0), "virtual")
 	file.write("buckets: [10s, 1m]\ndelays: {categories: {virtual: 7m, new: 1m}, max: 10m, default: 9m}\n")
@@ -120,10 +112,7 @@ func TestReload_AnInvalidFileChangesNothingAndEachMistakeIsNamed(t *testing.T) {
 
 func TestReload_DoesNotReplaceOptionsThatAreSet(t *testing.T) {
 	file := newFile(t, "buckets: [10s, 1m]\n")
-	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path, MaxDelay: time.Hour, Delays: orderclose.Delays{Default: time.Minute}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(Options{Appender: &fakeAppender{}, TopicsFile: file.path, MaxDelay: time.Hour, Delays: orderclose.Delays{Default: time.Minute}}))(t)
 	defer p.Close()
 	file.write("buckets: [10s, 1m]\ndelays: {max: 2h, default: 2m}\n")
 	file.reload(p)
@@ -136,10 +125,7 @@ func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndTheRolloutDelayHasPassed(t 
 	synctest.Test(t, func(t *testing.T) {
 		file := newFile(t, "buckets: [10s, 1m]\n")
 		a := &clusterOf{topics: []string{"delay_10s", "delay_1m"}}
-		p, err := New(Options{Appender: a, TopicsFile: file.path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(New(Options{Appender: a, TopicsFile: file.path}))(t)
 		defer p.Close()
 		topic := func() string { return p.Topic(time.Now().Add(5 * time.Minute)) }
 		want := func(when, want string) {
@@ -196,13 +182,8 @@ func TestWatch_NoticesEveryWayToReplaceTheFile(t *testing.T) {
 		}
 	}
 	mount("..1", "first")
-	if err := os.Symlink("..data/topics.yaml", path); err != nil {
-		t.Fatal(err)
-	}
-	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: path, Watch: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("..data/topics.yaml", path))
+	p := must.Get(New(Options{Appender: &fakeAppender{}, TopicsFile: path, Watch: true}))(t)
 	defer p.Close()
 	until := func(category string) {
 		t.Helper()
@@ -214,13 +195,9 @@ func TestWatch_NoticesEveryWayToReplaceTheFile(t *testing.T) {
 	until("configmap")
 	fileOf{t, path}.write(content("renamed"))
 	until("renamed")
-	if err := os.WriteFile(path, []byte(content("written")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content("written")), 0o600))
 	until("written")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	fileOf{t, path}.write(content("again"))
 	until("again")
 }
@@ -229,10 +206,7 @@ func TestWatch_NoticesEveryWayToReplaceTheFile(t *testing.T) {
 func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
 	contents := []string{"buckets: [10s]\ndelays: {default: 1m, max: 1m}\n", "buckets: [10s]\ndelays: {default: 1h, max: 1h}\n"}
 	file := newFile(t, contents[0])
-	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(Options{Appender: &fakeAppender{}, TopicsFile: file.path}))(t)
 	defer p.Close()
 	var stop atomic.Bool
 	done := make(chan struct{})
@@ -258,10 +232,7 @@ func TestNew_DoesNotUseABucketWithoutATopic(t *testing.T) {
 	file := newFile(t, "buckets: [10s, 1m, 5m]\n")
 	synctest.Test(t, func(t *testing.T) {
 		cluster := &clusterOf{topics: []string{"delay_10s", "delay_5m"}}
-		p, err := New(Options{Appender: cluster, TopicsFile: file.path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(New(Options{Appender: cluster, TopicsFile: file.path}))(t)
 		defer p.Close()
 		topics := func() (all []string) {
 			synctest.Wait()

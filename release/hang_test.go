@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // hanging is a stock service that does not answer for some SKUs.
@@ -72,10 +73,7 @@ func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
 		s := &hanging{on: func(string) bool { return time.Now().Before(back) }}
 		log.add(t, "a", "ink", "pen")
 		metrics, began := testkit.NewMetrics(), time.Now()
-		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Registerer: metrics})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Registerer: metrics}))(t)
 		defer testkit.Start(t, w.Run)()
 		time.Sleep(2 * time.Hour)
 		since := time.UnixMilli(int64(metrics.Value("calls_failing_since_timestamp_seconds") * 1000))
@@ -95,10 +93,7 @@ func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
 // The breaker stays closed.
 func TestWorker_ACallThatIsCancelledByAStopDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, err := New(Options{Log: &eventLog{}, Releaser: &hanging{on: func(string) bool { return true }}, Group: "g", EventsTopic: "e", DeadLetterTopic: "d"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(New(Options{Log: &eventLog{}, Releaser: &hanging{on: func(string) bool { return true }}, Group: "g", EventsTopic: "e", DeadLetterTopic: "d"}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var states []string
@@ -136,10 +131,7 @@ func TestWorker_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, s, hangs := &eventLog{}, &deaf{release: make(chan struct{})}, make(chan string, 100)
 		log.add(t, "a", "stuck")
-		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", OnHang: func(why string) { hangs <- why }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", OnHang: func(why string) { hangs <- why }}))(t)
 		stop := testkit.Start(t, w.Run)
 		time.Sleep(time.Minute)
 		if len(hangs) != 1 {
@@ -161,10 +153,7 @@ func TestWorker_APanicOfTheReleaserIsTheFaultOfItsEvent(t *testing.T) {
 		}}
 		log.add(t, "a", "poison")
 		log.add(t, "b", "ink")
-		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Logger: slog.New(slog.NewTextHandler(logs, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Logger: slog.New(slog.NewTextHandler(logs, nil))}))(t)
 		defer testkit.Start(t, w.Run)()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -29,17 +30,13 @@ func TestHTTP_PostsTheReleaseWithItsKey(t *testing.T) {
 	h := NewHTTP(server.URL+"/release", "s3cret")
 	defer h.Client.CloseIdleConnections()
 	key := wire.ReleaseKey("ord-17 %订", "ink", "close")
-	if err := h.Release(t.Context(), Request{OrderID: "ord-17 %订", SKU: "ink", Quantity: 2, Key: key, EventID: "order.closed/ord-17 %订"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.Release(t.Context(), Request{OrderID: "ord-17 %订", SKU: "ink", Quantity: 2, Key: key, EventID: "order.closed/ord-17 %订"}))
 	if got.Method != "POST" || got.URL.Path != "/release" || got.Header.Get("Content-Type") != "application/json" ||
 		got.Header.Get("Authorization") != "Bearer s3cret" || got.Header.Get("Idempotency-Key") != "11:ord-17%20%25%E8%AE%A2/3:ink/close" {
 		t.Errorf("%s %s, headers %v", got.Method, got.URL, got.Header)
 	}
 	var have map[string]any
-	if err := json.Unmarshal(posted, &have); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(posted, &have))
 	want := map[string]any{"order_id": "ord-17 %订", "sku": "ink", "quantity": 2.0, "idempotency_key": key, "event_id": "order.closed/ord-17 %订"}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("body (-want +got):\n%s", diff)

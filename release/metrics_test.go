@@ -5,14 +5,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	r := testkit.NewMetrics()
-	m, err := newMetrics(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(newMetrics(r))(t)
 	if calls, failing := r.Series("stock_release_total"), r.Series("calls_failing_since_timestamp_seconds"); calls != 5 || failing != 1 {
 		t.Errorf("%d results and %d services have a series at 0, want 5 and 1", calls, failing)
 	}

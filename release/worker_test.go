@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -48,10 +49,7 @@ func closed(t *testing.T, id string, skus ...string) wire.Message {
 	for _, sku := range skus {
 		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: 2, Key: id + "/" + sku})
 	}
-	value, err := e.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(e.Encode())(t)
 	return wire.Message{Key: []byte(id), Value: value}
 }
 
@@ -63,21 +61,13 @@ func (l *eventLog) put(key, value string) {
 func TestWorker_ReadsTheConfiguredEventType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, s := &eventLog{}, &service{}
-		value, err := orderclose.OrderClosed{Type: "order.expired", OrderID: "a", Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Get(orderclose.OrderClosed{Type: "order.expired", OrderID: "a", Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode())(t)
 		log.put("a", string(value))
 		log.add(t, "b", "ink") // of another type
-		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Event: "order.expired"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Event: "order.expired"}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := w.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Run(ctx))
 		if diff := cmp.Diff(map[string]int{"a/ink": 1}, s.back); diff != "" || log.doneBelow() != 2 {
 			t.Errorf("done below %d, released (-want +got):\n%s", log.doneBelow(), diff)
 		}
@@ -123,10 +113,7 @@ func (s *service) count() (calls, back int) {
 
 func runWorker(t *testing.T, log *eventLog, s Releaser) (stop func()) {
 	t.Helper()
-	w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead"}))(t)
 	return testkit.Start(t, w.Run)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The example files send each severity where they say: through Alertmanager itself to WeCom and
@@ -37,14 +38,8 @@ func TestNotify_AlertmanagerReachesPeopleBySeverity(t *testing.T) {
 		write(t, filepath.Join(dir, name), value)
 	}
 	receivers := edit(t, "notify.yaml", "https://sms.example", sms.URL, "https://voice.example", call.URL, "/run/secrets/", dir+"/")
-	c, err := config.ParseNotify("notify.yaml", []byte(receivers))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := notify.New(notify.Options{Config: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(config.ParseNotify("notify.yaml", []byte(receivers)))(t)
+	n := must.Get(notify.New(notify.Options{Config: c}))(t)
 	adapter := httptest.NewServer(n.Handler())
 	t.Cleanup(adapter.Close)
 
@@ -104,18 +99,13 @@ func lookAlertmanager(t *testing.T) string {
 // startAlertmanager starts Alertmanager on a free port and returns its URL. It ends with the test.
 func startAlertmanager(t *testing.T, program, file, dir string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().String()
 	l.Close()
 	var logs testkit.LogBuffer
 	cmd := exec.Command(program, "--config.file="+file, "--storage.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--cluster.listen-address=")
 	cmd.Stdout, cmd.Stderr = &logs, &logs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -136,10 +126,7 @@ func startAlertmanager(t *testing.T, program, file, dir string) string {
 
 func post(t *testing.T, url, body string) {
 	t.Helper()
-	resp, err := http.Post(url, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.Post(url, "application/json", strings.NewReader(body)))(t)
 	defer resp.Body.Close()
 	if answer, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s %s", url, resp.Status, answer)
@@ -162,10 +149,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 // edit returns an example file with replacements, each of which must occur.
 func edit(t *testing.T, name string, oldNew ...string) string {
 	t.Helper()
-	data, err := os.ReadFile("../../deploy/alerts/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("../../deploy/alerts/" + name))(t)
 	for i := 0; i < len(oldNew); i += 2 {
 		if !bytes.Contains(data, []byte(oldNew[i])) {
 			t.Fatalf("%s has no %q", name, oldNew[i])
@@ -177,9 +161,7 @@ func edit(t *testing.T, name string, oldNew ...string) string {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func (r *robot) all() string {
@@ -237,10 +219,7 @@ type mailServer struct {
 
 func newMailServer(t *testing.T) *mailServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	m := &mailServer{listener: l}
 	go func() {

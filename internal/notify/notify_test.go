@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // rig is a Notifier with a file of its own, whose answers a test reads.
@@ -55,9 +56,7 @@ func (r *rig) get(path string) (status int, answer string) {
 func secretFile(t *testing.T, value string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(value+"\n"), 0o600))
 	return path
 }
 
@@ -283,18 +282,14 @@ func TestNotify_ReadsSecretsForEachMessage(t *testing.T) {
 	if status, _ := r.post("team", alerts("firing", 1)); status != 422 {
 		t.Errorf("the old secret: %d", status)
 	}
-	if err := os.WriteFile(file, []byte(robotSecret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(robotSecret), 0o600))
 	if status, answer := r.post("team", alerts("firing", 1)); status != 200 {
 		t.Errorf("the new secret: %d %s", status, answer)
 	}
 	if status, answer := r.get("/-/ready"); status != 200 || answer != "ready\n" {
 		t.Errorf("%d %q", status, answer)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(file))
 	if status, answer := r.get("/-/ready"); status != 503 || !strings.Contains(answer, "receiver team: secret_file: open "+file) {
 		t.Errorf("without the file: %d %q", status, answer)
 	}

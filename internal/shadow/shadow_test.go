@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -71,10 +72,7 @@ func put(t *testing.T, log *testkit.Log, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
 		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)
 		log.Put(toClose, m)
 	}
 }

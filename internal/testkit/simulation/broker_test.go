@@ -12,21 +12,19 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
 func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		joins := r.count(kmsg.JoinGroup)
 		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
 		before := joins.Load()
-		if err := r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic))
 		time.Sleep(20 * time.Second)
 		if n := joins.Load() - before; n > 20 {
 			t.Errorf("%d joins in 20 s after the topic was deleted", n)
@@ -35,17 +33,11 @@ func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
 }
 
 func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
-		if err := r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic); err != nil {
-			t.Fatal(err)
-		}
+		r.startStable()
+		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic))
 		time.Sleep(20*time.Second + 3*time.Millisecond)
-		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
-			t.Fatal(err)
-		}
+		r.create(ops.TopicSpecs(r.cfg))
 		time.Sleep(30 * time.Second)
 		r.order("after", "virtual", true)
 		time.Sleep(6 * time.Minute)
@@ -59,7 +51,6 @@ func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 // partition that no longer exists go to the new partition of their key.
 func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 4
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -71,21 +62,14 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 			time.Sleep(800 * time.Millisecond)
 		}
 		time.Sleep(4*time.Minute + 30*time.Second) // they are due one after the other
-		if err := r.kafka.DeleteTopics(ctx, cfg.Topics.Close); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.kafka.DeleteTopics(ctx, cfg.Topics.Close))
 		time.Sleep(5 * time.Second)
 		fewer := *cfg // a copy, because the running parts read cfg
 		fewer.Partitions = 2
-		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(&fewer)); err != nil {
-			t.Fatal(err)
-		}
+		r.create(ops.TopicSpecs(&fewer))
 		time.Sleep(10 * time.Minute)
 		for _, b := range cfg.Buckets {
-			commits, err := r.kafka.Commits(ctx, cfg.RelayGroup(b), b.Topic, cfg.Partitions)
-			if err != nil {
-				t.Fatal(err)
-			}
+			commits := must.Get(r.kafka.Commits(ctx, cfg.RelayGroup(b), b.Topic, cfg.Partitions))(t)
 			for p := range cfg.Partitions {
 				if _, end, err := r.kafka.Bounds(ctx, b.Topic, p); err != nil || commits[p].Offset != end {
 					t.Errorf("%s/%d stands at %d of %d: %v", b.Topic, p, commits[p].Offset, end, err)
@@ -101,15 +85,11 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 }
 
 func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		more := *r.cfg // a copy, because the running parts read r.cfg
 		more.Partitions = 5
-		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(&more)); err != nil {
-			t.Fatal(err)
-		}
+		r.create(ops.TopicSpecs(&more))
 		time.Sleep(10 * time.Second)
 		for i := range 20 {
 			r.order("o"+string(rune('a'+i)), "virtual", true)
@@ -126,18 +106,20 @@ func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 	t.Parallel()
 	for _, behind := range variants(5*time.Minute, 5*time.Second, 15*time.Second, 40*time.Minute) {
-		simulateBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
-			r.startAll()
-			time.Sleep(time.Minute) // longer than the first start takes: the order is created ahead of the database's clock
-			r.order("o", "virtual", true)
-			time.Sleep(10*time.Minute + behind)
-			v := r.check(time.Now().Add(-behind))
-			if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
-				t.Errorf("%v behind: closed %v, %v late by its clock", behind, v.ByPath, v.Quantile(1))
-			}
-			if n := r.appends(); n > 8 {
-				t.Errorf("%v behind: %d appends", behind, n)
-			}
+		t.Run(behind.String(), func(t *testing.T) {
+			simulateBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
+				r.startAll()
+				time.Sleep(time.Minute) // longer than the first start takes: the order is created ahead of the database's clock
+				r.order("o", "virtual", true)
+				time.Sleep(10*time.Minute + behind)
+				v := r.check(time.Now().Add(-behind))
+				if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
+					t.Errorf("closed %v, %v late by its clock", v.ByPath, v.Quantile(1))
+				}
+				if n := r.appends(); n > 8 {
+					t.Errorf("%d appends", n)
+				}
+			})
 		})
 	}
 }
@@ -147,19 +129,20 @@ func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range variants(time.Hour, 11*time.Second, -11*time.Second, -24*time.Hour) {
-		simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-			r.relayAhead = ahead
-			r.startAll()
-			time.Sleep(10 * time.Second)
-			for i := range 10 {
-				r.order("o"+string(rune('a'+i)), "virtual", true)
-				time.Sleep(time.Second)
-			}
-			time.Sleep(6 * time.Minute)
-			v := r.check(time.Now())
-			if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond {
-				t.Errorf("%v ahead: closed %v, up to %v late", ahead, v.ByPath, v.Quantile(1))
-			}
+		t.Run(ahead.String(), func(t *testing.T) {
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.relayAhead = ahead
+				r.startStable()
+				for i := range 10 {
+					r.order("o"+string(rune('a'+i)), "virtual", true)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(6 * time.Minute)
+				v := r.check(time.Now())
+				if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond {
+					t.Errorf("closed %v, up to %v late", v.ByPath, v.Quantile(1))
+				}
+			})
 		})
 	}
 }
@@ -167,15 +150,13 @@ func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
 // TestSimulation_ATakeOverRepeatsNothing: the due times of the records are in any order. A relay
 // that takes over forwards the records that were not forwarded yet, and no others.
 func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{}
 	for i := range 20 {
 		cfg.Delays.ByCategory[fmt.Sprint("c", i)] = time.Duration(9-(i*7)%9) * time.Second
 	}
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for i := range 200 {
 			r.order(fmt.Sprint("o", i), fmt.Sprint("c", i%20), true)
 			time.Sleep(50 * time.Millisecond)
@@ -189,16 +170,8 @@ func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 		if v.ByPath["pipeline"] != 200 {
 			t.Errorf("closed %v", v.ByPath)
 		}
-		var forwarded int64
-		for p := range cfg.Partitions {
-			_, end, err := r.kafka.Bounds(ctx, cfg.Topics.Close, p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			forwarded += end
-		}
-		if forwarded != 200 {
-			t.Errorf("%d records in the close topic of 200 orders", forwarded)
+		if n := r.inTopic(cfg.Topics.Close); n != 200 {
+			t.Errorf("%d records in the close topic of 200 orders", n)
 		}
 	})
 }
@@ -238,13 +211,11 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
 	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
-		t.Parallel()
 		cfg := testConfig()
 		cfg.Partitions = 1
 		cfg.Compensator.Period = 5 * time.Minute
 		simulate(t, cfg, func(ctx context.Context, r *rig) {
-			r.startAll()
-			time.Sleep(10 * time.Second)
+			r.startStable()
 			first := len(r.losses(ctx)) // the first start: nothing was committed
 			if first != len(cfg.Buckets)+2 {
 				t.Errorf("%d losses reported at the first start, want one for each of %d partitions", first, len(cfg.Buckets)+2)
@@ -275,9 +246,7 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 	}
 	t.Run("retention", func(t *testing.T) {
 		lose(t, func(ctx context.Context, r *rig, topic string) {
-			if err := r.world.Broker.DeleteRecords(topic, 0, 8); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.world.Broker.DeleteRecords(topic, 0, 8))
 		})
 	})
 	t.Run("recreated", func(t *testing.T) {
@@ -299,16 +268,12 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 // recreate deletes a topic and its commits, and creates the topic again.
 func recreate(ctx context.Context, r *rig, topic string) {
 	r.t.Helper()
-	if err := r.kafka.DeleteTopics(ctx, topic); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.kafka.DeleteTopics(ctx, topic))
 	time.Sleep(5 * time.Second)
 	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // a real broker deletes the commits too
 		r.t.Fatal(err)
 	}
-	if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
-		r.t.Fatal(err)
-	}
+	r.create(ops.TopicSpecs(r.cfg))
 }
 
 // commit commits an offset for a group that has no members.
@@ -322,7 +287,6 @@ func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
 // TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that
 // still wait.
 func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Relay)
 		time.Sleep(2 * time.Minute)
@@ -335,9 +299,7 @@ func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 		if drift := r.gauge("orderclose_topic_drift"); drift != 1 {
 			t.Errorf("%v differences, want 1", drift)
 		}
-		if _, _, err := r.kafka.Apply(ctx, specs); err != nil {
-			t.Fatal(err)
-		}
+		r.create(specs)
 		time.Sleep(2 * time.Minute)
 		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
 			t.Errorf("%v differences after topics apply", drift)

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -22,14 +23,12 @@ import (
 
 // TestSimulation_MixedDelaysDoNotWaitForOneAnother: each order closes on the millisecond.
 func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{
 		"flash": 3 * time.Second, "quick": 45 * time.Second, "virtual": 5 * time.Minute, "odd": 17 * time.Minute, "physical": 30 * time.Minute,
 	}
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for i, category := range []string{"physical", "odd", "virtual", "quick", "flash", "flash", "quick", "virtual", "odd", "physical"} {
 			r.order(category+string(rune('a'+i)), category, true)
 			time.Sleep(137 * time.Millisecond)
@@ -50,7 +49,6 @@ func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 }
 
 func TestSimulation_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
@@ -64,15 +62,12 @@ func TestSimulation_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) 
 }
 
 func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.start(pipeline.Compensator)
 		r.disturbed = true
 		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
-		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Run(ctx, time.Now(), steps))
 		time.Sleep(time.Until(r.shop.LastDue()) + missBound(cfg))
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 0 || v.ByPath["sweep"] == 0 {
 			t.Errorf("closed %v, want all by the sweep", v.ByPath)
@@ -82,10 +77,8 @@ func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 
 // TestSimulation_ACleanRunLeavesNothingToTheSweep, and a paid order is never closed.
 func TestSimulation_ACleanRunLeavesNothingToTheSweep(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for i := range 20 {
 			r.order("o"+string(rune('a'+i)), "virtual", true)
 		}
@@ -102,16 +95,11 @@ func TestSimulation_ACleanRunLeavesNothingToTheSweep(t *testing.T) {
 }
 
 func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		good := func(key string) wire.Message {
-			m, err := wire.Record{Order: orderclose.Order{ID: key, CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(wire.Record{Order: orderclose.Order{ID: key, CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode())(t)
 			return m
 		}
 		noKey, noDue, badDue, farDue, badJSON := good("x"), good("no-due"), good("bad-due"), good("far-due"), good("bad-json")
@@ -122,16 +110,10 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 		badJSON.Value = []byte(`{"order_id":`)
 		delay := cfg.Buckets[0].Topic
 		for _, m := range []wire.Message{noKey, noDue, badDue, farDue} {
-			if err := r.coal.Append(ctx, delay, m); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.coal.Append(ctx, delay, m))
 		}
-		if err := r.coal.Append(ctx, cfg.Topics.Close, badJSON); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.coal.Append(ctx, cfg.Topics.Close, good("unknown-order")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.coal.Append(ctx, cfg.Topics.Close, badJSON))
+		must.Do(t, r.coal.Append(ctx, cfg.Topics.Close, good("unknown-order")))
 		o := r.order("healthy", "virtual", true)
 		r.deadCauses = []string{"no_key", "bad_due", "due_too_far", "bad_value", "not_found"}
 		time.Sleep(10 * time.Minute)
@@ -197,22 +179,13 @@ func randomScenario(t *testing.T, seed uint64) {
 func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer w.Close()
-		c, err := w.Connect("late")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(w.Connect("late"))(t)
 		defer c.Close()
 		cfg := testConfig()
 		w.Redis.SetError("LOADING") // the sweep must work without Redis
-		a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(pipeline.New(pipeline.Options{Config: cfg, Connections: c}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- a.Run(ctx, pipeline.AllRoles()...) }()
@@ -220,9 +193,7 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
 			t.Errorf("waits for %v", missing)
 		}
-		if err := a.CreateTopics(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.CreateTopics(t.Context()))
 		time.Sleep(10 * time.Second)
 		if missing := a.Ready(); len(missing) != 0 {
 			t.Errorf("still waits for %v", missing)

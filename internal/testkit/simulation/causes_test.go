@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -25,18 +26,9 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 	if !withKafka {
 		used.Kafka = nil
 	}
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: used, Logger: r.logger, Missed: r.misses.add})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	comp, err := a.Compensator(nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	report, err := comp.Sweep(r.t.Context(), false)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: used, Logger: r.logger, Missed: r.misses.add}))(r.t)
+	comp := must.Get(a.Compensator(nil))(r.t)
+	report := must.Get(comp.Sweep(r.t.Context(), false))(r.t)
 	return report
 }
 
@@ -74,13 +66,8 @@ func untilMissed(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time
 // publish appends a record directly.
 func (r *rig) publish(ctx context.Context, topic string, record wire.Record) {
 	r.t.Helper()
-	m, err := record.Encode()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.coal.Append(ctx, topic, m); err != nil {
-		r.t.Fatal(err)
-	}
+	m := must.Get(record.Encode())(r.t)
+	must.Do(r.t, r.coal.Append(ctx, topic, m))
 }
 
 // TestSimulation_EachCauseOfAMiss produces each cause, and requires that the sweep names it.
@@ -105,9 +92,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 			scene: func(ctx context.Context, r *rig) {
 				o := r.order("o", "virtual", false)
 				r.unlisted = orderclose.Buckets{{Topic: "delay_7m", Length: 7 * time.Minute}}
-				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}}); err != nil {
-					r.t.Fatal(err)
-				}
+				r.create([]kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}})
 				r.publish(ctx, "delay_7m", wire.Record{Order: o, Release: o.Due})
 				untilMissed(o)
 			},
@@ -143,9 +128,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 			scene: func(ctx context.Context, r *rig) {
 				failing(givenUp)(ctx, r)
 				mark := wire.Resolution{How: wire.Discarded}.Encode([]byte("o"))
-				if _, err := r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []wire.Message{mark}); err != nil {
-					r.t.Fatal(err)
-				}
+				must.Get(r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []wire.Message{mark}))(r.t)
 			},
 			want: compensator.Acknowledged, where: "order-close/",
 		},
@@ -161,9 +144,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.startPipeline()
 				r.producerAhead = time.Hour
 				o := r.orderOf("o", time.Now().Add(time.Hour), "virtual")
-				if err := r.shop.Publish(ctx, o); err != nil {
-					r.t.Fatal(err)
-				}
+				must.Do(r.t, r.shop.Publish(ctx, o))
 				time.Sleep(time.Second)
 				r.stop(pipeline.Relay)
 				untilMissed(o)
@@ -201,7 +182,6 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			cfg := testConfig()
 			cfg.Compensator.Period = 24 * time.Hour // only r.sweep sweeps
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -231,7 +211,6 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 
 // TestSimulation_AMissingBucketTopicHidesNoCause: a bucket whose topic does not exist is empty.
 func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour
 	simulate(t, cfg, func(ctx context.Context, r *rig) {

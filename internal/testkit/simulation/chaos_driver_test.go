@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The driver plays many worlds in worker processes, one for each core. So a world that panics
@@ -50,10 +52,7 @@ func TestChaosWorker(t *testing.T) {
 		if tasks.Decode(&k) != nil {
 			return
 		}
-		answer, err := json.Marshal(playSeed(t, makePlan(k.Seed).without(k.Drop)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(json.Marshal(playSeed(t, makePlan(k.Seed).without(k.Drop))))(t)
 		fmt.Printf("\n%s%s\n", answerMark, answer)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
@@ -130,9 +131,7 @@ func playPlan(t *testing.T, p *plan) *result {
 	if p.has("reload") {
 		w.useFile(t)
 	}
-	if err := w.build(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.build())
 	defer w.servers.Close()
 	w.errands.Go(w.expireSilentMembers)
 	w.launchAll()

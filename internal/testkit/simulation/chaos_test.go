@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // chaosOnly are the kinds of events in CHAOS_KINDS; nil means all kinds.
@@ -50,10 +52,7 @@ func TestChaos_SomeWorldsKeepThePromises(t *testing.T) {
 	if seed, err := strconv.ParseUint(os.Getenv("CHAOS_SEED"), 10, 64); err == nil {
 		var drop []int
 		for _, index := range strings.Fields(os.Getenv("CHAOS_DROP")) {
-			n, err := strconv.Atoi(index)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(strconv.Atoi(index))(t)
 			drop = append(drop, n)
 		}
 		p := makePlan(seed).without(drop)

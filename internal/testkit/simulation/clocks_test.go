@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -73,9 +74,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 			o := r.orderOf(fmt.Sprint("o", i), created, categories[random.IntN(len(categories))])
 			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // a busy checkout
 			most[o.ID] = mostHops(cfg.Buckets, time.Until(o.Due), r.producerAhead)
-			if err := r.shop.Publish(ctx, o); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.shop.Publish(ctx, o))
 			if o.Due.After(last) {
 				last = o.Due
 			}
@@ -98,11 +97,9 @@ func wrongClocks(t *testing.T, seed uint64) {
 // TestSimulation_AProducerADayAheadIsHeldBack: the producer believes that every order is due, and
 // sends it to the close topic. The closer asks the database, and schedules the order again.
 func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.producerAhead, r.relayAhead = 24*time.Hour, -11*time.Second
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for i := range 10 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
 			time.Sleep(time.Second)
@@ -126,7 +123,6 @@ func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
 // TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly, also if no closer sends early records
 // back.
 func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
 		r.disturbed, r.relayAhead = true, time.Hour
 		r.start(pipeline.Relay)

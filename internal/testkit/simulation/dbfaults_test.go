@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -22,6 +23,7 @@ import (
 // simulateOn is simulate with a database that fails as faults says. The shop retries.
 func simulateOn(t *testing.T, cfg *config.Config, faults *testkit.Faults, test func(ctx context.Context, r *rig)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOn(t, cfg, pipelinetest.Options{Through: faults.Wrap})
 		r.shop.Orders = scenario.Persistent{Orders: r.shop.Orders}
@@ -47,7 +49,6 @@ func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range databaseSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			faults := testkit.NewFaults(uint64(seed))
 			cfg := quickConfig()
 			simulateOn(t, cfg, faults, func(ctx context.Context, r *rig) {
@@ -114,7 +115,6 @@ func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			faults := testkit.NewFaults(1)
 			simulateOn(t, quickConfig(), faults, func(ctx context.Context, r *rig) {
 				r.start(pipeline.Relay)
@@ -159,8 +159,6 @@ func (r *rig) checkEvents() {
 // rows returns the number that a query selects.
 func (r *rig) rows(query string) (n int) {
 	r.t.Helper()
-	if err := r.world.DB().QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.world.DB().QueryRowContext(r.t.Context(), query).Scan(&n))
 	return n
 }

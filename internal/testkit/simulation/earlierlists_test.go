@@ -19,7 +19,6 @@ func TestSimulation_ProducersWithEarlierListsMakeNoOrderLate(t *testing.T) {
 	t.Parallel()
 	for seed := range listSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) { earlierLists(ctx, r, uint64(seed)) })
 		})
 	}

@@ -48,7 +48,6 @@ func TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range brokerSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			cfg := testConfig()
 			cfg.Buckets = orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}}
 			cfg.Delays = orderclose.Delays{Default: 20 * time.Second, ByCategory: map[string]time.Duration{"flash": 3 * time.Second, "virtual": 10 * time.Second}}

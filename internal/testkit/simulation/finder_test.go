@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -24,9 +25,9 @@ var plantedFaults = []struct {
 		"committed",
 	},
 	{
-		"the relay forwards records a second before they are due", "delayrelay/decide.go",
-		"if now >= due {", "if now >= due-1000 {",
-		"before they were due",
+		"hops go to the smallest bucket", "delayrelay/decide.go",
+		"o.Buckets.Pick(milliseconds(due - now)).Topic", "o.Buckets[0].Topic",
+		"failed: hops",
 	},
 	{
 		"a close writes no ledger", "internal/store/stock.go",
@@ -50,17 +51,11 @@ const finderSeeds = "150"
 
 // TestChaos_FindsPlantedFaults tests the random worlds themselves: they find each planted fault.
 func TestChaos_FindsPlantedFaults(t *testing.T) {
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs("../../.."))(t)
 	for _, f := range plantedFaults {
 		t.Run(f.name, func(t *testing.T) {
 			file := filepath.Join(root, f.file)
-			code, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			code := must.Get(os.ReadFile(file))(t)
 			if n := strings.Count(string(code), f.old); n != 1 {
 				t.Fatalf("%s has %d times the code that this fault replaces: change the fault so that it fits the present code\n%s", f.file, n, f.old)
 			}
@@ -68,16 +63,11 @@ func TestChaos_FindsPlantedFaults(t *testing.T) {
 			dir := t.TempDir()
 			write := func(name string, data []byte) string {
 				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, data, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(path, data, 0o600))
 				return path
 			}
 			faulty := write("faulty.go", []byte(strings.Replace(string(code), f.old, f.new, 1)))
-			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: faulty}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			overlay := must.Get(json.Marshal(map[string]any{"Replace": map[string]string{file: faulty}}))(t)
 			binary := filepath.Join(dir, "chaos.test")
 			build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", write("overlay.json", overlay), "-o", binary, ".")
 			if out, err := build.CombinedOutput(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -58,10 +59,7 @@ func (w *commitLog) all() []checker.Commit {
 // state returns the rows of orders and stock.
 func (r *rig) state() checker.State {
 	r.t.Helper()
-	s, err := checker.ReadState(r.t.Context(), r.world.DB())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	s := must.Get(checker.ReadState(r.t.Context(), r.world.DB()))(r.t)
 	return s
 }
 
@@ -81,9 +79,7 @@ func (r *rig) mixed(ctx context.Context) {
 	r.t.Helper()
 	r.disturbed = true
 	steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "other"}, SKUs: 20})
-	if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.shop.Run(ctx, time.Now(), steps))
 	time.Sleep(time.Until(r.shop.LastDue()) + missBound(r.cfg))
 	if v := r.check(time.Now()); v.Closed() == 0 || v.Paid == 0 {
 		r.t.Errorf("closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
@@ -92,11 +88,9 @@ func (r *rig) mixed(ctx context.Context) {
 
 func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		begin := time.Now()
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		r.mixed(ctx)
 		plan, err := ops.NewReplayPlan(ctx, r.kafka, ops.ReplayWindow{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
 		if err != nil || plan.Records == 0 {
@@ -116,14 +110,8 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
 	r.t.Helper()
 	c := r.connect(name)
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger, Missed: r.misses.add})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	comp, err := a.Compensator(nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger, Missed: r.misses.add}))(r.t)
+	comp := must.Get(a.Compensator(nil))(r.t)
 	return func(ctx context.Context) (int, int) {
 		report, err := comp.Sweep(ctx, false)
 		if err != nil {
@@ -134,7 +122,6 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 }
 
 func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.PageSize = 7
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -178,13 +165,11 @@ func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 // The rig checks in every test how long a stop takes.
 func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for i := range 1100 { // often enough that there are acks after the last commit
 			r.order(fmt.Sprintf("o%04d", i), "flash", true)
 			time.Sleep(10 * time.Millisecond)
@@ -210,13 +195,11 @@ func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 
 // TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends, so that a kill then loses nothing.
 func TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for i := range 20 {
 			r.order(fmt.Sprintf("o%02d", i), "flash", true)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -16,12 +17,9 @@ import (
 // was added to topics.yaml and before "topics apply". It serves all other topics, puts nothing into
 // the new bucket, and uses the bucket when its topic appears.
 func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
-	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
-		if err := r.kafka.DeleteTopics(ctx, r.cfg.Topics.Replay, r.cfg.Topics.DeadLetter); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Topics.Replay, r.cfg.Topics.DeadLetter))
 		f.buckets[30*time.Second] = false
 		f.write(t, f.content())
 		r.cfg = mustLoad(t, f.path)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -26,10 +27,7 @@ import (
 // inTopic counts the records of a topic.
 func (r *rig) inTopic(topic string) (n int64) {
 	r.t.Helper()
-	partitions, err := r.kafka.Partitions(r.t.Context(), topic)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	partitions := must.Get(r.kafka.Partitions(r.t.Context(), topic))(r.t)
 	for p := range partitions {
 		_, end, err := r.kafka.Bounds(r.t.Context(), topic, p)
 		if err != nil {
@@ -52,9 +50,19 @@ func (k killed) Dispatch(ctx context.Context, box wire.Outbox, after int64, limi
 	return n, errors.Join(err, context.Canceled)
 }
 
+// dispatchAndDie runs a dispatcher that dies after it has published rows and before it deletes them.
+func (r *rig) dispatchAndDie(kind outbox.Kind) {
+	r.t.Helper()
+	dying := must.Get(outbox.New(outbox.Options{
+		Store: killed{r.db}, Kafka: r.kafka, Kinds: []outbox.Kind{kind}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+	}))(r.t)
+	dead, cancel := context.WithTimeout(r.t.Context(), 100*time.Millisecond)
+	defer cancel()
+	must.Do(r.t, dying.Run(dead))
+}
+
 // TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent under the same id.
 func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Relay)
 		r.start(pipeline.Closer)
@@ -66,17 +74,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		if v := r.check(time.Now()); v.Events != 0 || v.Closed() != 7 {
 			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
 		}
-		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.db}, Kafka: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		dead, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		defer cancel()
-		if err := dying.Run(dead); err != nil {
-			t.Error(err)
-		}
+		r.dispatchAndDie(outbox.Events(r.cfg.Topics.Events))
 		if n := r.inTopic(r.cfg.Topics.Events); n < 7 || n%7 != 0 {
 			t.Errorf("%d events published before the kill", n)
 		}
@@ -98,7 +96,6 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 // dispatcher does not retry in a busy loop.
 func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Compensator)
 		r.start(pipeline.Outbox)
@@ -134,7 +131,6 @@ func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 // TestSimulation_TwoDispatchersShareTheEvents while they are stopped and started.
 func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Outbox.Batch = 3 // many batches
 	cfg.Compensator.Period = 5 * time.Minute
@@ -165,7 +161,6 @@ func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
 }
 
 func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -182,9 +177,7 @@ func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 			items = append(items, shopdb.Item{SKU: scenario.SKU(i), Quantity: 1})
 		}
 		big.ID += "-of-64-bytes-and-so-are-the-keys-of-all-its-releases-in-the-event"[:60]
-		if err := errors.Join(r.shop.Orders.CreateOrder(ctx, big, items), r.shop.Publish(ctx, big)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(r.shop.Orders.CreateOrder(ctx, big, items), r.shop.Publish(ctx, big)))
 		time.Sleep(5*time.Minute + time.Second)
 		r.start(pipeline.Outbox)
 		time.Sleep(5 * time.Second)
@@ -224,7 +217,6 @@ func (w *warehouse) Release(_ context.Context, q release.Request) error {
 // worker is stopped at random and the warehouse fails at random.
 func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 5 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -236,9 +228,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		r.start(pipeline.Release)
 		time.Sleep(10 * time.Second)
 		steps := scenario.Plan(scenario.Spec{Seed: 6, Orders: 80, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
-		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Run(ctx, time.Now(), steps))
 		for range 10 {
 			time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
 			r.stop(pipeline.Release)
@@ -274,20 +264,13 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 // texts runs a query of one column of text.
 func (r *rig) texts(query string) (all []string) {
 	r.t.Helper()
-	rows, err := r.world.DB().QueryContext(r.t.Context(), query)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rows := must.Get(r.world.DB().QueryContext(r.t.Context(), query))(r.t)
 	defer rows.Close()
 	for rows.Next() {
 		var text string
-		if err := rows.Scan(&text); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, rows.Scan(&text))
 		all = append(all, text)
 	}
-	if err := rows.Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, rows.Err())
 	return all
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -18,7 +19,6 @@ import (
 // TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the
 // first record of the partition is not due.
 func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -46,9 +46,7 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 		if got := r.gauge("orderclose_waiting_unseen"); got != 0 {
 			t.Errorf("%v were not seen", got)
 		}
-		if err := r.kafka.DeleteTopics(ctx, "delay_5m"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.kafka.DeleteTopics(ctx, "delay_5m"))
 		time.Sleep(time.Minute)
 		if got := r.gauge("orderclose_waiting_unseen"); got != 1 {
 			t.Errorf("%v were not seen, want the topic that was deleted", got)
@@ -62,7 +60,6 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 // TestSimulation_TheLatenessIsMeasuredByTheListedCategories, of the pipeline and of the sweep.
 func TestSimulation_TheLatenessIsMeasuredByTheListedCategories(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period, cfg.Delays.Default = 10*time.Minute, time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -96,10 +93,7 @@ func TestSimulation_TheLatenessIsMeasuredByTheListedCategories(t *testing.T) {
 // last; negative if there is no such metric.
 func (r *rig) waiting(name, topic string) float64 {
 	r.t.Helper()
-	families, err := r.registry.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	families := must.Get(r.registry.Gather())(r.t)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == "orderclose_waiting_"+name && m.GetLabel()[0].GetValue() == topic {

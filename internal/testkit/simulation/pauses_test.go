@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -54,16 +55,13 @@ func TestSimulation_PausesWithoutKafka(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]bool{"a compensator has read the pause": true, "nobody has read it": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			cfg := httpConfig()
 			cfg.Compensator.Period = time.Minute
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.disturbed = true
 				_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
 				defer stop()
-				if err := ops.NewControl(r.kafka, cfg.Topics.Control).Pause(ctx, []orderclose.Path{orderclose.PathSweep}, "", time.Hour, "a trial"); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, ops.NewControl(r.kafka, cfg.Topics.Control).Pause(ctx, []orderclose.Path{orderclose.PathSweep}, "", time.Hour, "a trial"))
 				paused := time.Now()
 				if read {
 					r.start(pipeline.Compensator)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -21,14 +22,9 @@ func (r *rig) postpone(ctx context.Context, before time.Time, by string, between
 	r.t.Helper()
 	var file bytes.Buffer
 	plan := ops.PostponePlan{Database: "here", Table: "orders", DueBefore: before, By: by}
-	if _, err := ops.PlanPostpone(ctx, r.db, plan, r.cfg.MaxDelay, &file); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(ops.PlanPostpone(ctx, r.db, plan, r.cfg.MaxDelay, &file))(r.t)
 	between()
-	result, err := ops.ApplyPostpone(ctx, r.db, bytes.NewReader(file.Bytes()), plan, r.cfg.MaxDelay, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	result := must.Get(ops.ApplyPostpone(ctx, r.db, bytes.NewReader(file.Bytes()), plan, r.cfg.MaxDelay, nil))(r.t)
 	return result
 }
 
@@ -37,7 +33,6 @@ func (r *rig) postpone(ctx context.Context, before time.Time, by string, between
 // or nowhere. The sweeps in between do not close it.
 func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 5 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -50,9 +45,7 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 		begin := time.Now()
 		nothing := func() {}
 		arrived := r.orderOf("arrived", begin.Add(-3*time.Minute), "virtual") // virtual: 5 minutes
-		if err := r.shop.Publish(ctx, arrived); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Publish(ctx, arrived))
 		r.order("bucket", "virtual", true)
 		r.order("nowhere", "virtual", false)
 		r.order("paid", "virtual", true)
@@ -72,9 +65,7 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 		r.start(pipeline.Closer)
 		time.Sleep(time.Minute)
 		p := r.postpone(ctx, begin.Add(5*time.Minute+4*time.Second), "20m", func() {
-			if _, err := r.shop.Orders.Pay(ctx, "paid", "p"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(r.shop.Orders.Pay(ctx, "paid", "p"))(t)
 		})
 		if p.Postponed != 3 || p.NotOpen != 1 {
 			t.Errorf("%+v; want three postponed and one paid", p)

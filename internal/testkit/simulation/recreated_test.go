@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -14,7 +15,6 @@ import (
 // sleeps, reads the new log, the new log is longer than the old one was.
 func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1
 	cfg.Compensator.Period = time.Hour
@@ -27,13 +27,9 @@ func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 			r.order(fmt.Sprint("before", i), "virtual", true)
 		}
 		time.Sleep(12 * time.Second)
-		if err := r.kafka.DeleteTopics(ctx, topic); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.kafka.DeleteTopics(ctx, topic))
 		time.Sleep(1100 * time.Millisecond) // until the client library has noticed
-		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
-			t.Fatal(err)
-		}
+		r.create(ops.TopicSpecs(r.cfg))
 		for i := range 8 {
 			r.order(fmt.Sprint("after", i), "virtual", true)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -49,9 +50,7 @@ func (f *topicsFile) content() string {
 
 func (f *topicsFile) write(t *testing.T, content string) {
 	t.Helper()
-	if err := os.WriteFile(f.path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(f.path, []byte(content), 0o600))
 }
 
 func newTopicsFile(t *testing.T) *topicsFile {
@@ -67,16 +66,10 @@ func newTopicsFile(t *testing.T) *topicsFile {
 // simulateWithFile is simulate with parts and a producer that read the file.
 func simulateWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context, r *rig)) {
 	t.Helper()
-	cfg, err := config.Load(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(config.Load(f.path))(t)
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.file = f.path
-		p, err := producer.New(producer.Options{Appender: r.coal, TopicsFile: f.path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(producer.New(producer.Options{Appender: r.coal, TopicsFile: f.path}))(t)
 		defer p.Close()
 		r.shop.Producer = p
 		test(ctx, r)
@@ -94,9 +87,7 @@ func (r *rig) reload() (all []error) {
 
 func (r *rig) mustReload() {
 	r.t.Helper()
-	if err := errors.Join(r.reload()...); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, errors.Join(r.reload()...))
 }
 
 // apply creates the topics of the file.
@@ -118,7 +109,6 @@ func TestSimulation_ReloadsAtRandomLoseNoOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range reloadSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			f := newTopicsFile(t)
 			simulateWithFile(t, f, func(ctx context.Context, r *rig) { reloadAtRandom(ctx, r, f, uint64(seed)) })
 		})
@@ -127,8 +117,7 @@ func TestSimulation_ReloadsAtRandomLoseNoOrder(t *testing.T) {
 
 func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 2))
-	r.startAll()
-	time.Sleep(10 * time.Second)
+	r.startStable()
 	played := make(chan error, 1)
 	go func() {
 		played <- r.shop.Run(ctx, time.Now(), scenario.Plan(scenario.Spec{
@@ -233,21 +222,9 @@ func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
 
 func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
-		appended := func(topic string) (n int64) {
-			for p := range 2 {
-				_, end, err := r.kafka.Bounds(ctx, topic, p)
-				if err != nil {
-					t.Error(err)
-				}
-				n += end
-			}
-			return n
-		}
+		r.startStable()
 		picked := func(length time.Duration, want bool) { // checks each part
 			t.Helper()
 			for role, a := range r.apps {
@@ -272,12 +249,12 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		closeAll(4, "physical") // the topic does not exist: through the old buckets
 		r.apply()
 		time.Sleep(time.Minute)
-		if n := appended("delay_1m30s"); n != 0 {
+		if n := r.inTopic("delay_1m30s"); n != 0 {
 			t.Errorf("%d records in a topic that did not exist", n)
 		}
 		picked(90*time.Second, true)
 		closeAll(4, "physical")
-		if n := appended("delay_1m30s"); n != 4 {
+		if n := r.inTopic("delay_1m30s"); n != 4 {
 			t.Errorf("%d records in the new bucket, want 4", n)
 		}
 
@@ -297,7 +274,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		time.Sleep(2*time.Minute + time.Second)
 		picked(90*time.Second, false)
 		closeAll(4, "physical")
-		if n := appended("delay_1m30s"); n != 4 {
+		if n := r.inTopic("delay_1m30s"); n != 4 {
 			t.Errorf("%d records in the draining bucket, want still 4", n)
 		}
 
@@ -306,8 +283,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		}
 		time.Sleep(25 * time.Hour)
 		r.cfg = mustLoad(t, f.path)
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
 		r.mustReload()
@@ -329,10 +305,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 
 func mustLoad(t *testing.T, path string) *config.Config {
 	t.Helper()
-	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(config.Load(path))(t)
 	return c
 }
 
@@ -343,7 +316,6 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 	t.Parallel()
 	for name, running := range map[string]bool{"before a start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			f := newTopicsFile(t)
 			simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 				if running {
@@ -351,9 +323,7 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 				}
 				spec := ops.TopicSpecs(r.cfg)[0]
 				spec.Name = "delay_4m"
-				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
-					t.Fatal(err)
-				}
+				r.create([]kafka.TopicSpec{spec})
 				o := r.orderOf("left-behind", time.Now().Add(10*time.Minute), "physical")
 				r.publish(ctx, "delay_4m", wire.Record{Order: o, Release: o.Due})
 				if !running {
@@ -373,11 +343,9 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 // topic cannot be read.
 func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		unlisted := orderclose.Bucket{Topic: "delay_4m", Length: 4 * time.Minute}
 		group := r.cfg.RelayGroup(unlisted)
 		r.world.Broker.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -390,9 +358,7 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 		})
 		spec := ops.TopicSpecs(r.cfg)[0]
 		spec.Name = unlisted.Topic
-		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
-			t.Fatal(err)
-		}
+		r.create([]kafka.TopicSpec{spec})
 		time.Sleep(2 * time.Minute)
 		f.buckets[90*time.Second] = false
 		f.write(t, f.content())
@@ -412,16 +378,11 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 
 // TestSimulation_ATopicOfAnotherTeamIsNotServed: its name is that of a bucket, by chance.
 func TestSimulation_ATopicOfAnotherTeamIsNotServed(t *testing.T) {
-	t.Parallel()
 	simulateWithFile(t, newTopicsFile(t), func(ctx context.Context, r *rig) {
 		spec := ops.TopicSpecs(r.cfg)[0]
 		spec.Name = "delay_4m"
-		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.kafka.Append(ctx, "delay_4m", 0, []wire.Message{{Key: []byte("job-1"), Value: []byte(`{"job":"resize"}`)}}); err != nil {
-			t.Fatal(err)
-		}
+		r.create([]kafka.TopicSpec{spec})
+		must.Get(r.kafka.Append(ctx, "delay_4m", 0, []wire.Message{{Key: []byte("job-1"), Value: []byte(`{"job":"resize"}`)}}))(t)
 		r.startPipeline()
 		time.Sleep(10 * time.Minute)
 		if _, dead, err := r.kafka.Bounds(ctx, r.cfg.Topics.DeadLetter, 0); err != nil || dead > 0 {
@@ -434,7 +395,6 @@ func TestSimulation_ATopicOfAnotherTeamIsNotServed(t *testing.T) {
 }
 
 func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
-	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 		r.start(pipeline.Closer)

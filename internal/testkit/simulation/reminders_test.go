@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
 // TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait: two compensators write them, and for some time none
 // runs. The deadline is after 4m30s, with reminders after 2m30s and 3m30s.
 func TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.Rules = []orderclose.Rule{{
 		Match: orderclose.Match{Categories: []string{"virtual"}}, Grace: 30 * time.Second, Remind: []time.Duration{2 * time.Minute, time.Minute},
@@ -31,9 +31,7 @@ func TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait(t *testing.T) {
 		}
 		pay := func(from, to int) {
 			for i := from; i < to; i++ {
-				if _, err := r.shop.Orders.Pay(ctx, fmt.Sprint("o", i), "p"); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(r.shop.Orders.Pay(ctx, fmt.Sprint("o", i), "p"))(t)
 			}
 		}
 		reminders := func(after string, want int) {
@@ -46,12 +44,8 @@ func TestSimulation_RemindersComeOnceAndOnlyToOrdersThatWait(t *testing.T) {
 		r.order("other", "physical", true)
 		time.Sleep(time.Minute)
 		pay(0, 3) // no reminder
-		if _, err := r.shop.Orders.Cancel(ctx, "o9"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.world.DB().ExecContext(ctx, "UPDATE orders SET expire_at = expire_at + 600000 WHERE id = 'o8'"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.shop.Orders.Cancel(ctx, "o9"))(t)
+		must.Get(r.world.DB().ExecContext(ctx, "UPDATE orders SET expire_at = expire_at + 600000 WHERE id = 'o8'"))(t)
 		time.Sleep(2 * time.Minute)
 		reminders("after 3 minutes", 5) // of o3 to o7
 		pay(3, 6)

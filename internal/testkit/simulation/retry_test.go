@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -19,9 +20,7 @@ import (
 // exec changes the database directly, as a person does with other tools.
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
-	if _, err := r.world.DB().ExecContext(r.t.Context(), query, args...); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.world.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
 // lose removes the stock row of the rig's orders, so that none can be closed, until restore is
@@ -34,10 +33,7 @@ func (r *rig) lose() (restore func()) {
 // records reads a whole topic.
 func (r *rig) records(ctx context.Context, topic string) (all []wire.Message) {
 	r.t.Helper()
-	n, err := r.kafka.Partitions(ctx, topic)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	n := must.Get(r.kafka.Partitions(ctx, topic))(r.t)
 	for p := range n {
 		first, end, err := r.kafka.Bounds(ctx, topic, p)
 		if err == nil {
@@ -63,13 +59,11 @@ func (r *rig) records(ctx context.Context, topic string) (all []wire.Message) {
 // TestSimulation_AFailingOrderIsRetried after one minute, and two, and closes at the first attempt that
 // can succeed. Another order keeps failing, and becomes a dead letter after the fourth attempt.
 func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour // no sweep
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		due := r.order("restored", "virtual", true).Due
 		restore := r.lose()
 		time.Sleep(time.Until(due.Add(2 * time.Minute))) // between the second attempt and the third
@@ -110,20 +104,14 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 // TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record
 // before it committed the order.
 func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		o := r.shop.Producer.Order("slow-commit", time.Now(), "virtual")
-		if err := r.shop.Publish(ctx, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Publish(ctx, o))
 		time.Sleep(time.Until(o.Due.Add(30 * time.Second)))
-		if err := r.shop.Orders.CreateOrder(ctx, o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(ctx, o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
 		time.Sleep(time.Minute)
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > 67*time.Second {
 			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
@@ -134,13 +122,11 @@ func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
 // TestSimulation_AReplayTravelsOnItsOwnTopic with its retries, and a second replay of the same window
 // changes nothing.
 func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		begin := time.Now()
 		for i := range 10 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
@@ -154,10 +140,7 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		}
 		window := ops.ReplayWindow{Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: begin, To: time.Now()}
 		run := func() {
-			plan, err := ops.NewReplayPlan(ctx, r.kafka, window)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := must.Get(ops.NewReplayPlan(ctx, r.kafka, window))(t)
 			result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{})
 			if err != nil || plan.Records != 40 || result.Sent != 40 || result.Skipped != 0 {
 				t.Errorf("planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
@@ -196,7 +179,6 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	move := func(t *testing.T, name string, scene func(ctx context.Context, r *rig, o orderclose.Order)) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			cfg := testConfig()
 			cfg.Compensator.Period = 10 * time.Minute
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -237,9 +219,7 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		late := o.Due
 		o.Due = o.Due.Add(-3 * time.Minute)
 		due(r, o, o.Due)
-		if err := r.shop.Publish(ctx, o); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, r.shop.Publish(ctx, o))
 		time.Sleep(time.Until(o.Due.Add(time.Second)))
 		closedOnTime(r)
 		time.Sleep(time.Until(late.Add(time.Second))) // the older record finds nothing to do

@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -98,7 +99,7 @@ const (
 	relayTime = 30 * time.Second
 )
 
-// simulate runs test under synctest with a rig whose parts are not started.
+// simulate runs test under synctest with a rig whose parts are not started, in parallel with other tests.
 func simulate(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	simulateBehind(t, cfg, 0, test)
@@ -107,6 +108,7 @@ func simulate(t *testing.T, cfg *config.Config, test func(ctx context.Context, r
 // simulateBehind is simulate with a database whose clock is behind.
 func simulateBehind(t *testing.T, cfg *config.Config, behind time.Duration, test func(ctx context.Context, r *rig)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cfg, behind)
 		r.oneClock = behind == 0
@@ -130,10 +132,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 		t.Fatal(err)
 	}
 	r.commits = recordCommits(r.world)
-	c, err := r.world.Connect("checkout")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(r.world.Connect("checkout"))(t)
 	r.own = clients.Of(c)
 	r.kafka, r.db = r.own.Kafka, r.own.Store
 	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
@@ -148,9 +147,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 		t.Fatal(err)
 	}
 	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.db), Producer: p}
-	if err := r.shop.Stock(t.Context(), 20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.shop.Stock(t.Context(), 20))
 	return r
 }
 
@@ -169,10 +166,7 @@ func (r *rig) start(role pipeline.Role) { r.startAs(role, role) }
 // connect returns clients of all servers for a process.
 func (r *rig) connect(name string) clients.Clients {
 	r.t.Helper()
-	c, err := r.world.Connect(name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	c := must.Get(r.world.Connect(name))(r.t)
 	return clients.Of(c)
 }
 
@@ -218,6 +212,19 @@ func (r *rig) startAll() {
 	for _, role := range pipeline.AllRoles() {
 		r.start(role)
 	}
+}
+
+// create creates or changes topics, as topics apply does.
+func (r *rig) create(specs []kafka.TopicSpec) {
+	r.t.Helper()
+	_, _, err := r.kafka.Apply(r.t.Context(), specs)
+	must.Do(r.t, err)
+}
+
+// startStable starts all roles, and waits until all groups are stable.
+func (r *rig) startStable() {
+	r.startAll()
+	time.Sleep(10 * time.Second)
 }
 
 // check runs the checker and reports its violations. Orders due before openAfter must not be open.
@@ -284,12 +291,8 @@ func (r *rig) maxAppends() int {
 func (r *rig) appends() (n int64) {
 	r.t.Helper()
 	for _, spec := range ops.TopicSpecs(r.cfg) {
-		for p := 0; p < spec.Partitions && spec.Name != r.cfg.Topics.Control; p++ {
-			_, end, err := r.kafka.Bounds(r.t.Context(), spec.Name, p)
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			n += end
+		if spec.Name != r.cfg.Topics.Control {
+			n += r.inTopic(spec.Name)
 		}
 	}
 	return n
@@ -298,10 +301,7 @@ func (r *rig) appends() (n int64) {
 // gauge reads a gauge of the role that was started last.
 func (r *rig) gauge(name string) float64 {
 	r.t.Helper()
-	families, err := r.registry.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	families := must.Get(r.registry.Gather())(r.t)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()
@@ -323,14 +323,9 @@ func (r *rig) setTopic(ctx context.Context, topic, key, value string) {
 // ask sends requests to the broker.
 func (r *rig) ask(send func(*kadm.Client) error) {
 	r.t.Helper()
-	client, err := kadm.NewOptClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	client := must.Get(kadm.NewOptClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial)))(r.t)
 	defer client.Close()
-	if err := send(client); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, send(client))
 }
 
 // count counts the requests of a kind that the broker receives from now on.
@@ -363,9 +358,7 @@ func (r *rig) order(id, category string, publish bool) orderclose.Order {
 	r.t.Helper()
 	o := r.orderOf(id, time.Now(), category)
 	if publish {
-		if err := r.shop.Publish(r.t.Context(), o); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, r.shop.Publish(r.t.Context(), o))
 	}
 	return o
 }
@@ -374,9 +367,7 @@ func (r *rig) order(id, category string, publish bool) orderclose.Order {
 func (r *rig) orderOf(id string, created time.Time, category string) orderclose.Order {
 	r.t.Helper()
 	o := r.shop.Producer.Order(id, created, category)
-	if err := r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}))
 	return o
 }
 
@@ -392,16 +383,10 @@ func (r *rig) useOutbox() {
 // deadLetters counts the dead letters by cause, and requires that they have coordinates.
 func (r *rig) deadLetters(ctx context.Context) map[string]int {
 	r.t.Helper()
-	f, err := r.kafka.Read(ctx, wire.Position{Topic: r.cfg.Topics.DeadLetter})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	f := must.Get(r.kafka.Read(ctx, wire.Position{Topic: r.cfg.Topics.DeadLetter}))(r.t)
 	causes := map[string]int{}
 	for _, record := range f.Records {
-		m, err := record.Message()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		m := must.Get(record.Message())(r.t)
 		cause, _ := m.Header(wire.HeaderCause)
 		causes[cause]++
 		for _, h := range []string{wire.HeaderStage, wire.HeaderDetail, wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset} {

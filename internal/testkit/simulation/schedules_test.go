@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -39,18 +40,13 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 // late returns how late each closed order was, and its path.
 func (r *rig) late() map[string]string {
 	r.t.Helper()
-	rows, err := r.world.DB().QueryContext(r.t.Context(), "SELECT order_id, path, lateness_ms FROM receipts")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rows := must.Get(r.world.DB().QueryContext(r.t.Context(), "SELECT order_id, path, lateness_ms FROM receipts"))(r.t)
 	defer rows.Close()
 	late := map[string]string{}
 	for rows.Next() {
 		var id, path string
 		var ms int64
-		if err := rows.Scan(&id, &path, &ms); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, rows.Scan(&id, &path, &ms))
 		late[id] = fmt.Sprint(path, " ", time.Duration(ms)*time.Millisecond)
 	}
 	return late
@@ -58,17 +54,13 @@ func (r *rig) late() map[string]string {
 
 func (r *rig) unscheduled() int {
 	r.t.Helper()
-	b, err := r.db.Backlog(r.t.Context(), wire.ScheduleOutbox)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	b := must.Get(r.db.Backlog(r.t.Context(), wire.ScheduleOutbox))(r.t)
 	return b.Rows
 }
 
 // TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless. Rolled-back
 // orders are not scheduled.
 func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()
 		r.start(pipeline.Relay)
@@ -81,20 +73,9 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 		if n := r.unscheduled(); n != 7 {
 			t.Errorf("%d orders wait to be scheduled, want 7", n)
 		}
-		dying, err := outbox.New(outbox.Options{
-			Store: killed{r.db}, Kafka: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
-				return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
-			})},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		dead, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		defer cancel()
-		if err := dying.Run(dead); err != nil {
-			t.Error(err)
-		}
+		r.dispatchAndDie(outbox.Schedules(func() outbox.Scheduling {
+			return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
+		}))
 		if n := r.inTopic("delay_5m"); n < 7 || n%7 != 0 || r.unscheduled() != 7 {
 			t.Errorf("%d records before the kill, %d rows after it", n, r.unscheduled())
 		}
@@ -113,7 +94,6 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 // back. Orders that are due by then close at once, all others on time, and without a sweep.
 func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.useOutbox()
@@ -124,9 +104,7 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 		r.add("soon", 23*time.Minute, nil)
 		r.add("later", 27*time.Minute, nil)
 		r.add("paid", 10*time.Minute, nil)
-		if _, err := r.shop.Orders.Pay(ctx, "paid", "p"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.shop.Orders.Pay(ctx, "paid", "p"))(t)
 		time.Sleep(15 * time.Minute)
 		if b, err := r.db.Backlog(ctx, wire.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != 15*time.Minute {
 			t.Errorf("backlog %+v, %v; want 4 rows, 15 minutes old", b, err)
@@ -158,7 +136,6 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 // TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder, in the transaction that moves the deadline.
 func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()
 		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
@@ -188,7 +165,6 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 
 // TestSimulation_AnUnreadableRowIsADeadLetter with its cause, and delays no other row.
 func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.deadCauses = []string{"bad_value", "key_mismatch", "due_too_far"}
 		r.useOutbox()
@@ -198,9 +174,7 @@ func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
 			"a": "?", "b": `{"order_id":"c","created_at":"2000-01-01T00:00:00Z","due_at":"2000-01-01T00:00:00Z"}`,
 			"d": `{"order_id":"d","created_at":"2000-01-01T00:00:00Z","due_at":"9999-01-01T00:00:00Z"}`,
 		} {
-			if _, err := r.world.DB().ExecContext(ctx, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, 0)", id, payload); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(r.world.DB().ExecContext(ctx, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, 0)", id, payload))(t)
 		}
 		r.add("good", 5*time.Minute, nil)
 		time.Sleep(10 * time.Second)

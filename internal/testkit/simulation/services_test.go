@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -91,7 +92,6 @@ func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
 	ways := map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset}
 	for _, name := range variants("hangs", "500", "reset") {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			simulate(t, httpConfig(), func(ctx context.Context, r *rig) {
 				r.disturbed = true
 				var mu sync.Mutex
@@ -138,14 +138,12 @@ func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
 }
 
 func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
-	t.Parallel()
 	cfg := httpConfig()
 	cfg.Compensator.Period = 5 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
 		defer stop()
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		published := r.order("published", "virtual", true)
 		forgotten := r.order("forgotten", "virtual", false)
 		moved := r.order("moved", "virtual", true)
@@ -163,7 +161,6 @@ func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 // as it is while the provider does not know.
 func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL = "http://shop/payments"
 	cfg.Compensator.Period = 5 * time.Minute
@@ -184,8 +181,7 @@ func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 			return answers, nil
 		})))
 		defer stop()
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for _, id := range []string{"paid", "unpaid"} {
 			r.order(id, "virtual", true)
 			r.order(id+" and forgotten", "virtual", false)
@@ -299,7 +295,6 @@ func (c *cashier) pay(id string) bool {
 // succeed afterwards.
 func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
 	cfg.Compensator.Period = 5 * time.Minute
@@ -308,8 +303,7 @@ func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 		provider.unknown["unknown"] = true
 		_, stop := r.serve(payment.Handler(serviceSecrets, provider))
 		defer stop()
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		want := map[string]store.Status{}
 		for _, id := range []string{"open", "paid"} {
 			r.order(id, "virtual", true)
@@ -345,7 +339,6 @@ func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
 // and is down for a while, and for a while no compensator runs.
 func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
 	cfg.Closer.Payment.Recheck = []time.Duration{3 * time.Minute, 8 * time.Minute, 15 * time.Minute}
@@ -355,8 +348,7 @@ func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
 		provider := newCashier()
 		s, stop := r.serve(payment.Handler(serviceSecrets, provider))
 		defer stop()
-		r.startAll()
-		time.Sleep(10 * time.Second)
+		r.startStable()
 		for _, id := range []string{"soon", "unknown", "later", "last", "known", "never"} {
 			r.order(id, "virtual", true)
 		}
@@ -408,9 +400,7 @@ func TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment(t *testing.T) {
 
 func (r *rig) status(id string) (st store.Status) {
 	r.t.Helper()
-	if err := r.world.DB().QueryRowContext(r.t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.world.DB().QueryRowContext(r.t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st))
 	return st
 }
 
@@ -433,7 +423,6 @@ func (s *deafStore) CloseOrders(ctx context.Context, path orderclose.Path, reque
 // good. The process ends before all workers are gone, and the next one closes the orders.
 func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
 		own := &deafStore{Store: r.db, release: make(chan struct{})}
 		defer close(own.release)

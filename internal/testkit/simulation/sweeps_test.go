@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -47,10 +48,7 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
 	r.t.Helper()
 	for _, registry := range of {
-		families, err := registry.Gather()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		families := must.Get(registry.Gather())(r.t)
 		for _, f := range families {
 			if f.GetName() == "orderclose_compensator_sweep_seconds" {
 				n += int(f.GetMetric()[0].GetHistogram().GetSampleCount())
@@ -65,7 +63,6 @@ func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
 // closed within the bound of a miss.
 func TestSimulation_DaysOfSweeps(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	cfg := testConfig() // with a day of twenty-four sweeps, which lasts four hours
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
@@ -102,7 +99,6 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 
 // TestSimulation_AfterDaysOffTheFirstSweepFindsEverything, and two sweeps at once change nothing.
 func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
-	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.PageSize = 7
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -125,16 +121,12 @@ func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
 func (r *rig) wipe(ctx context.Context, topics ...string) {
 	r.t.Helper()
 	r.disturbed = true
-	if err := r.kafka.DeleteTopics(ctx, topics...); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.kafka.DeleteTopics(ctx, topics...))
 	time.Sleep(5 * time.Second)
 	for _, group := range groupsOf(r.cfg, topics) { // a real broker deletes the commits too
 		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 	}
-	if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
-		r.t.Fatal(err)
-	}
+	r.create(ops.TopicSpecs(r.cfg))
 }
 
 func groupsOf(c *config.Config, topics []string) (groups []string) {
@@ -165,7 +157,6 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.startAll()
 				time.Sleep(90 * time.Second) // longer than the first start takes
@@ -198,15 +189,12 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 // loss was reported, and are scheduled again nevertheless.
 func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
 		r.producerAhead = 5 * time.Minute
 		o := r.orderOf("o", time.Now().Add(r.producerAhead), "virtual")
-		if err := r.shop.Publish(ctx, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Publish(ctx, o))
 		time.Sleep(time.Minute)
 		r.stop(pipeline.Relay)
 		var all []string
@@ -229,7 +217,6 @@ func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 	t.Parallel()
 	for name, empty := range map[string]bool{"empty": true, "in use": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			cfg := testConfig()
 			cfg.Compensator.Period = time.Hour // no other sweep
 			simulate(t, cfg, func(ctx context.Context, r *rig) {
@@ -267,7 +254,6 @@ func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 // TestSimulation_ALossWithoutACompensatorIsHandledLater, by the next compensator.
 func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 	ring.NotShort(t)
-	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
