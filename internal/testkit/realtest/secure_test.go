@@ -55,7 +55,7 @@ func TestSecure(t *testing.T) {
 	for way, as := range ways {
 		t.Run("ARoundBy "+way, func(t *testing.T) {
 			if way == "PLAIN" || way == "SCRAM-SHA-256" || way == "OAUTHBEARER" {
-				ring.OnlyAll(t, "a round by SCRAM-SHA-512 and one by mutual TLS; Refusals logs in by every way")
+				ring.OnlyAll(t, "a round by SCRAM-SHA-512 and one by mutual TLS; Refusals tries the wrong ways of each")
 			}
 			t.Parallel()
 			who := &secured{parts: map[string]access{}}
