@@ -127,14 +127,13 @@ func (c *costs) kind(pid int) string {
 	if err != nil {
 		return ""
 	}
-	kind := strings.TrimSpace(string(name))
-	switch {
-	case kind == "java":
-		kind = "kafka"
-	case strings.HasPrefix(kind, "orderclose"): // a child of a test, which counts it
-		kind = ""
-	}
-	return kind
+	return serverKinds[strings.TrimSpace(string(name))]
+}
+
+// serverKinds are the programs of servers. Other programs are children of a test, which counts them.
+var serverKinds = map[string]string{
+	"java": "kafka", "mariadbd": "mariadb", "mysqld": "mysql", "postgres": "postgresql", "redis-server": "redis",
+	"redis-sentinel": "redis", "prometheus": "prometheus", "prometheus-aler": "alertmanager",
 }
 
 // packages returns what each test program took, by the folder of its package.
