@@ -32,7 +32,7 @@ var plantedFaults = []struct {
 	{
 		"a close writes no ledger", "internal/store/stock.go",
 		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
-		"ledger",
+		"gave back 0",
 	},
 	{
 		"the next owner of a partition skips records that were read and not done", "internal/partition/watermark.go",
