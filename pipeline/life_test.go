@@ -84,7 +84,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 		newest time.Duration // the age of its last record then, at most
 		delay  time.Duration
 	}{
-		{pipeline.Relay, 50 * time.Minute, 45 * time.Minute, 0},
+		{pipeline.Relay, 65 * time.Minute, 45 * time.Minute, 0},
 		{pipeline.Compensator, 5 * time.Minute, time.Minute, time.Second}, // it is a member of no group
 		{pipeline.Outbox, 5 * time.Minute, time.Minute, 0},
 	} {

@@ -22,7 +22,7 @@ var plantedFaults = []struct {
 		"the relay commits before the ack", "delayrelay/forward.go",
 		"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
 		"		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
-		"committed",
+		"committed before they were done",
 	},
 	{
 		"hops go to the smallest bucket", "delayrelay/decide.go",
@@ -37,7 +37,7 @@ var plantedFaults = []struct {
 	{
 		"the next owner of a partition skips records that were read and not done", "internal/partition/watermark.go",
 		"n < len(w.open) && w.open[n].state == done", "n < len(w.open)",
-		"unpaid",
+		"committed before they were done",
 	},
 	{
 		"the dispatcher deletes rows that Kafka did not accept", "outbox/publish.go",
