@@ -42,11 +42,12 @@ var plantedFaults = []struct {
 	{
 		"the dispatcher deletes rows that Kafka did not accept", "outbox/publish.go",
 		"			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n", "			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n		b.ack(sent.Left)\n",
-		"event",
+		"added to the outbox and are neither there nor in any topic",
 	},
 }
 
-// finderSeeds is the number of worlds of which one must find a planted fault. The first fault needs the most: 20.
+// finderSeeds is the number of worlds of which one must find a planted fault. The first fault needs the most, about 20.
+// Each takes a build of half a minute and seconds of worlds.
 const finderSeeds = "150"
 
 // TestChaos_FindsPlantedFaults tests the random worlds themselves: they find each planted fault.
