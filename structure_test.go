@@ -13,73 +13,124 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
 const module = "github.com/orderclose/orderclose"
 
-// imports returns the direct imports of each package of this module without its
-// tests. Paths inside the module have no module prefix.
-func imports(t *testing.T) map[string][]string {
+// dependencies are what a package imports, and what a program with it links. Paths inside the module have no module
+// prefix, the root package is ".", and those of the standard library begin with std/.
+type dependencies struct{ imports, links []string }
+
+// packages returns the packages of this module, without their tests.
+func packages(t *testing.T) map[string]dependencies {
 	t.Helper()
-	out := goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
-	all := map[string][]string{}
-	for line := range strings.Lines(out) {
-		fields := strings.Fields(line)
+	out, err := listPackages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]dependencies{}
+	short := func(paths string) []string {
+		fields := strings.Fields(paths)
 		for i, f := range fields {
-			fields[i] = strings.TrimPrefix(f, module+"/")
+			if first, _, _ := strings.Cut(f, "/"); f == module {
+				fields[i] = "."
+			} else if own, is := strings.CutPrefix(f, module+"/"); is {
+				fields[i] = own
+			} else if !strings.Contains(first, ".") {
+				fields[i] = "std/" + f
+			}
 		}
-		all[fields[0]] = fields[1:]
+		return fields
+	}
+	for line := range strings.Lines(out) {
+		parts := strings.Split(strings.TrimSpace(line), ";")
+		all[short(parts[0])[0]] = dependencies{short(parts[1]), short(parts[2])}
 	}
 	return all
 }
 
-// links returns all direct and indirect dependencies of a package.
-func links(t *testing.T, pkg string) []string {
-	t.Helper()
-	return strings.Fields(goList(t, "-deps", pkg))
-}
+var listPackages = sync.OnceValues(func() (string, error) {
+	return goList("-f", `{{.ImportPath}};{{join .Imports " "}};{{join .Deps " "}}`, "./...")
+})
 
-func goList(t *testing.T, args ...string) string {
-	t.Helper()
+func goList(args ...string) (string, error) {
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list %v: %v\n%s", args, err, stderr.String())
-	}
-	return string(out)
+	return string(out), err
 }
 
 func under(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
-func TestStructure_PartsNeverImportOneAnother(t *testing.T) {
-	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release", "internal/shadow", "internal/intake"}
-	all := imports(t)
-	for _, part := range parts {
-		if all[part] == nil {
-			t.Errorf("package %s does not exist", part)
+// heavyLibraries are those that a shop need not compile for a few calls of ours.
+var heavyLibraries = []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/contrib", "google.golang.org/grpc", "gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang", "github.com/prometheus/exporter-toolkit"}
+
+// TestStructure_PackagesLinkNothingTheyDoNotNeed: a name stands for all packages below it.
+func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
+	forOtherServices := append([]string{"github.com/segmentio/kafka-go", "internal/partition", "compensator"}, heavyLibraries...)
+	for pkg, forbidden := range map[string][]string{
+		// Production links no fake.
+		"cmd/orderclose": {
+			"github.com/twmb/franz-go/pkg/kfake", "github.com/alicebob/miniredis", "modernc.org/sqlite", "github.com/glebarez/sqlite",
+			"internal/store/sqlite", "internal/testkit", "pipeline/pipelinetest",
+		},
+		// The producer, and packages for other services, are light to import.
+		"producer":         append([]string{"internal/partition"}, heavyLibraries...),
+		"closer/httpclose": forOtherServices,
+		"closer/payment":   forOtherServices,
+		// A program that embeds a relay need not link what shows pages, checks passwords and parses commands.
+		"pipeline": {
+			"internal/console", "internal/cli", "std/html/template", "golang.org/x/crypto/bcrypt", "golang.org/x/net/trace",
+			"github.com/prometheus/exporter-toolkit", "github.com/mwitkow/go-conntrack", "github.com/spf13/cobra", "github.com/yuin/goldmark",
+			"go.opentelemetry.io/otel/sdk", "google.golang.org/grpc",
+		},
+	} {
+		listed, exists := packages(t)[pkg]
+		if !exists {
+			t.Errorf("package %s does not exist", pkg)
 		}
-		for _, imported := range all[part] {
-			if slices.Contains(parts, imported) {
-				t.Errorf("%s imports %s", part, imported)
+		for _, linked := range listed.links {
+			if slices.ContainsFunc(forbidden, func(root string) bool { return under(linked, root) }) || under(pkg, "closer") && linked == "closer" {
+				t.Errorf("%s links %s", pkg, linked)
 			}
 		}
 	}
 }
 
-// A client of Kafka does not know what is done with the records that it reads.
-func TestStructure_KafkaDoesNotImportTheEngine(t *testing.T) {
-	if slices.Contains(imports(t)["internal/kafka"], "internal/partition") {
-		t.Error("internal/kafka imports internal/partition")
+func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
+	all := packages(t)
+	for _, linked := range all["internal/testkit/checker"].links {
+		if _, own := all[linked]; own {
+			t.Errorf("the checker links %s", linked)
+		}
 	}
 }
 
-func TestStructure_TheRootImportsTheStandardLibraryOnly(t *testing.T) {
-	for _, imported := range imports(t)[module] {
-		if strings.Contains(strings.Split(imported, "/")[0], ".") || under(imported, "internal") {
-			t.Errorf("the root package imports %s", imported)
+// TestStructure_PackagesImportNothingTheyMustNotKnow: parts know nothing of one another. A client of Kafka does not know
+// what is done with the records that it reads. The root imports the standard library only. An example shows what programs
+// outside of this module can write. Who may open the console does not depend on what the console shows.
+func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
+	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release", "internal/shadow", "internal/intake"}
+	all := packages(t)
+	for _, pkg := range append(parts, "internal/kafka", ".", "internal/console/access") {
+		if _, exists := all[pkg]; !exists {
+			t.Errorf("package %s does not exist", pkg)
+		}
+	}
+	for pkg, of := range all {
+		for _, imported := range of.imports {
+			_, own := all[imported]
+			if slices.Contains(parts, pkg) && slices.Contains(parts, imported) ||
+				pkg == "internal/kafka" && imported == "internal/partition" ||
+				pkg == "." && !under(imported, "std") ||
+				under(pkg, "examples") && under(imported, "internal") ||
+				pkg == "internal/console/access" && own && imported != "internal/config" {
+				t.Errorf("%s imports %s", pkg, imported)
+			}
 		}
 	}
 }
@@ -107,92 +158,11 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"github.com/twmb/franz-go/pkg/kfake": {"pipeline/pipelinetest"},
 		"github.com/alicebob/miniredis/v2":   {"pipeline/pipelinetest"},
 	}
-	for pkg, imported := range imports(t) {
-		for _, i := range imported {
+	for pkg, of := range packages(t) {
+		for _, i := range of.imports {
 			for library, allowed := range homes {
 				if under(i, library) && !slices.ContainsFunc(allowed, func(home string) bool { return under(pkg, home) }) {
 					t.Errorf("%s imports %s, which only %v may", pkg, i, allowed)
-				}
-			}
-		}
-	}
-}
-
-func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
-	checker := module + "/internal/testkit/checker"
-	for _, dep := range links(t, checker) {
-		if under(dep, module) && dep != checker {
-			t.Errorf("the checker links %s", dep)
-		}
-	}
-}
-
-// An example shows what programs outside of this module can write.
-func TestStructure_ExamplesImportNothingInternal(t *testing.T) {
-	for pkg, imported := range imports(t) {
-		if i := slices.IndexFunc(imported, func(i string) bool { return under(i, "internal") }); under(pkg, "examples") && i >= 0 {
-			t.Errorf("%s imports %s", pkg, imported[i])
-		}
-	}
-}
-
-// Who may open the console does not depend on what the console shows.
-func TestStructure_AccessToTheConsoleKnowsTheSettingsOnly(t *testing.T) {
-	all := imports(t)
-	for _, imported := range all["internal/console/access"] {
-		if all[imported] != nil && imported != "internal/config" {
-			t.Errorf("internal/console/access imports %s", imported)
-		}
-	}
-}
-
-func TestStructure_ProductionLinksNoFake(t *testing.T) {
-	for _, dep := range links(t, "./cmd/orderclose") {
-		for _, fake := range []string{
-			"github.com/twmb/franz-go/pkg/kfake", "github.com/alicebob/miniredis", "modernc.org/sqlite", "github.com/glebarez/sqlite",
-			module + "/internal/store/sqlite", module + "/internal/testkit", module + "/pipeline/pipelinetest",
-		} {
-			if under(dep, fake) {
-				t.Errorf("cmd/orderclose links %s", dep)
-			}
-		}
-	}
-}
-
-// heavyLibraries are those that a shop need not compile for a few calls of ours.
-var heavyLibraries = []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/contrib", "google.golang.org/grpc", "gorm.io", "github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/spf13/cobra", "github.com/prometheus/client_golang", "github.com/prometheus/exporter-toolkit"}
-
-func TestStructure_TheProducerIsLightToImport(t *testing.T) {
-	for _, dep := range links(t, "./producer") {
-		for _, heavy := range append(heavyLibraries, module+"/internal/partition") {
-			if under(dep, heavy) {
-				t.Errorf("producer links %s", dep)
-			}
-		}
-	}
-}
-
-// A program that embeds a relay need not link what shows pages, checks passwords and parses commands.
-func TestStructure_ThePipelineLinksNoConsole(t *testing.T) {
-	for _, dep := range links(t, "./pipeline") {
-		for _, shown := range []string{
-			module + "/internal/console", module + "/internal/cli", "html/template", "golang.org/x/crypto/bcrypt", "golang.org/x/net/trace",
-			"github.com/prometheus/exporter-toolkit", "github.com/mwitkow/go-conntrack", "github.com/spf13/cobra", "github.com/yuin/goldmark",
-			"go.opentelemetry.io/otel/sdk", "google.golang.org/grpc",
-		} {
-			if under(dep, shown) {
-				t.Errorf("pipeline links %s", dep)
-			}
-		}
-	}
-}
-
-func TestStructure_PackagesForOtherServicesAreLightToImport(t *testing.T) {
-	for _, pkg := range []string{"./closer/httpclose", "./closer/payment"} {
-		for _, dep := range links(t, pkg) {
-			for _, heavy := range append(heavyLibraries, "github.com/segmentio/kafka-go", module+"/internal/partition", module+"/compensator") {
-				if under(dep, heavy) || dep == module+"/closer" {
-					t.Errorf("%s links %s", pkg, dep)
 				}
 			}
 		}
@@ -244,9 +214,14 @@ func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 // What is exported can be used outside of this module: it mentions no type of an internal package, unless
 // a public package has an alias for that type.
 func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
+	ring.NotShort(t)
 	var public []*types.Package
 	compiled := map[string]string{} // the files with the types of packages
-	for line := range strings.Lines(goList(t, "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer")) {
+	out, err := goList("-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		compiled[path] = file
 	}

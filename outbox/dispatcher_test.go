@@ -502,17 +502,14 @@ func TestDispatcher_AQuietOutboxCostsOneStatementASecond(t *testing.T) {
 func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()
-		d, err := New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
+		d := must.Get(New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
 			outbox: "schedules", route: func(row wire.OutboxRow) (string, wire.Message, error) {
 				if row.OrderID == "odd" {
 					return "", wire.Message{}, errors.New("no due")
 				}
 				return "delay_" + row.OrderID, wire.Message{Key: []byte(row.OrderID)}, nil
 			},
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := d.Run(ctx); err != nil {
@@ -545,13 +542,10 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			}
 			return nil
 		}}
-		d, err := New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
+		d := must.Get(New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
 			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute}, {Topic: "2h", Length: 2 * time.Hour}},
 				CloseTopic: "close"}
-		})}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})}}))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error)
 		go func() { ran <- d.Run(ctx) }()

@@ -24,14 +24,11 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 		cfg := config.Default()
 		cfg.Closer.Kind = config.KindHTTP
 		cfg.Closer.HTTP.URL = "http://shop.test/close"
-		a, err := New(Options{
+		a := must.Get(New(Options{
 			Config:   cfg,
 			Secrets:  Secrets{HTTP: []string{"a secret of the tests"}},
 			Services: transport(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		a.ready.waiting.remove(needRun)
 		method := must.Get(a.closeMethodOnce())(t)
 		call := func() {

@@ -27,7 +27,7 @@ func TestApp_CallsOnHang(t *testing.T) {
 			close(released)
 			cancel()
 		})
-		app, err := servers.App(ctx, pipeline.Options{
+		app := must.Get(servers.App(ctx, pipeline.Options{
 			Config: cfg,
 			Now: func() time.Time { // each turn of a loop calls it
 				if time.Now().After(hangsAt) {
@@ -42,10 +42,7 @@ func TestApp_CallsOnHang(t *testing.T) {
 				}
 				end()
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		stop := context.AfterFunc(ctx, end) // so that the test also ends without OnHang
 		defer stop()
 		must.Do(t, app.Run(ctx, pipeline.Closer))

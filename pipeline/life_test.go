@@ -80,12 +80,13 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 	for _, c := range []struct {
 		role   pipeline.Role
-		newest time.Duration // the age of its last record, at most
+		after  time.Duration
+		newest time.Duration // the age of its last record then, at most
 		delay  time.Duration
 	}{
-		{pipeline.Relay, 45 * time.Minute, 0},
-		{pipeline.Compensator, time.Minute, time.Second}, // it is a member of no group
-		{pipeline.Outbox, time.Minute, 0},
+		{pipeline.Relay, 65 * time.Minute, 45 * time.Minute, 0},
+		{pipeline.Compensator, 5 * time.Minute, time.Minute, time.Second}, // it is a member of no group
+		{pipeline.Outbox, 5 * time.Minute, time.Minute, 0},
 	} {
 		inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
 			reader := must.Get(servers.Connect("reader"))(t)
@@ -100,10 +101,10 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := start(ctx, app, c.role)
-			time.Sleep(90 * time.Minute)
+			time.Sleep(c.after)
 			p := announced()
-			if p.Ended || !strings.HasPrefix(p.Name, string(c.role)+"@") || time.Since(p.Announced) > c.newest || time.Since(p.Started) < 89*time.Minute {
-				t.Errorf("after 90 minutes: %+v", p)
+			if p.Ended || !strings.HasPrefix(p.Name, string(c.role)+"@") || time.Since(p.Announced) > c.newest || time.Since(p.Started) < c.after-time.Minute {
+				t.Errorf("after %v: %+v", c.after, p)
 			}
 			if p.Delay("") != c.delay {
 				t.Errorf("its delays are %+v", p.Delays)

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // lateOrders is a Store with closed orders. The order known has a late payment.
@@ -96,13 +97,10 @@ func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *
 	t.Helper()
 	cfg := config.Default()
 	change(cfg)
-	a, err := New(Options{
+	a := must.Get(New(Options{
 		Config: cfg, Store: orders, Connections: clients.Clients{}, Logger: slog.New(slog.DiscardHandler),
 		Payment: lateAnswers{"paid": payment.Paid, "known": payment.Paid, "locked": payment.Paid, "unpaid": payment.Unpaid, "cancelled": payment.Cancelled, "unknown": payment.Unknown},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(a.Close)
 	return a
 }

@@ -53,7 +53,7 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 		cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\ncloser: {kind: http, http: {url: \"http://shop.test/close\"}}\n")))(t)
 		payloads := map[string]string{"ORD-20260301-000017": documented(t, "http.md", "json payload"), "ORD-20260301-000018": documented(t, "http.md", "json cloudevent")}
 		secrets := []string{"a secret of the tests"}
-		service, err := httpclose.Handler(secrets, func(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		service := must.Get(httpclose.Handler(secrets, func(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 			outcomes := make([]orderclose.Outcome, len(requests))
 			for i, q := range requests {
 				outcomes[i] = orderclose.Outcome{OrderID: q.OrderID, Verdict: orderclose.Closed}
@@ -64,10 +64,7 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 				}
 			}
 			return outcomes, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Secrets: pipeline.Secrets{HTTP: secrets}, Services: inProcess{service}}))(t)

@@ -26,13 +26,10 @@ func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 24 * time.Hour
 		a, rows := &fakeAppender{}, execs(0)
-		p, err := New(Options{
+		p := must.Get(New(Options{
 			Appender: a, Buckets: orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}}, CloseTopic: "close",
 			Delays: orderclose.Delays{ByCategory: map[string]time.Duration{"patient": most}}, MaxDelay: most,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		defer p.Close()
 		x := must.Get(NewOutbox(OutboxOptions{Dialect: MySQL, MaxDelayFunc: p.MaxDelay}))(t)
 		const orders = 1000

@@ -65,12 +65,9 @@ func TestOrderWith_AppliesRules(t *testing.T) {
 		return orderclose.Match{Attributes: map[string][]string{"pay": {way}}}
 	}
 	a, tx := &fakeAppender{}, &fakeTx{}
-	p, err := New(Options{Appender: a, TopicsFile: "../topics.yaml", Delays: orderclose.Delays{Rules: []orderclose.Rule{
+	p := must.Get(New(Options{Appender: a, TopicsFile: "../topics.yaml", Delays: orderclose.Delays{Rules: []orderclose.Rule{
 		{Match: of("bank"), Never: true}, {Match: of("card"), After: time.Hour, Grace: 5 * time.Minute},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	defer p.Close()
 	created := time.Now().UTC().Truncate(time.Second)
 	order := p.OrderWith("o", orderclose.Facts{CreatedAt: created, Categories: []string{"virtual"}, Attributes: pay("card")})

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // serveTopics has one delay that the test waits for, and one that outlasts a restart.
@@ -82,14 +83,8 @@ func (r *running) stop() {
 // call sends a request to the shop, checks the status code, and decodes the answer.
 func (r *running) call(code int, method, path, body string, into any) {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, r.at.Shop+path, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(r.t.Context(), method, r.at.Shop+path, strings.NewReader(body)))(r.t)
+	res := must.Get(http.DefaultClient.Do(req))(r.t)
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != code {
@@ -122,9 +117,7 @@ func (r *running) awaitStatus(id string, want checkout.State) {
 func TestServe_KeepsItsDataAndRefusesASecondProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte(serveTopics), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(serveTopics), 0o600))
 	r := startServe(t, "--dir", dir, "--config", file)
 	var o checkout.Order
 	for id, category := range map[string]string{"soon": "soon", "paid": "soon", "later": "later"} {
@@ -156,10 +149,7 @@ func TestServe_KeepsItsDataAndRefusesASecondProcess(t *testing.T) {
 
 func TestServe_NeedsNoConfiguration(t *testing.T) {
 	r := startServe(t, "--dir", t.TempDir())
-	answer, err := http.Get(r.at.Shop + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get(r.at.Shop + "/metrics"))(t)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	for _, metric := range []string{"orderclose_config_last_reload_successful 1", "go_goroutines", "process_open_fds"} {
@@ -184,24 +174,19 @@ const serveSecret = "orderclose-test-secret-one"
 func writeTopics(t *testing.T, closer string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte(serveTopics+"closer:\n  "+closer+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(serveTopics+"closer:\n  "+closer+"\n"), 0o600))
 	return file
 }
 
 // The provider's answer decides, whether the pipeline closes an order or a request does.
 func TestServe_AsksThePaymentProvider(t *testing.T) {
-	handler, err := payment.Handler([]string{serveSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+	handler := must.Get(payment.Handler([]string{serveSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {
 			answers[i] = map[string]payment.Answer{"paid": payment.Paid, "unpaid": payment.Unpaid}[id]
 		}
 		return answers, nil
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	provider := httptest.NewServer(handler)
 	defer provider.Close()
 	file := writeTopics(t, "payment: {url: "+provider.URL+"}")
@@ -224,7 +209,7 @@ func TestServe_AsksThePaymentProvider(t *testing.T) {
 // The shop asks the service to close an order and does not close it itself.
 func TestServe_ClosesThroughAService(t *testing.T) {
 	asked := make(chan string, 100)
-	handler, err := httpclose.Handler([]string{serveSecret}, func(_ context.Context, _ orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	handler := must.Get(httpclose.Handler([]string{serveSecret}, func(_ context.Context, _ orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		out := make([]orderclose.Outcome, len(reqs))
 		for i, q := range reqs {
 			out[i] = orderclose.Outcome{OrderID: q.OrderID, Verdict: orderclose.AlreadyPaid}
@@ -234,10 +219,7 @@ func TestServe_ClosesThroughAService(t *testing.T) {
 			}
 		}
 		return out, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	service := httptest.NewServer(handler)
 	defer service.Close()
 	file := writeTopics(t, "{kind: http, http: {url: "+service.URL+"}}")

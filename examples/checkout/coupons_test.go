@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func withCoupon(id, coupon string) string {
@@ -60,10 +61,7 @@ func TestCoupons_AreRefusedIfNoCloseGivesThemBack(t *testing.T) {
 }
 
 func TestTopicsFile_GivesCouponsBack(t *testing.T) {
-	cfg, err := config.Load("topics.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(config.Load("topics.yaml"))(t)
 	if cfg.Orders == nil || !slices.Equal(cfg.Orders.OnClose, []string{checkout.ReturnCoupons}) {
 		t.Errorf("on_close is not ReturnCoupons: %+v", cfg.Orders)
 	}

@@ -80,13 +80,10 @@ func put(t *testing.T, log *testkit.Log, ids ...string) {
 // start runs a Shadow until stop is called.
 func start(t *testing.T, log *testkit.Log, s Previewer, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
-	shadow, err := New(Options{
+	shadow := must.Get(New(Options{
 		Log: log, Store: s, Group: "g", CloseTopic: toClose.Topic, Topic: "shadow",
 		OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return testkit.Start(t, shadow.Run)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // simulate runs test under synctest, with a database that has an empty table t of one column.
@@ -19,14 +20,9 @@ func simulate(t *testing.T, test func(t *testing.T, f *testkit.Faults, db *sql.D
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := testkit.NewFaults(1)
-		s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Through: f.Wrap})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Through: f.Wrap}))(t)
 		defer s.Close()
-		if _, err := s.DB().Exec("CREATE TABLE t (n INTEGER)"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.DB().Exec("CREATE TABLE t (n INTEGER)"))(t)
 		test(t, f, s.DB())
 	})
 }
@@ -60,9 +56,7 @@ func insert(db *sql.DB) error {
 
 func rows(t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
-	if err := db.QueryRow("SELECT COUNT(*) FROM t").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.QueryRow("SELECT COUNT(*) FROM t").Scan(&n))
 	return n
 }
 
@@ -101,10 +95,7 @@ func TestFaults_LeaveTheStateThatADatabaseWouldLeave(t *testing.T) {
 
 func TestFaults_ATransactionEndsWithADeadlock(t *testing.T) {
 	simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
-		tx, err := db.Begin()
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := must.Get(db.Begin())(t)
 		f.Set(1, named(t, "deadlock", testkit.Statement)...)
 		_, first := tx.Exec("INSERT INTO t VALUES (1)")
 		f.Set(0)

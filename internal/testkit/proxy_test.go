@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,10 +29,7 @@ type echo struct {
 
 func newEcho(t *testing.T) *echo {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	e := &echo{listener: l}
 	e.running.Go(func() {
 		for {
@@ -83,10 +82,7 @@ type client struct {
 func newPair(t *testing.T) (*Proxy, *echo) {
 	t.Helper()
 	e := newEcho(t)
-	p, err := NewProxy(e.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewProxy(e.listener.Addr().String()))(t)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -97,10 +93,7 @@ func newPair(t *testing.T) (*Proxy, *echo) {
 
 func dial(t *testing.T, p *Proxy) client {
 	t.Helper()
-	c, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", p.Addr()))(t)
 	t.Cleanup(func() { c.Close() })
 	return client{t, c}
 }
@@ -165,9 +158,7 @@ func TestProxy_ForwardsDataAndCloseWrite(t *testing.T) {
 	go c.Write([]byte(big))
 	c.expect(big)
 	c.send("last words")
-	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Conn.(*net.TCPConn).CloseWrite())
 	if rest, err := io.ReadAll(c); err != nil || string(rest) != "last words" {
 		t.Errorf("after closing its side the client received %q, %v", rest, err)
 	}
@@ -179,10 +170,7 @@ func TestProxy_ResetsIfServerIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	p, err := NewProxy(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewProxy(l.Addr().String()))(t)
 	defer p.Close()
 	refused(t, p)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
@@ -25,16 +26,10 @@ type run struct {
 // goodRun returns a run in which every promise was kept: order a was closed on time, b was paid.
 func goodRun(t *testing.T) *run {
 	t.Helper()
-	s, err := pipelinetest.Start(pipelinetest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(pipelinetest.Start(pipelinetest.Options{}))(t)
 	t.Cleanup(s.Close)
 	cfg := config.Default()
-	c, err := s.Connect("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(s.Connect("test"))(t)
 	defer c.Close()
 	if _, _, err := clients.Of(c).Kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
 		t.Fatal(err)
@@ -67,10 +62,7 @@ func (r *run) exec(query string, args ...any) {
 
 func (r *run) check() *checker.Verdict {
 	r.t.Helper()
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.servers.DB(), Brokers: r.servers.Brokers(), Dial: r.servers.Dial}, r.expect)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	v := must.Get(checker.Check(r.t.Context(), checker.Servers{DB: r.servers.DB(), Brokers: r.servers.Brokers(), Dial: r.servers.Dial}, r.expect))(r.t)
 	return v
 }
 

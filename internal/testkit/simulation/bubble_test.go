@@ -136,7 +136,6 @@ func TestSimulation_RandomScenariosKeepThePromises(t *testing.T) {
 	t.Parallel()
 	for seed := range restartSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			randomScenario(t, uint64(seed))
 		})
 	}

@@ -46,7 +46,6 @@ func TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range clockSeeds.inRing() {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			wrongClocks(t, uint64(seed))
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -71,12 +72,9 @@ func earlierLists(ctx context.Context, r *rig, seed uint64) {
 // lateOrder creates an order with the delay, and publishes it by a list of buckets.
 func (r *rig) lateOrder(ctx context.Context, known orderclose.Buckets, id string, delay time.Duration) (due time.Time) {
 	r.t.Helper()
-	p, err := producer.New(producer.Options{
+	p := must.Get(producer.New(producer.Options{
 		Appender: r.coal, Buckets: known, CloseTopic: r.cfg.Topics.Close, Delays: orderclose.Delays{Default: max(delay, time.Second)}, MaxDelay: r.cfg.MaxDelay,
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	r.shop.Producer = p
 	return r.order(id, "any", true).Due
 }

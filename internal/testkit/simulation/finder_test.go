@@ -23,7 +23,7 @@ var plantedFaults = []struct {
 		"the relay commits before the ack", "delayrelay/forward.go",
 		"		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
 		"		for _, r := range toClose {\n			h.loop.Done(r.Generation, r.Offset)\n		}\n		h.loop.Commit()\n		h.loop.SendNow(h.o.CloseTopic, toClose, h.handleForwarded)\n",
-		"committed",
+		"committed before they were done",
 	},
 	{
 		"hops go to the smallest bucket", "delayrelay/decide.go",
@@ -33,24 +33,25 @@ var plantedFaults = []struct {
 	{
 		"a close writes no ledger", "internal/store/stock.go",
 		"		if err := in.exec(tx, s.dialect); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger",
-		"ledger",
+		"gave back 0",
 	},
 	{
 		"the next owner of a partition skips records that were read and not done", "internal/partition/watermark.go",
 		"n < len(w.open) && w.open[n].state == done", "n < len(w.open)",
-		"unpaid",
+		"committed before they were done",
 	},
 	{
 		"the dispatcher deletes rows that Kafka did not accept", "outbox/publish.go",
 		"			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n", "			b.refuse(m, partition.CauseRefused, errors.Join(r.Err, err))\n		}\n		b.ack(sent.Left)\n",
-		"event",
+		"added to the outbox and are neither there nor in any topic",
 	},
 }
 
 // markers are the comments of package mutants.
 var markers = regexp.MustCompile(` *//mutant:\S+`)
 
-// finderSeeds is the number of worlds of which one must find a planted fault. The first fault needs the most: 20.
+// finderSeeds is the number of worlds of which one must find a planted fault. The first fault needs the most, about 20.
+// Each takes a build of half a minute and seconds of worlds.
 const finderSeeds = "150"
 
 // TestChaos_FindsPlantedFaults tests the random worlds themselves: they find each planted fault.

@@ -21,19 +21,13 @@ import (
 func (r *rig) sweepWithoutKafka() {
 	r.t.Helper()
 	c := r.connect("alone")
-	away, err := kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
+	away := must.Get(kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: errNetworkDown}
-	}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a, err := pipeline.New(pipeline.Options{
+	}}))(r.t)
+	a := must.Get(pipeline.New(pipeline.Options{
 		Config: r.cfg, Connections: clients.Clients{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services, Missed: r.misses.add,
 		Secrets: pipeline.Secrets{HTTP: serviceSecrets},
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx, pipeline.Compensator) }()

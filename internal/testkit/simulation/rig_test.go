@@ -139,13 +139,10 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 		t.Fatal(err, left)
 	}
 	r.coal = kafka.NewCoalescer(r.kafka)
-	p, err := producer.New(producer.Options{
+	p := must.Get(producer.New(producer.Options{
 		Appender: r.coal, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay,
 		Now: func() time.Time { return time.Now().Add(r.producerAhead) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.db), Producer: p}
 	must.Do(t, r.shop.Stock(t.Context(), 20))
 	return r
@@ -177,15 +174,12 @@ func (r *rig) startAs(name, role pipeline.Role) {
 		c.Store = nil // a relay reaches no database
 	}
 	r.registry = prometheus.NewRegistry()
-	a, err := pipeline.New(pipeline.Options{
+	a := must.Get(pipeline.New(pipeline.Options{
 		Config: r.cfg, Connections: c, Releaser: r.releaser, Logger: r.logger, Registerer: r.registry,
 		Services: r.services, Missed: r.misses.add, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 		Store: r.store, OnHang: r.onHang,
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	r.apps[name] = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -24,13 +24,10 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	r.t.Helper()
 	c := r.connect(name)
 	registry := prometheus.NewRegistry()
-	a, err := pipeline.New(pipeline.Options{
+	a := must.Get(pipeline.New(pipeline.Options{
 		Config: r.cfg, Connections: clients.Clients{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: registry, Missed: r.misses.add,
 		Now: func() time.Time { return time.Now().Add(ahead) },
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
