@@ -65,10 +65,12 @@ func releasesStock(t *testing.T) string {
 }
 
 // waiter returns the connection that waits for a lock with a statement that contains part, and
-// the start of its transaction; 0 if there is none.
+// the start of its transaction; 0 if there is none. The list of transactions of MariaDB and MySQL may be 100 ms old, and have a
+// transaction of the test before. The list of processes is not.
 func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	t.Helper()
-	query := "SELECT trx_mysql_thread_id, CAST(trx_started AS CHAR) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE ?"
+	query := "SELECT t.trx_mysql_thread_id, CAST(t.trx_started AS CHAR) FROM information_schema.innodb_trx t JOIN information_schema.processlist p" +
+		" ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT' AND t.trx_query LIKE ?"
 	if isPostgres(t) {
 		query = "SELECT pid, CAST(xact_start AS text) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE ?"
 	}

@@ -50,7 +50,7 @@ func runMapped(t *testing.T, own Shop, server Server, promises []promise[mapped]
 
 var mappedPromises = []promise[mapped]{
 	{name: "ALineRemovedDuringACloseIsReturnedOnce", test: mappedLines, tags: Dialect},
-	{name: "MigrateCreatesOnlyOurTables", test: onlyOurTables, tags: Dialect | Empty},
+	{name: "MigrateCreatesOnlyOurTables", test: onlyOurTables, tags: Empty},
 	{name: "ClosesOnlyDueOrders", test: closesOnlyDue, tags: Dialect},
 	{name: "NeverBeforeDue", test: mappedNeverBeforeDue, tags: Dialect},
 	{name: "ABatchIsOneTransaction", test: mappedInOneTransaction},
