@@ -21,8 +21,9 @@ serve: ## a shop and the whole pipeline on embedded servers, until Ctrl-C
 	@echo "compiling, the first time for one to two minutes" >&2
 	go run ./cmd/orderclose-dev serve $(ARGS)
 
+# Some packages wait more than they compute: two for each processor.
 unit: ## the tests that need no server, with few seeds: a minute
-	go test -short -vet=off ./... $(ARGS)
+	go test -short -vet=off -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./... $(ARGS)
 
 test: ## each promise, each database and each real server at least once; it starts and stops the servers: five minutes
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)

@@ -5,15 +5,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // TestDesign_NamesEachConstantAsTheCodeHasIt compares the constants of some tables of docs/design.md
 // with the code: each stands in the file that the same line names after it, with the same value.
 func TestDesign_NamesEachConstantAsTheCodeHasIt(t *testing.T) {
-	page, err := os.ReadFile("docs/design.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("docs/design.md"))(t)
 	_, tables, _ := strings.Cut(string(page), "\n### What stops a partition from being read on\n")
 	tables, _, _ = strings.Cut(tables, "\n## ")
 	quoted, constant := regexp.MustCompile("`([^`]+)`"), regexp.MustCompile(`^[\w., ]+ = |^\w+: time\.`)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -18,10 +19,7 @@ func TestOrderClosed_RoundTrip(t *testing.T) {
 		OrderID: "o/1", Category: "virtual", Due: at.Add(-time.Second), ClosedAt: at, Path: orderclose.PathSweep, Attempts: 2, Version: 2,
 		Release: []orderclose.Release{{SKU: "a", Quantity: 3, Key: wire.ReleaseKey("o/1", "a", "close")}},
 	}
-	value, err := want.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(want.Encode())(t)
 	id, got, err := orderclose.DecodeOrderClosed(value)
 	if err != nil || id != "order.closed/o/1" {
 		t.Fatalf("id %q, err %v", id, err)
@@ -30,9 +28,7 @@ func TestOrderClosed_RoundTrip(t *testing.T) {
 		t.Error(diff)
 	}
 	var generic map[string]any
-	if err := json.Unmarshal(value, &generic); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(value, &generic))
 	for key, want := range map[string]any{
 		"specversion": "1.0", "id": id, "source": "/orderclose", "type": "order.closed", "subject": "o/1",
 		"time": "2026-11-20T10:30:00.123Z", "datacontenttype": "application/json",
@@ -64,10 +60,7 @@ func TestReleaseKey_IsUnique(t *testing.T) {
 func TestDecodeClosed_DecodesOnlyTheGivenType(t *testing.T) {
 	const confirmed = "order.receipt_confirmed"
 	e := orderclose.OrderClosed{Type: confirmed, OrderID: "a", Path: orderclose.PathSweep}
-	value, err := e.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(e.Encode())(t)
 	if id, got, err := orderclose.DecodeClosed(value, confirmed); err != nil || id != confirmed+"/a" || got.Type != confirmed || got.OrderID != "a" {
 		t.Errorf("%q, %+v, %v", id, got, err)
 	}

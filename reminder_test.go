@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestOrderReminder_IsTheEventOfTheDocument(t *testing.T) {
@@ -18,14 +19,8 @@ func TestOrderReminder_IsTheEventOfTheDocument(t *testing.T) {
 		OrderID: "ORD-20260301-000017", Category: "virtual", Due: due, Deadline: due.Add(-time.Minute), BeforeMillis: 120_000,
 		RemindedAt: time.Date(2026, 3, 1, 12, 2, 4, 517e6, time.UTC), Version: 1,
 	}
-	value, err := want.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("docs/wire.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(want.Encode())(t)
+	page := must.Get(os.ReadFile("docs/wire.md"))(t)
 	_, documented, _ := strings.Cut(string(page), "```json reminder\n")
 	documented, _, _ = strings.Cut(documented, "\n```")
 	if diff := cmp.Diff(documented, string(value)); diff != "" {
@@ -38,10 +33,7 @@ func TestOrderReminder_IsTheEventOfTheDocument(t *testing.T) {
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of closed orders: %v", err)
 	}
-	closed, err := orderclose.OrderClosed{OrderID: "a", ClosedAt: due}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Get(orderclose.OrderClosed{OrderID: "a", ClosedAt: due}.Encode())(t)
 	if _, _, err := orderclose.DecodeOrderReminder(closed); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of reminders: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -28,10 +29,7 @@ type dependencies struct{ imports, links []string }
 // packages returns the packages of this module, without their tests.
 func packages(t *testing.T) map[string]dependencies {
 	t.Helper()
-	out, err := listPackages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(listPackages())(t)
 	all := map[string]dependencies{}
 	short := func(paths string) []string {
 		fields := strings.Fields(paths)
@@ -176,7 +174,7 @@ var listedFiles = regexp.MustCompile(`^\t(\w+\.go(?:, \w+\.go)*) +\S`)
 // A list of test files is not compared.
 func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 	files, comments := map[string][]string{}, map[string]string{} // by folder
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -194,10 +192,7 @@ func TestStructure_PackageCommentsListTheFilesOfTheirFolder(t *testing.T) {
 			comments[folder] += file.Doc.Text()
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for folder, comment := range comments {
 		var listed []string
 		for line := range strings.Lines(comment) {
@@ -217,10 +212,7 @@ func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
 	ring.NotShort(t)
 	var public []*types.Package
 	compiled := map[string]string{} // the files with the types of packages
-	out, err := goList("-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(goList("-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./pipeline/...", "./closer/...", "./producer"))(t)
 	for line := range strings.Lines(out) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		compiled[path] = file
@@ -231,10 +223,7 @@ func TestStructure_ProgramsCanNameEachTypeOfThePublicPackages(t *testing.T) {
 		if !under(path, module) || isInternal(path) {
 			continue
 		}
-		p, err := importing.Import(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(importing.Import(path))(t)
 		public = append(public, p)
 		for _, name := range p.Scope().Names() {
 			if o := p.Scope().Lookup(name); o.Exported() && o.Type() != types.Unalias(o.Type()) {

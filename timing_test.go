@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The packages whose tests use real servers or processes. A busy machine makes those slow, so no time may decide about a
@@ -56,7 +58,7 @@ func TestTiming_NoTimeDecidesAboutATestOfRealServers(t *testing.T) {
 	for i, dir := range append(append([]string{}, timedAll...), timedTests...) {
 		consts := durations{}
 		var files []timedFile
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || i >= len(timedAll) && !strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -70,10 +72,7 @@ func TestTiming_NoTimeDecidesAboutATestOfRealServers(t *testing.T) {
 				consts.add(f.ast)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, f := range files {
 			if lines := f.problems(consts); len(lines) > 0 {
 				found[filepath.ToSlash(f.path)] = lines

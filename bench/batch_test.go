@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -50,12 +51,12 @@ func decode(t *testing.T, b []byte) []wire.Message {
 		if err == io.EOF {
 			return all
 		}
-		must(t, err)
+		must.Do(t, err)
 		m := wire.Message{Offset: r.Offset}
 		if m.Key, err = protocol.ReadAll(r.Key); err == nil {
 			m.Value, err = protocol.ReadAll(r.Value)
 		}
-		must(t, err)
+		must.Do(t, err)
 		for _, h := range r.Headers {
 			m.Headers = append(m.Headers, wire.Header{Key: h.Key, Value: h.Value})
 		}
@@ -66,7 +67,7 @@ func decode(t *testing.T, b []byte) []wire.Message {
 func mustMessage(t *testing.T, number, size int) wire.Message {
 	t.Helper()
 	m, err := message(number, due, size)
-	must(t, err)
+	must.Do(t, err)
 	return m
 }
 
@@ -113,7 +114,7 @@ func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, err)
+	must.Do(t, err)
 	if err := seen.check(true); err != nil {
 		t.Error(err)
 	}
@@ -168,7 +169,7 @@ func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 	} {
 		tally := newTally(3)
 		for _, n := range c.numbers {
-			must(t, tally.add(n, due))
+			must.Do(t, tally.add(n, due))
 		}
 		if err := tally.check(c.once); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -186,17 +187,9 @@ func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
 		if i >= 40 {
 			at = due.Add(time.Duration(i-39) * time.Millisecond)
 		}
-		must(t, tally.add(99-i, at))
+		must.Do(t, tally.add(99-i, at))
 	}
 	if have := tally.rate(); have != 1000 {
 		t.Errorf("%v records/s, want 60 in 60 ms", have)
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Otherwise a client would bypass it.
 func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 	p, err := newMetadataProxy([]string{"127.0.0.1:9092"})
-	must(t, err)
+	must.Do(t, err)
 	defer p.Close()
 	for _, version := range []int16{1, 8, 10} {
 		answer := kmsg.NewPtrMetadataResponse()
@@ -26,7 +28,7 @@ func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 		}
 		frame := answer.AppendTo(head)
 		moved, err := p.readdress(request{int16(kmsg.Metadata), version}, frame)
-		must(t, err)
+		must.Do(t, err)
 		got := kmsg.NewPtrMetadataResponse()
 		got.SetVersion(version)
 		if err := got.ReadFrom(moved[len(head):]); err != nil || int(binary.BigEndian.Uint32(moved)) != len(moved)-4 {
@@ -72,7 +74,7 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 	names, _ := filepath.Glob("../internal/console/templates/*.html")
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		must(t, err)
+		must.Do(t, err)
 		all.Write(data)
 	}
 	for _, p := range consolePages("order") {
@@ -86,7 +88,7 @@ func TestConsolePages_HaveWhatTheBenchmarkWaitsFor(t *testing.T) {
 
 func TestMetadataProxy_CountsRequestsAndBytesOfBothDirections(t *testing.T) {
 	p, err := newMetadataProxy(nil)
-	must(t, err)
+	must.Do(t, err)
 	p.add(10, int16(kmsg.Fetch))
 	before := p.count()
 	for range 2 {

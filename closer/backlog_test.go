@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -150,13 +151,12 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 			if ahead == 0 {
 				time.Sleep(25 * time.Hour) // no closer ran
 			}
-			c, err := New(Options{
+			c := must.Get(New(Options{
 				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 				Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
 				Now:     func() time.Time { return time.Now().Add(ahead) },
 				Clock:   time.Now,
-			})
-			must(t, err)
+			}))(t)
 			begin := time.Now()
 			defer testkit.Start(t, c.Run)()
 			time.Sleep(5 * time.Second)

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
 
@@ -32,8 +33,7 @@ type testBatcher struct {
 }
 
 func newTestBatcher(t *testing.T, workers int) *testBatcher {
-	m, err := newMetrics(nil, nil)
-	must(t, err)
+	m := must.Get(newMetrics(nil, nil))(t)
 	b := &testBatcher{t: t, release: make(chan error)}
 	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(float64) {})
 	b.transactions = &transactions{

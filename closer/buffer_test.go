@@ -14,18 +14,18 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // runSmall runs a closer of the close topic that keeps the given bytes in memory.
 func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
 	t.Helper()
-	c, err := New(Options{
+	c := must.Get(New(Options{
 		Log: log, Store: store, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead", ControlTopic: "control",
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 		Batch:   100, BufferBytes: bytes,
-	})
-	must(t, err)
+	}))(t)
 	return testkit.Start(t, c.Run)
 }
 

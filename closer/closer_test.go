@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -166,11 +167,10 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 			log.add(t, id)
 		}
 		log.put(t, toClose, wire.Record{Order: orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(8 * time.Hour)}, Release: now}) // as it returns
-		c, err := New(Options{
+		c := must.Get(New(Options{
 			Registerer: metrics, Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
-		})
-		must(t, err)
+		}))(t)
 		defer testkit.Start(t, c.Run)()
 		time.Sleep(time.Minute)
 		later, earlier := metrics.Value("close_due_differs_total", "row", "later"), metrics.Value("close_due_differs_total", "row", "earlier")
@@ -221,7 +221,7 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 			log, store := &stoppedLog{}, &fakeStore{}
 			log.Lost = lost
 			log.add(t, "a")
-			c, err := New(Options{
+			c := must.Get(New(Options{
 				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 				Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}},
 				Now: func() time.Time { // like a process that SIGSTOP stops when it wakes
@@ -230,8 +230,7 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 					}
 					return time.Now()
 				},
-			})
-			must(t, err)
+			}))(t)
 			defer testkit.Start(t, c.Run)()
 			time.Sleep(30 * time.Second) // later the loop wakes in time
 			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
@@ -258,8 +257,7 @@ func TestCloser_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)
 		o := orderclose.Order{ID: "new", CreatedAt: time.Now(), Due: time.Now()}
-		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
-		must(t, err)
+		m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)
 		log.Recreate(toClose, m)
 		time.Sleep(80 * time.Second)
 		synctest.Wait()
@@ -296,11 +294,10 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 			log.Put(testkit.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		var lines bytes.Buffer // text handlers write one line at a time
-		c, err := New(Options{
+		c := must.Get(New(Options{
 			Log: log, Store: &fakeStore{}, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead", ControlTopic: "control",
 			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
-		})
-		must(t, err)
+		}))(t)
 		stop := testkit.Start(t, c.Run)
 		time.Sleep(time.Minute)
 		stop()

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -128,7 +129,7 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			here := first
 			here.Offset += int64(round) // each retry has a higher offset
 			m, err := d.retryRecord(at, here).Encode()
-			must(t, err)
+			must.Do(t, err)
 			if r, err = m.Decode(); err != nil { // as the closer reads it again
 				t.Fatal(err)
 			}
@@ -238,13 +239,5 @@ func TestZoneShift_IsWholeQuarterHours(t *testing.T) {
 	}
 	if got := zoneShift(at, time.Time{}); got != 0 {
 		t.Errorf("without a due time: %v", got)
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -40,8 +41,7 @@ func (l *orderLog) put(t *testing.T, at testkit.TopicPartition, r wire.Record) {
 // putAt appends a record that becomes visible at the append time.
 func (l *orderLog) putAt(t *testing.T, at testkit.TopicPartition, r wire.Record, appended time.Time) {
 	t.Helper()
-	m, err := r.Encode()
-	must(t, err)
+	m := must.Get(r.Encode())(t)
 	m.Appended = appended
 	l.Put(at, m)
 }
@@ -136,14 +136,13 @@ func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
 
 func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
-	c, err := New(Options{
+	c := must.Get(New(Options{
 		Registerer: metrics,
 		Log:        log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
 		DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
 		OnHang:  func(why string) { t.Errorf("OnHang: %s", why) },
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
-	})
-	must(t, err)
+	}))(t)
 	return testkit.Start(t, c.Run)
 }
 

@@ -16,19 +16,19 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // runHostile runs a closer whose Store, and whose Options.Category, break their contracts.
 func runHostile(t *testing.T, log Log, store Store, logs *testkit.LogBuffer, onHang func(why string)) (stop func()) {
 	t.Helper()
-	c, err := New(Options{
+	c := must.Get(New(Options{
 		Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 		Buckets:  orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
 		Category: func(string) string { panic("no such category") },
 		OnHang:   onHang, Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: testkit.NewMetrics(),
-	})
-	must(t, err)
+	}))(t)
 	return testkit.Start(t, c.Run)
 }
 

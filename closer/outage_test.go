@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -142,11 +143,10 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 		for _, down := range []time.Duration{0, 10 * time.Minute} {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
-				s, err := httpclose.New(httpclose.Options{
+				s := must.Get(httpclose.New(httpclose.Options{
 					URL: "http://service", Secrets: []string{"0123456789abcdef"},
 					Transport: &service{broken: func() bool { return time.Since(begin) < down }},
-				})
-				must(t, err)
+				}))(t)
 				defer func() { _ = s.Close() }()
 				log := &orderLog{}
 				log.add(t, "poison-1")

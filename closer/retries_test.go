@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -108,7 +109,7 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_30m", Length: 30 * time.Minute}}
 		store := &fakeStore{due: map[string]time.Time{"postponed": due}, bad: map[string]bool{"bad": true}}
 		c, err := New(Options{Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control", Buckets: buckets})
-		must(t, err)
+		must.Do(t, err)
 		defer testkit.Start(t, c.Run)()
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()

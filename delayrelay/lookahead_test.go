@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -48,10 +49,7 @@ func TestRelay_AProducerWithAnEarlierListMakesNoOrderLate(t *testing.T) {
 			if restarted {
 				o.Buckets = after
 			}
-			r, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(New(o))(t)
 			defer testkit.Start(t, r.Run)()
 			time.Sleep(time.Second)
 			r.SetBuckets(after, after)

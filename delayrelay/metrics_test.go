@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
-	m, err := newMetrics(r, func() time.Time { return now })
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(newMetrics(r, func() time.Time { return now }))(t)
 	m.Serve("delay_5m") // a series must exist at 0, or increase() does not see its first increase
 	for _, name := range []string{"relay_forwarded_total", "relay_hops_total", "mispicked_total", "relay_window_dropped_total", "producer_stamped_batches_total"} {
 		if n := r.Series(name); n != 1 {

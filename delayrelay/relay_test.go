@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -40,10 +41,7 @@ func runRelay(t *testing.T, log *testkit.Log, change func(*Options)) (stop func(
 	if change != nil {
 		change(&o)
 	}
-	r, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(o))(t)
 	return testkit.Start(t, r.Run)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/notify"
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/release"
@@ -82,7 +83,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
 		}
-		must(t, err)
+		must.Do(t, err)
 	}
 	for _, name := range files(t, "*.test.yml") {
 		var f struct {
@@ -94,7 +95,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		for i, test := range f.Tests {
 			withoutAliases(&test)
 			var checked alertTest
-			must(t, test.Decode(&checked))
+			must.Do(t, test.Decode(&checked))
 			named := map[string]rule{}
 			for _, c := range checked.Checks {
 				named[c.Alert] = all[c.Alert]
@@ -133,9 +134,8 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 	silent, resolved := map[string]bool{}, map[string]bool{}
 	for _, name := range files(t, "*.test.yml") {
 		var f struct{ Tests []alertTest }
-		data, err := os.ReadFile(name)
-		must(t, err)
-		must(t, yaml.Unmarshal(data, &f))
+		data := must.Get(os.ReadFile(name))(t)
+		must.Do(t, yaml.Unmarshal(data, &f))
 		for _, test := range f.Tests {
 			fired := map[string]bool{}
 			for _, c := range test.Checks {
@@ -242,19 +242,19 @@ func described(t *testing.T) map[string]bool {
 	taken := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
 		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		must(t, err)
+		must.Do(t, err)
 		defer servers.Close()
 		c, err := servers.Connect("all")
-		must(t, err)
+		must.Do(t, err)
 		defer c.Close()
 		cfg, err := pipeline.Load("../../topics.yaml")
-		must(t, err)
+		must.Do(t, err)
 		cfg.Intake = config.Intake{Topic: "shop.orders", Format: "debezium"}
 		app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken})
-		must(t, err)
+		must.Do(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the metrics are registered before the roles begin
-		must(t, app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...))
+		must.Do(t, app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release, pipeline.Intake)...))
 	})
 	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
@@ -266,10 +266,9 @@ func described(t *testing.T) map[string]bool {
 			names[name.FindStringSubmatch(d.String())[1]] = true
 		}
 	}
-	n, err := notify.New(notify.Options{Config: &config.Notify{Receivers: map[string]config.NotifyReceiver{
+	n := must.Get(notify.New(notify.Options{Config: &config.Notify{Receivers: map[string]config.NotifyReceiver{
 		"any": {URL: "http://127.0.0.1", HTTP: &config.NotifyHTTP{}},
-	}}})
-	must(t, err)
+	}}}))(t)
 	w := httptest.NewRecorder()
 	n.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(w.Body.String(), -1) {
@@ -364,8 +363,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 
 // The examples of a watchdog in the document are what Prometheus and Alertmanager accept.
 func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
-	document, err := os.ReadFile("../docs/alerting.md")
-	must(t, err)
+	document := must.Get(os.ReadFile("../docs/alerting.md"))(t)
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
 	if len(blocks) != 2 {
 		t.Fatalf("the document has %d blocks of YAML, want a rule and a route", len(blocks))
@@ -373,7 +371,7 @@ func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
 	t.Chdir(t.TempDir())
 	route := strings.Replace(string(blocks[1][1]), "route:\n", "route:\n  receiver: heartbeat\n", 1)
 	for name, text := range map[string]string{"rules.yml": string(blocks[0][1]), "alertmanager.yml": route} {
-		must(t, os.WriteFile(name, []byte(text), 0o600))
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	tool(t, "promtool", "check", "rules", "rules.yml")
 	tool(t, "amtool", "check-config", "alertmanager.yml")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // file is compose.yaml, with the parts of the specification that it uses. Anything
@@ -173,8 +174,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 			t.Errorf("%s: the image %s has no fixed version", name, s.Image)
 		}
 	}
-	dockerfile, err := os.ReadFile("Dockerfile")
-	must(t, err)
+	dockerfile := must.Get(os.ReadFile("Dockerfile"))(t)
 	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
 		if from[1] != "scratch" && !pinned.MatchString(from[1]) {
 			t.Errorf("Dockerfile: the image %s has no fixed version", from[1])
@@ -187,8 +187,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 func TestCompose_TheBuildContextLacksOnlyWhatGitIgnores(t *testing.T) {
 	lists := map[string][]string{"../.gitignore": nil, "compose/Dockerfile.dockerignore": nil}
 	for name := range lists {
-		text, err := os.ReadFile(name)
-		must(t, err)
+		text := must.Get(os.ReadFile(name))(t)
 		for line := range strings.Lines(string(text)) {
 			if pattern := strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "**/"), "/"); pattern != "" && pattern[0] != '#' {
 				lists[name] = append(lists[name], pattern)
@@ -241,9 +240,7 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 	t.Chdir("compose")
 	known := map[string]bool{}
-	if _, err := config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }))(t)
 	f, dir := read(t), secrets(t)
 	for name, s := range f.parts() {
 		given := map[string]string{}
@@ -311,8 +308,7 @@ func secrets(t *testing.T) string {
 
 func content(t *testing.T, dir, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, name))
-	must(t, err)
+	data := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
 	return string(data)
 }
 

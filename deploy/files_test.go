@@ -12,13 +12,14 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // decode decodes a YAML file strictly: a key without a field in into is an error.
 func decode(t *testing.T, name string, into any) {
 	t.Helper()
-	f, err := os.Open(name)
-	must(t, err)
+	f := must.Get(os.Open(name))(t)
 	defer f.Close()
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
@@ -40,13 +41,5 @@ func tool(t *testing.T, name string, args ...string) {
 	}
 	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
 		t.Errorf("%s %v: %v\n%s", name, args, err, out)
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // These tests compare what the files of k8s and systemd say about orderclose with its code. The files
@@ -54,8 +55,7 @@ func manifests(t *testing.T, names ...string) []manifest {
 	t.Helper()
 	var all []manifest
 	for _, name := range names {
-		text, err := os.ReadFile("k8s/" + name)
-		must(t, err)
+		text := must.Get(os.ReadFile("k8s/" + name))(t)
 		d := yaml.NewDecoder(bytes.NewReader(text))
 		for {
 			var m manifest
@@ -75,8 +75,7 @@ func manifests(t *testing.T, names ...string) []manifest {
 // environment reads the lines NAME=value of a file.
 func environment(t *testing.T, name string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	must(t, err)
+	text := must.Get(os.ReadFile(name))(t)
 	env := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
@@ -91,12 +90,8 @@ func knownVariables(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
 	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
-	if _, err := config.FromEnviron(lookup); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := config.ConsoleFromEnviron(lookup); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(config.FromEnviron(lookup))(t)
+	must.Get(config.ConsoleFromEnviron(lookup))(t)
 	for name := range known { // a variable that was replaced is read only to be refused
 		set := map[string]string{name: "x"}
 		_, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := set[name]; return v, ok })
@@ -135,14 +130,12 @@ func requiredVariables(t *testing.T, topics string, args []string) []string {
 // stopTimeout returns how long a process may take to stop.
 func stopTimeout(t *testing.T) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile("../internal/cli/run.go")
-	must(t, err)
+	text := must.Get(os.ReadFile("../internal/cli/run.go"))(t)
 	m := regexp.MustCompile(`const stopTimeout = (\d+) \* time\.Second`).FindSubmatch(text)
 	if m == nil {
 		t.Fatal("internal/cli/run.go has no stopTimeout")
 	}
-	d, err := time.ParseDuration(string(m[1]) + "s")
-	must(t, err)
+	d := must.Get(time.ParseDuration(string(m[1]) + "s"))(t)
 	return d
 }
 
@@ -155,8 +148,7 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 			t.Errorf("orderclose does not know the variable %s", name)
 		}
 	}
-	health, err := os.ReadFile("../pipeline/health.go")
-	must(t, err)
+	health := must.Get(os.ReadFile("../pipeline/health.go"))(t)
 	ran := map[string]bool{}
 	for _, m := range manifests(t, "base/parts.yaml", "components/release/release.yaml", "components/notify/parts.yaml") {
 		pod := m.Spec.Template.Spec
@@ -203,13 +195,12 @@ func TestKubernetes_ContainersRunWithWhatTheyNeed(t *testing.T) {
 // The console and the shadow run are in the chart only. With its environment the console starts behind an
 // Ingress and on the loopback, and a shadow run needs only what its pod has.
 func TestKubernetes_ConsoleAndShadowRunWithWhatTheyNeed(t *testing.T) {
-	text, err := os.ReadFile("helm/orderclose/values.yaml")
-	must(t, err)
+	text := must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t)
 	var values struct {
 		Env     map[string]string
 		Console struct{ Env map[string]string }
 	}
-	must(t, yaml.Unmarshal(text, &values))
+	must.Do(t, yaml.Unmarshal(text, &values))
 	for name, more := range map[string]map[string]string{
 		"behind an Ingress": {config.EnvConsoleProxies: "10.1.0.0/16", config.EnvConsoleHosts: "console.example", config.EnvConsoleActions: "1", config.EnvConsoleOperators: "ann"},
 		"on the loopback":   {config.EnvConsoleListen: "127.0.0.1:9465", config.EnvConsoleWebConfig: ""},
@@ -236,8 +227,7 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 	for _, name := range []string{
 		"helm/orderclose/values.yaml", "k8s/example/kustomization.yaml", "kubetest/chart_test.go", "systemd/README.md", "../docs/kubernetes.md",
 	} {
-		text, err := os.ReadFile(name)
-		must(t, err)
+		text := must.Get(os.ReadFile(name))(t)
 		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
 			if !known[variable] {
 				t.Errorf("%s: orderclose does not know the variable %s", name, variable)

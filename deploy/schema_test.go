@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The chart refuses unknown values by its schema, before anything is installed. These tests compare
@@ -29,10 +30,9 @@ type jsonSchema struct {
 
 func chartSchema(t *testing.T) *jsonSchema {
 	t.Helper()
-	text, err := os.ReadFile("helm/orderclose/values.schema.json")
-	must(t, err)
+	text := must.Get(os.ReadFile("helm/orderclose/values.schema.json"))(t)
 	var s jsonSchema
-	must(t, json.Unmarshal(text, &s))
+	must.Do(t, json.Unmarshal(text, &s))
 	return &s
 }
 
@@ -62,10 +62,9 @@ func TestChartSchema_ListsTheVariables(t *testing.T) {
 // of the file that describes all, and no key that the program calls unknown.
 func TestChartSchema_ListsTheKeysOfTopics(t *testing.T) {
 	s := chartSchema(t)
-	text, err := os.ReadFile("../topics.yaml")
-	must(t, err)
+	text := must.Get(os.ReadFile("../topics.yaml"))(t)
 	var described map[string]any
-	must(t, yaml.Unmarshal(text, &described))
+	must.Do(t, yaml.Unmarshal(text, &described))
 	topics := s.Properties["topics"]
 	s.requireKeys(t, topics, described, "topics")
 	for key, sub := range topics.Properties {
@@ -102,7 +101,7 @@ func (s *jsonSchema) requireKnown(t *testing.T, sub *jsonSchema, path []string) 
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "topics.yaml")
 	doc := strings.Join(path, ": {") + ": null" + strings.Repeat("}", len(path)-1)
-	must(t, os.WriteFile(name, []byte(doc), 0o600))
+	must.Do(t, os.WriteFile(name, []byte(doc), 0o600))
 	if _, err := config.Load(name); err != nil && strings.Contains(err.Error(), "unknown key") {
 		t.Errorf("values.schema.json has topics.%s: %v", strings.Join(path, "."), err)
 	}

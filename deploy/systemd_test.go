@@ -12,14 +12,14 @@ import (
 
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
 // unit returns the values of each key of a systemd unit, in order.
 func unit(t *testing.T, name string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	must(t, err)
+	text := must.Get(os.ReadFile(name))(t)
 	keys := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
@@ -99,8 +99,7 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 	}
 	var code string
 	for _, name := range []string{"service.go", "main.go"} {
-		text, err := os.ReadFile("../payments/cmd/orderclose-payments/" + name)
-		must(t, err)
+		text := must.Get(os.ReadFile("../payments/cmd/orderclose-payments/" + name))(t)
 		code += string(text)
 	}
 	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}", `flags.String("config"`} {
@@ -141,11 +140,10 @@ func TestSystemd_UnitsPassSystemdAnalyze(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"orderclose@.service", "orderclose-setup.service", "orderclose-payments.service"} {
-		text, err := os.ReadFile(filepath.Join("systemd", name))
-		must(t, err)
+		text := must.Get(os.ReadFile(filepath.Join("systemd", name)))(t)
 		text = []byte(strings.NewReplacer("/usr/local/bin/orderclose-payments", "/bin/true", "/usr/local/bin/orderclose", "/bin/true").Replace(string(text))) // it must exist
 		file := filepath.Join(dir, name)
-		must(t, os.WriteFile(file, text, 0o600))
+		must.Do(t, os.WriteFile(file, text, 0o600))
 		if out, err := exec.Command(analyze, "verify", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}

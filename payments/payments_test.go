@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 )
 
@@ -135,12 +136,9 @@ func TestProvider_CancelsAlsoTheOtherPaymentsOfAPaidOrder(t *testing.T) {
 
 func TestProvider_WithoutReferencesThereIsNoAnswer(t *testing.T) {
 	a := &fake{name: "a"}
-	p, err := payments.New(payments.Options{APIs: []payments.API{a}, References: func(context.Context, []string) (map[string][]string, error) {
+	p := must.Get(payments.New(payments.Options{APIs: []payments.API{a}, References: func(context.Context, []string) (map[string][]string, error) {
 		return nil, fmt.Errorf("%w: the database is away", orderclose.ErrUnavailable)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	got, err := p.Cancel(t.Context(), []string{"x"})
 	if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "the database is away") || got != nil || a.calls.Load() > 0 {
 		t.Errorf("%v, %v", got, err)
@@ -264,20 +262,14 @@ func TestNew_NeedsReferencesAndAPIs(t *testing.T) {
 }
 
 func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
-	db, err := sql.Open("sqlite", "file:references?mode=memory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", "file:references?mode=memory"))(t)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	if _, err := db.Exec(`CREATE TABLE payments (order_id TEXT COLLATE NOCASE, session_id TEXT, started INT);
 		INSERT INTO payments VALUES ('a', 'cs_1', 1), ('a', 'cs_2 ', 2), ('b', NULL, 3), ('c', '', 4), ('D', 'cs_3', 5), ('it''s', 'cs_4', 6)`); err != nil {
 		t.Fatal(err)
 	}
-	references, err := payments.SQL(db, "SELECT order_id, session_id FROM payments WHERE order_id IN (?) ORDER BY started")
-	if err != nil {
-		t.Fatal(err)
-	}
+	references := must.Get(payments.SQL(db, "SELECT order_id, session_id FROM payments WHERE order_id IN (?) ORDER BY started"))(t)
 	got, err := references(t.Context(), []string{"a", "b", "c", "it's", "none", "'); DROP TABLE payments; --"})
 	want := map[string][]string{"a": {"cs_1", "cs_2"}, "b": {""}, "c": {""}, "it's": {"cs_4"}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {

@@ -40,11 +40,8 @@ func TestHandler_WithoutAGatherer(t *testing.T) {
 // says which one it uses, without user and password.
 func TestApp_NamesItsDatabase(t *testing.T) {
 	var log bytes.Buffer
-	a, err := New(Options{Config: config.Default(), Servers: Servers{DSN: "shop:secret@tcp(db-2:3307)/shop?timeout=1s"},
-		Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(New(Options{Config: config.Default(), Servers: Servers{DSN: "shop:secret@tcp(db-2:3307)/shop?timeout=1s"},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 	defer a.Close()
 	if err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }}); err != nil || !strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n") {
 		t.Errorf("%v, %s", err, &log)

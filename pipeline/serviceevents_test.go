@@ -83,17 +83,14 @@ func TestApp_PublishesTheEventsThatAServiceWrites(t *testing.T) {
 // published returns the values of the topic of events.
 func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) (values []string) {
 	t.Helper()
-	c, err := servers.Connect("reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(servers.Connect("reader"))(t)
 	defer c.Close()
 	log := clients.Of(c).Kafka
 	end := log.Offsets(t.Context(), []kafka.OffsetQuery{{Topic: cfg.Topics.Events, At: []kafka.Moment{kafka.LogEnd}}})[0]
 	if end.Err != nil {
 		t.Fatal(end.Err)
 	}
-	_, err = kafka.Scan(t.Context(), log, cfg.Topics.Events, kafka.Span{End: end.Offsets[0]}, func(f wire.Fetched) error {
+	must.Get(kafka.Scan(t.Context(), log, cfg.Topics.Events, kafka.Span{End: end.Offsets[0]}, func(f wire.Fetched) error {
 		for _, r := range f.Records {
 			m, err := r.Message()
 			if header, _ := m.Header(orderclose.HeaderContentType); err != nil || header != orderclose.EventContentType {
@@ -102,10 +99,7 @@ func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config
 			values = append(values, string(m.Value))
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return values
 }
 

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -29,16 +30,16 @@ func TestVictims_OfThreeServersAreLeaders(t *testing.T) {
 
 func TestOrderclose_LeaderIsTheActiveControllerOrAnotherBroker(t *testing.T) {
 	all, err := three("kafka", t.TempDir())
-	must(t, err)
+	must.Do(t, err)
 	metadata := filepath.Join(all[0].Dir, "data", "__cluster_metadata-0")
-	must(t, os.MkdirAll(metadata, 0o700))
+	must.Do(t, os.MkdirAll(metadata, 0o700))
 	for text, want := range map[string][2]*servers.Server{ // the controller and a leader
 		`{"leaderId":1,"leaderEpoch":7,"data_version":1}`: {all[0], all[1]},
 		`{"leaderId":3}`:  {all[2], all[0]},
 		`{"leaderId":-1}`: {},
 		`{`:               {},
 	} {
-		must(t, os.WriteFile(filepath.Join(metadata, "quorum-state"), []byte(text), 0o600))
+		must.Do(t, os.WriteFile(filepath.Join(metadata, "quorum-state"), []byte(text), 0o600))
 		for i, victim := range []string{victimController, victimLeader} {
 			got, err := (&pipeline{}).leader(t.Context(), victim, all)
 			if got != want[i] || (err == nil) != (want[i] != nil) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // some are results of two ways in all workloads, and one that was left out.
@@ -49,9 +51,9 @@ func TestSummary_HasTheNumbersOfEachWorkload(t *testing.T) {
 		}
 	}
 	encoded, err := json.Marshal(summarize(all))
-	must(t, err)
+	must.Do(t, err)
 	var got map[string]json.RawMessage
-	must(t, json.Unmarshal(encoded, &got))
+	must.Do(t, json.Unmarshal(encoded, &got))
 	const lateness = `[{"early":0,"lost":0,"p50_ms":1,"p99_ms":3,"system":"orderclose"},{"early":2,"lost":0,"p50_ms":50,"p99_ms":100,"system":"redis"}]`
 	for name, want := range map[string]string{
 		"w1": lateness, "w3": lateness,
@@ -176,17 +178,17 @@ func TestReport_WritesPagePlotsAndREADME(t *testing.T) {
 	root := t.TempDir()
 	results := filepath.Join(root, "results.jsonl")
 	for _, r := range some() {
-		must(t, appendResult(results, r))
+		must.Do(t, appendResult(results, r))
 	}
-	must(t, os.MkdirAll(filepath.Join(root, "docs", "images"), 0o755))
+	must.Do(t, os.MkdirAll(filepath.Join(root, "docs", "images"), 0o755))
 	readme := filepath.Join(root, "README.md")
 	write := func(text string) {
 		t.Helper()
-		must(t, os.WriteFile(readme, []byte(text), 0o644))
+		must.Do(t, os.WriteFile(readme, []byte(text), 0o644))
 	}
 	write("before\n" + readmeBegin + "old\n" + readmeEnd + "after\n")
 	args := []string{"-results", results, "-root", root}
-	must(t, runReport(args))
+	must.Do(t, runReport(args))
 	text, _ := os.ReadFile(readme)
 	if s := string(text); !strings.HasPrefix(s, "before\n"+readmeBegin+"- ") || !strings.HasSuffix(s, readmeEnd+"after\n") || strings.Contains(s, "old") {
 		t.Errorf("README.md is\n%s", s)

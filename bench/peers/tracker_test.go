@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestTracker_CountsEarlyLostAndDuplicates(t *testing.T) {
@@ -70,7 +72,7 @@ func TestReceipts_ArriveWithoutAPart(t *testing.T) {
 	if pipe.Len() > 0 {
 		t.Error("receipts are written before flush")
 	}
-	must(t, r.flush())
+	must.Do(t, r.flush())
 	pipe.WriteString("a part")
 	var numbers []int
 	err := readReceipts(&pipe, func(number int, got int64) {
@@ -117,7 +119,7 @@ func TestRegularly_PollsAtTheTimesOfATicker(t *testing.T) {
 
 func TestDisk_CountsTheFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600))
 	if mb := diskMB(dir); mb < 0 || mb > 2 {
 		t.Errorf("%g MB", mb)
 	}
@@ -159,13 +161,5 @@ func TestWorkload_DelaysAreTheSameInEachRun(t *testing.T) {
 	}
 	if d := workloadOf("w1", true).sameDelay(); d != 5*time.Second {
 		t.Errorf("w1 has the delay %v", d)
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var secrets = []string{"what openssl rand -hex 32 prints"}
@@ -140,19 +141,13 @@ func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 }
 
 func TestHandler_ReportsThatNothingCanBeClosed(t *testing.T) {
-	handler, err := httpclose.Handler(secrets, func(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	handler := must.Get(httpclose.Handler(secrets, func(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		return nil, fmt.Errorf("the database is unavailable: %w", orderclose.ErrUnavailable)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	for _, secret := range []string{secrets[0], "a stranger who guesses"} {
-		s, err := httpclose.New(httpclose.Options{URL: server.URL, Secrets: []string{secret}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(httpclose.New(httpclose.Options{URL: server.URL, Secrets: []string{secret}}))(t)
 		defer s.Close()
 		if _, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}}); !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Error(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,10 +48,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, s *Store, serve f
 		server.Start()
 		defer server.Close()
 		o.URL, o.Secrets, o.Transport = "http://shop/close", testSecrets, l.Transport()
-		s, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(o))(t)
 		defer s.Close()
 		test(t, s, func(h http.HandlerFunc) {
 			mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -69,10 +70,7 @@ func TestOutcome(t *testing.T) {
 
 // Services in other languages are written by docs/http.md.
 func TestWire_MatchesTheDocumentation(t *testing.T) {
-	data, err := os.ReadFile("../../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("../../docs/http.md"))(t)
 	block := func(name string) string {
 		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
 		body, _, _ := strings.Cut(rest, "\n```")
@@ -152,9 +150,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 				t.Fatalf("%v, although no other order got a verdict", err)
 			}
 		}
-		if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(culprits.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}))(t)
 		out, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
 		if err != nil || out[0].Verdict != orderclose.Failed {
 			t.Fatalf("%v, %v; want Failed", out, err)

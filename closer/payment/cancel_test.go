@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -101,12 +102,8 @@ func TestCancel_ClosesOnlyOrdersWhosePaymentsTheProviderHasCancelled(t *testing.
 		s.order(t, id, -time.Minute)
 	}
 	s.order(t, "later", time.Hour)
-	if _, err := scenario.OrdersOf(s.Store).Pay(t.Context(), "paid before", "p"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(scenario.OrdersOf(s.Store).Pay(t.Context(), "paid before", "p"))(t)
+	must.Get(scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"))(t)
 	got := s.close(t, append(ids, "later", "nobody's")...)
 	want := []string{"closed", "already_paid", "payment_pending", "payment_pending", "payment_pending", "already_paid", "already_closed", "not_due", "not_found"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -125,7 +122,7 @@ func TestCancel_APauseIsObeyedBefore(t *testing.T) {
 	s.open(t, payment.Options{Provider: c})
 	s.order(t, "a", -time.Minute)
 	for _, category := range []string{"book", ""} {
-		must(t, s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "the reason"))
+		must.Do(t, s.Pause(t.Context(), orderclose.Paths(), category, time.Hour, "the reason"))
 		out, err := s.asking.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		if category == "" && !errors.Is(err, orderclose.ErrPaused) || category != "" && (err != nil || out[0].Verdict != orderclose.Paused) || len(c.cancelled) > 0 {
 			t.Errorf("with a pause of category %q: %v, %v, and the payments of %v are cancelled", category, out, err, c.cancelled)
@@ -193,9 +190,7 @@ func TestCancel_TheTimeOfTheOldestOrderThatCouldNotBeClosedIsReported(t *testing
 		try("b", broken)
 		try("a", broken)
 		want("b fails too", began)
-		if _, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
 		try("a", nil)
 		want("another process has closed a", began.Add(10*time.Second))
 		try("b", nil)
@@ -258,8 +253,7 @@ func cancelAt(t *testing.T, h http.Handler, ids ...string) ([]payment.Answer, er
 	t.Helper()
 	server := httptest.NewServer(h)
 	defer server.Close()
-	p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
-	must(t, err)
+	p := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets}))(t)
 	defer p.Close()
 	return p.Canceler().Cancel(t.Context(), ids)
 }
@@ -268,17 +262,15 @@ func TestHTTP_CancelsAtAService(t *testing.T) {
 	c := newCashier()
 	c.answers = map[string]payment.Answer{"unpaid": payment.Unpaid, "nonsense": "nonsense"}
 	c.paid["paid"] = true
-	h, err := payment.Handler(secrets, c)
-	must(t, err)
+	h := must.Get(payment.Handler(secrets, c))(t)
 	answers, err := cancelAt(t, h, "open", "paid", "unpaid", "nonsense")
 	if want := []payment.Answer{payment.Cancelled, payment.Paid, payment.Unpaid, payment.Unknown}; err != nil || !slices.Equal(answers, want) || c.asked {
 		t.Errorf("%v, %v; want %v", answers, err, want)
 	}
-	onlyAsks, err := payment.Handler(secrets, payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) {
+	onlyAsks := must.Get(payment.Handler(secrets, payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) {
 		t.Error("the provider was asked instead")
 		return nil, nil
-	}))
-	must(t, err)
+	})))(t)
 	if _, err := cancelAt(t, onlyAsks, "open"); !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "remove closer.payment.cancel") {
 		t.Errorf("a service that only asks: %v", err)
 	}
@@ -290,8 +282,7 @@ func TestHTTP_AServiceThatIgnoresTheActionClosesNoOrder(t *testing.T) {
 		io.WriteString(w, `{"answers":[{"order_id":"a","answer":"unpaid"},{"order_id":"b","answer":"paid"}]}`)
 	}))
 	defer old.Close()
-	p, err := payment.NewHTTP(payment.HTTPOptions{URL: old.URL, Secrets: secrets})
-	must(t, err)
+	p := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: old.URL, Secrets: secrets}))(t)
 	defer p.Close()
 	for name, row := range map[string]struct {
 		provider payment.Provider
@@ -312,8 +303,7 @@ func TestHTTP_AServiceThatIgnoresTheActionClosesNoOrder(t *testing.T) {
 
 // Services in other languages are written by docs/http.md.
 func TestHTTP_MatchesTheDocumentation(t *testing.T) {
-	data, err := os.ReadFile("../../docs/http.md")
-	must(t, err)
+	data := must.Get(os.ReadFile("../../docs/http.md"))(t)
 	block := func(name string) string {
 		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
 		body, _, _ := strings.Cut(rest, "\n```")
@@ -329,8 +319,7 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 			sent = string(body)
 			io.WriteString(w, block(name+"answer"))
 		}))
-		p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
-		must(t, err)
+		p := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets}))(t)
 		call := p.Ask
 		if name != "" {
 			call = p.Canceler().Cancel
@@ -359,26 +348,20 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 
 // The mapping excludes orders of other tenants: their payments are not cancelled.
 func TestCancel_LeavesThePaymentsOfExcludedOrdersAlone(t *testing.T) {
-	db, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &mapping.Mapping{
+	db := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &mapping.Mapping{
 		Orders: "t_order",
 		ID:     mapping.Key{Column: "no"},
 		Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
 		Where:  []mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("ours")}},
-	}})
-	must(t, err)
+	}}))(t)
 	t.Cleanup(func() { db.Close() })
-	if _, err := db.DB().ExecContext(t.Context(), "CREATE TABLE t_order (no TEXT PRIMARY KEY, status INTEGER, due INTEGER, tenant TEXT)"); err != nil {
-		t.Fatal(err)
-	}
-	must(t, db.Migrate(t.Context()))
+	must.Get(db.DB().ExecContext(t.Context(), "CREATE TABLE t_order (no TEXT PRIMARY KEY, status INTEGER, due INTEGER, tenant TEXT)"))(t)
+	must.Do(t, db.Migrate(t.Context()))
 	due := time.Now().Add(-time.Minute).UnixMilli()
-	if _, err := db.DB().ExecContext(t.Context(), "INSERT INTO t_order VALUES ('a', 0, ?, 'ours'), ('b', 0, ?, 'theirs')", due, due); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.DB().ExecContext(t.Context(), "INSERT INTO t_order VALUES ('a', 0, ?, 'ours'), ('b', 0, ?, 'theirs')", due, due))(t)
 	c := newCashier()
-	checked, err := payment.New(payment.Options{Store: db, Provider: c})
-	must(t, err)
+	checked := must.Get(payment.New(payment.Options{Store: db, Provider: c}))(t)
 	s := &shop{Store: db, asking: checked}
 	if got := s.close(t, "a", "b"); !slices.Equal(got, []string{"closed", "excluded"}) {
 		t.Errorf("verdicts %v", got)

@@ -26,6 +26,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -82,9 +83,9 @@ func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.
 func (s *shop) open(t *testing.T, o payment.Options) {
 	t.Helper()
 	db, err := sqlite.Open(sqlite.Memory, nil)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { db.Close() })
-	must(t, db.Migrate(t.Context()))
+	must.Do(t, db.Migrate(t.Context()))
 	s.Store, o.Store = db, db
 	if s.fails != nil {
 		o.Store = failingStore{db, s.fails}
@@ -97,7 +98,7 @@ func (s *shop) open(t *testing.T, o payment.Options) {
 func (s *shop) order(t *testing.T, id string, in time.Duration) {
 	t.Helper()
 	due := time.Now().Add(in).Truncate(time.Millisecond)
-	must(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}, nil))
+	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}, nil))
 }
 
 func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
@@ -106,8 +107,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 	for i, id := range ids {
 		requests[i].OrderID = id
 	}
-	outcomes, err := bisect.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests)
-	must(t, err)
+	outcomes := must.Get(bisect.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests))(t)
 	for i, o := range outcomes {
 		if o.OrderID != ids[i] {
 			t.Errorf("outcome %d is for %q, want %q", i, o.OrderID, ids[i])
@@ -119,7 +119,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 
 func (s *shop) status(t *testing.T, id string) (st store.Status) {
 	t.Helper()
-	must(t, s.DB().QueryRowContext(t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st))
+	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st))
 	return st
 }
 
@@ -138,12 +138,8 @@ func TestAsking_AsksAboutUnpaidDueOrdersAndAppliesTheAnswers(t *testing.T) {
 		s.order(t, id, -time.Minute)
 	}
 	s.order(t, "later", time.Hour)
-	if _, err := scenario.OrdersOf(s.Store).Pay(t.Context(), "paid before", "p"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(scenario.OrdersOf(s.Store).Pay(t.Context(), "paid before", "p"))(t)
+	must.Get(scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"))(t)
 	got := s.close(t, "unknown", "unpaid", "paid", "later", "nobody's", "paid before", "closed before", "who knows", "unpaid-2", "paid-2", "unpaid", "paid")
 	want := []string{"payment_pending", "closed", "already_paid", "not_due", "not_found", "already_paid", "already_closed",
 		"payment_pending", "closed", "already_paid", "already_closed", "already_paid"}
@@ -289,14 +285,13 @@ func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
 var secrets = []string{"a secret of the tests"}
 
 func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
-	h, err := payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+	h := must.Get(payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {
 			answers[i] = payment.Answer(id)
 		}
 		return answers, nil
-	}))
-	must(t, err)
+	})))(t)
 	answers, err := ask(t, h, secrets, "paid", "unpaid", "unknown", "nonsense")
 	if want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}; err != nil || !slices.Equal(answers, want) {
 		t.Errorf("%v, %v; want %v", answers, err, want)
@@ -329,8 +324,7 @@ func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payme
 	t.Helper()
 	server := httptest.NewServer(h)
 	defer server.Close()
-	p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
-	must(t, err)
+	p := must.Get(payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets}))(t)
 	defer p.Close()
 	return p.Ask(t.Context(), ids)
 }
@@ -339,13 +333,11 @@ func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payme
 func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
 	s := newShop(t, byName, payment.Options{})
 	s.order(t, "unpaid", -time.Minute)
-	must(t, s.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "book", time.Hour, "the reason"))
+	must.Do(t, s.Pause(t.Context(), []orderclose.Path{orderclose.PathSweep}, "book", time.Hour, "the reason"))
 	if got := s.close(t, "unpaid"); got[0] != "paused" || len(s.asked) > 0 {
 		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
 	}
-	if _, err := s.Resume(t.Context(), orderclose.Paths(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Resume(t.Context(), orderclose.Paths(), ""))(t)
 	if got := s.close(t, "unpaid"); got[0] != "closed" {
 		t.Errorf("after the pause: %s", got[0])
 	}
@@ -419,13 +411,5 @@ func TestAsking_AFailingProviderIsAskedOnlyAFewTimes(t *testing.T) {
 		if len(s.asked) > 8 {
 			t.Errorf("the provider was asked %d times", len(s.asked))
 		}
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

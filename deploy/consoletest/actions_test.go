@@ -11,6 +11,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // updatesLive watches Now while an order is created: the row of its bucket changes, without a new
@@ -290,12 +292,12 @@ func sharesConnections(t testing.TB, w world) {
 func signsIn(t testing.TB, w world) {
 	for _, password := range []string{"", "not-the-password-of-anybody"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil)
-		must(t, err)
+		must.Do(t, err)
 		if password != "" {
 			r.SetBasicAuth("operator", password)
 		}
 		answer, err := anyCertificate.Do(r)
-		must(t, err)
+		must.Do(t, err)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("password %q: %s %v", password, answer.Status, answer.Header)

@@ -31,6 +31,8 @@ import (
 	"github.com/chromedp/cdproto/security"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // stepTimeout bounds each step of a check. A check on a busy machine takes longer than usual, and
@@ -171,7 +173,7 @@ func (b *tab) authorize(name, password string) {
 func openSignedOut(t testing.TB, w world, l look) *tab {
 	t.Helper()
 	at, err := url.Parse(w.url())
-	must(t, err)
+	must.Do(t, err)
 	parent, userAgent := startChromium(t)
 	b := &tab{t: t, base: w.url(), limit: stepTimeout, hosts: []string{at.Host}}
 	if r, ok := t.(*recorder); ok {
@@ -483,11 +485,11 @@ func (b *tab) screenshot() []byte {
 	beyond := true
 	clip := &page.Viewport{Width: 1200, Height: min(1000, eval[float64](b, `document.documentElement.scrollHeight`)), Scale: 1}
 	taken, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Clip: clip, CaptureBeyondViewport: &beyond})
-	must(b.t, err)
+	must.Do(b.t, err)
 	decoded, err := png.Decode(bytes.NewReader(taken.Data))
-	must(b.t, err)
+	must.Do(b.t, err)
 	var small bytes.Buffer
-	must(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded))
+	must.Do(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded))
 	return small.Bytes()
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // checks are all checks of a console, by name.
@@ -162,17 +164,9 @@ func TestConsole_Screenshots(t *testing.T) {
 				name = "console-" + page + "-dark.png"
 			}
 			if os.Getenv("UPDATE_SCREENSHOTS") == "1" {
-				must(t, os.MkdirAll("../../docs/images", 0o755))
-				must(t, os.WriteFile("../../docs/images/"+name, screenshot, 0o644))
+				must.Do(t, os.MkdirAll("../../docs/images", 0o755))
+				must.Do(t, os.WriteFile("../../docs/images/"+name, screenshot, 0o644))
 			}
 		}
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // pagesOf maps each page in the navigation to its path.
@@ -338,7 +340,7 @@ const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then(found => J
 func (b *tab) accessible(where string) {
 	b.t.Helper()
 	script, err := axeScript()
-	must(b.t, err)
+	must.Do(b.t, err)
 	ctx, cancel := context.WithTimeout(b.ctx, b.limit)
 	defer cancel()
 	text, err := chromedp.Run(ctx, func(ctx context.Context, target *chromedp.Target) (string, error) {
@@ -360,7 +362,7 @@ func (b *tab) accessible(where string) {
 		b.t.Fatalf("%s: axe-core: %v", where, err)
 	}
 	var found []violation
-	must(b.t, json.Unmarshal([]byte(text), &found))
+	must.Do(b.t, json.Unmarshal([]byte(text), &found))
 	for _, v := range found {
 		for _, n := range v.Nodes {
 			b.t.Errorf("%s: %s (%s): %s\n  %s\n  %s", where, v.ID, v.Impact, v.Help, short(n.HTML), n.FailureSummary)

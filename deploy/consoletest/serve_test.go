@@ -33,6 +33,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -128,22 +129,22 @@ var buildServe = sync.OnceValues(func() (string, error) {
 func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	t.Helper()
 	program, err := buildServe()
-	must(t, err)
+	must.Do(t, err)
 	dir := t.TempDir()
 	args := []string{"serve", "--dir", filepath.Join(dir, "data"), "--console-port", "0", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}
 	if topics != "" {
 		file := filepath.Join(dir, "topics.yaml")
-		must(t, os.WriteFile(file, []byte(topics), 0o600))
+		must.Do(t, os.WriteFile(file, []byte(topics), 0o600))
 		args = append(args, "--config", file)
 	}
 	lines := web + "basic_auth_users:\n"
 	for user, password := range passwords {
 		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		must(t, err)
+		must.Do(t, err)
 		lines += fmt.Sprintf("  %s: %s\n", user, hash)
 	}
 	file := filepath.Join(dir, "web.yml")
-	must(t, os.WriteFile(file, []byte(lines), 0o600))
+	must.Do(t, os.WriteFile(file, []byte(lines), 0o600))
 	var stderr bytes.Buffer
 	first := make(chan []byte, 1) // the line of stdout
 	p := &process.Process{Name: "serve", Command: func() *exec.Cmd {
@@ -158,7 +159,7 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 		first <- line
 		_, _ = io.Copy(io.Discard, out)
 	}}
-	must(t, p.Start())
+	must.Do(t, p.Start())
 	t.Cleanup(func() {
 		if err := p.End(syscall.SIGTERM, stepTimeout); err != nil {
 			t.Error(err)
@@ -174,14 +175,12 @@ func startServe(t *testing.T, topics, web string, env ...string) *serve {
 	s.at.Console = strings.TrimSuffix(s.at.Console, "/")
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
-	if err := process.Await(ctx, func(context.Context) error {
+	must.Do(t, process.Await(ctx, func(context.Context) error {
 		if status, body := s.call(t, "GET", s.at.Shop+"/-/ready", ""); status != http.StatusOK {
 			return fmt.Errorf("not ready: %d %s", status, body)
 		}
 		return nil
-	}, p); err != nil {
-		t.Fatal(err)
-	}
+	}, p))
 	return s
 }
 
@@ -198,15 +197,15 @@ func (s *serve) call(t testing.TB, method, url, body string) (int, []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	must(t, err)
+	must.Do(t, err)
 	if strings.HasPrefix(url, s.at.Console+"/") {
 		r.SetBasicAuth("operator", passwords["operator"])
 	}
 	answer, err := anyCertificate.Do(r)
-	must(t, err)
+	must.Do(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	must(t, err)
+	must.Do(t, err)
 	return answer.StatusCode, text
 }
 
@@ -250,7 +249,7 @@ func (s *serve) giveUp(t testing.TB, l letter) string {
 	if err == nil {
 		err = answer.Error
 	}
-	must(t, err)
+	must.Do(t, err)
 	return fmt.Sprintf("%d/%d", partition, answer.BaseOffset)
 }
 
@@ -260,7 +259,7 @@ func (s *serve) records(t testing.TB, topic string, partition int, from int64) (
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	conn, err := kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition)
-	must(t, err)
+	must.Do(t, err)
 	defer conn.Close()
 	err = conn.SetDeadline(time.Now().Add(stepTimeout))
 	end := from
@@ -320,17 +319,17 @@ func writeCertificate(t *testing.T) (cert, key string) {
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		must.Do(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	must.Do(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	must(t, err)
+	must.Do(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	must(t, err)
+	must.Do(t, err)
 	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "PRIVATE KEY", secret)
 }

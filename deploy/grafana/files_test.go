@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // file is a dashboard as it is in a file, with the keys that the tests read.
@@ -44,11 +45,11 @@ type target struct {
 func files(t *testing.T) map[string]file {
 	t.Helper()
 	names, err := filepath.Glob("*.json")
-	must(t, err)
+	must.Do(t, err)
 	all := map[string]file{}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		must(t, err)
+		must.Do(t, err)
 		var f file
 		if err := json.Unmarshal(data, &f); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -63,7 +64,7 @@ func TestFiles_AreWhatTheProgramWrites(t *testing.T) {
 	for _, d := range dashboards() {
 		names = append(names, d.file)
 		data, err := os.ReadFile(d.file)
-		must(t, err)
+		must.Do(t, err)
 		if !bytes.Equal(data, d.json()) {
 			t.Errorf("%s differs from dashboards.go and stages.go: run go run . in this folder", d.file)
 		}
@@ -149,7 +150,7 @@ func TestProvisioning_IsReadStrictly(t *testing.T) {
 	decode := func(name string, into any) {
 		t.Helper()
 		f, err := os.Open(name)
-		must(t, err)
+		must.Do(t, err)
 		defer f.Close()
 		d := yaml.NewDecoder(f)
 		d.KnownFields(true)

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -71,16 +72,16 @@ func underLoad(t *testing.T) (r run) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
-		must(t, err)
+		must.Do(t, err)
 		defer servers.Close()
 		cfg, err := pipeline.Parse("topics.yaml", []byte(topicsFile))
-		must(t, err)
+		must.Do(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)
 		for _, role := range append(pipeline.AllRoles(), pipeline.Release, pipeline.Shadow) {
 			app, err := servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Releaser: stock{}})
-			must(t, err)
+			must.Do(t, err)
 			apps[string(role)+":9464"] = app
 			go func() { ran <- app.Run(ctx, role) }()
 		}
@@ -143,18 +144,18 @@ type shop struct {
 func newShop(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config) shop {
 	t.Helper()
 	p, err := servers.Producer(cfg)
-	must(t, err)
+	must.Do(t, err)
 	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: cfg.MaxDelay})
-	must(t, err)
+	must.Do(t, err)
 	connections, err := servers.Connect("shop")
-	must(t, err)
+	must.Do(t, err)
 	c := clients.Of(connections)
 	s := shop{&scenario.Shop{Orders: scenario.OrdersOf(c.Store), Producer: p, Outbox: outbox}, servers, kafka.NewCoalescer(c.Kafka)}
 	t.Cleanup(func() {
 		s.records.Close()
 		c.Close()
 	})
-	must(t, s.Stock(t.Context(), 10))
+	must.Do(t, s.Stock(t.Context(), 10))
 	return s
 }
 
@@ -166,7 +167,7 @@ func (s shop) play(t *testing.T, seed uint64, wanted func(scenario.Step) bool) {
 		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"},
 	})
 	steps = slices.DeleteFunc(steps, func(step scenario.Step) bool { return !wanted(step) })
-	must(t, s.Run(t.Context(), time.Now(), steps))
+	must.Do(t, s.Run(t.Context(), time.Now(), steps))
 	time.Sleep(time.Until(s.LastDue()) + time.Minute)
 }
 
@@ -176,10 +177,10 @@ func (s shop) publishGarbage(t *testing.T, cfg *pipeline.Config) {
 	t.Helper()
 	now := time.Now()
 	absent, err := wire.Record{Order: orderclose.Order{ID: "absent", CreatedAt: now, Due: now}, Release: now}.Encode()
-	must(t, err)
+	must.Do(t, err)
 	garbage := wire.Message{Key: []byte("garbage"), Value: []byte("garbage")}
 	for topic, m := range map[string]wire.Message{cfg.Topics.Close: absent, cfg.Buckets[0].Topic: garbage, cfg.Topics.Events: garbage} {
-		must(t, s.records.Append(t.Context(), topic, m))
+		must.Do(t, s.records.Append(t.Context(), topic, m))
 	}
 	if _, err := s.servers.DB().ExecContext(t.Context(), "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('garbage', 'garbage', 0)"); err != nil {
 		t.Fatal(err)
@@ -242,11 +243,3 @@ func (s *seriesSet) Next() bool                        { s.at++; return s.at < l
 func (s *seriesSet) At() storage.Series                { return s.found[s.at] }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

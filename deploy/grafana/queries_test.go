@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // prom is a Prometheus with the metrics of a run.
@@ -33,7 +35,7 @@ func prometheusOf(t *testing.T, r run) *prom {
 			for name, value := range sample.Metric {
 				b.Set(string(name), string(value))
 			}
-			must(t, db.add(b.Labels(), s.at.UnixMilli(), float64(sample.Value)))
+			must.Do(t, db.add(b.Labels(), s.at.UnixMilli(), float64(sample.Value)))
 		}
 	}
 	return &prom{run: r, db: db, engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute}), parser: parser.NewParser(parser.Options{})}

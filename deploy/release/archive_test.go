@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // unpacked returns the files of a tar archive, by name. The archive must be free of everything that
@@ -32,7 +33,7 @@ func unpacked(t *testing.T, from io.Reader) map[string][]byte {
 		if err == io.EOF {
 			return files
 		}
-		must(t, err)
+		must.Do(t, err)
 		if modified == nil {
 			modified = h
 		}
@@ -77,9 +78,9 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "orderclose")
-	must(t, os.WriteFile(path, binary, 0o755))
+	must.Do(t, os.WriteFile(path, binary, 0o755))
 	out, err := exec.Command(path, "version", "-o", "json").Output()
-	must(t, err)
+	must.Do(t, err)
 	var got struct{ Version, Revision string }
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -91,7 +92,7 @@ func requireVersion(t *testing.T, x target, binary []byte) {
 
 func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 	folders, err := run(".", nil, "go", "env", "GOROOT", "GOMODCACHE")
-	must(t, err)
+	must.Do(t, err)
 	for _, x := range chosenTargets() {
 		files := archive(t, x)
 		for _, name := range []string{
@@ -123,7 +124,7 @@ func TestArchive_HasTheBinaryAndItsDocuments(t *testing.T) {
 			}
 		}
 		info, err := buildinfo.Read(bytes.NewReader(binary))
-		must(t, err)
+		must.Do(t, err)
 		for _, m := range info.Deps {
 			if !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+m.Path+" "+m.Version+": ")) {
 				t.Errorf("%v: there is no license of %s", x, m.Path)
@@ -142,7 +143,7 @@ func TestArchive_LinksOfItsDocumentsLeadSomewhere(t *testing.T) {
 		}
 	}
 	source, err := commit()
-	must(t, err)
+	must.Do(t, err)
 	repository, checked := "https://github.com/orderclose/orderclose/blob/"+revision(t)+"/", 0
 	for name, text := range files {
 		if path.Ext(name) != ".md" {

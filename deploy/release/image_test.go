@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // images returns the images of the release, by processor.
@@ -28,21 +29,21 @@ func images(t *testing.T) map[string]v1.Image {
 	dir := t.TempDir()
 	for name, data := range unpacked(t, bytes.NewReader(released(t)["orderclose_"+tag+"_image.tar"])) {
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, data, 0o644))
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, data, 0o644))
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
-	must(t, err)
+	must.Do(t, err)
 	if err := validate.Index(outer); err != nil {
 		t.Error(err)
 	}
 	list, err := outer.IndexManifest()
-	must(t, err)
+	must.Do(t, err)
 	if len(list.Manifests) != 1 || list.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "orderclose:"+tag {
 		t.Fatalf("the layout has %+v, want one image with the tag %s", list.Manifests, tag)
 	}
 	inner, err := outer.ImageIndex(list.Manifests[0].Digest)
-	must(t, err)
+	must.Do(t, err)
 	if list, err = inner.IndexManifest(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 			t.Errorf("%s: no root certificates", x.arch)
 		}
 		path := filepath.Join(t.TempDir(), "topics.yaml")
-		must(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
+		must.Do(t, os.WriteFile(path, files["etc/orderclose/topics.yaml"], 0o644))
 		if _, err := config.Load(path); err != nil {
 			t.Errorf("%s: %v", x.arch, err)
 		}
@@ -95,7 +96,7 @@ func TestImage_HasTheBinaryOfEachArchiveForLinux(t *testing.T) {
 func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 	for arch, image := range images(t) {
 		config, err := image.ConfigFile()
-		must(t, err)
+		must.Do(t, err)
 		got := config.Config
 		if l := got.Labels; l["org.opencontainers.image.revision"] != revision(t) || l["org.opencontainers.image.version"] != tag {
 			t.Errorf("%s: labels %v", arch, l)
@@ -112,7 +113,7 @@ func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
 func dockerfile(t *testing.T) v1.Config {
 	t.Helper()
 	text, err := os.ReadFile("../compose/Dockerfile")
-	must(t, err)
+	must.Do(t, err)
 	build, final, found := strings.Cut(string(text), "\nFROM scratch\n")
 	if !found {
 		t.Fatal("the base of the Dockerfile is not empty")
@@ -168,7 +169,7 @@ func health(t *testing.T, value string) *v1.HealthConfig {
 	for _, f := range strings.Fields(flags) {
 		name, value, _ := strings.Cut(f, "=")
 		d, err := time.ParseDuration(value)
-		must(t, err)
+		must.Do(t, err)
 		switch name {
 		case "--interval":
 			h.Interval = d

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 const tag = "v1.2.3"
@@ -110,14 +112,14 @@ var firstRelease = sync.OnceValues(func() (dir string, err error) {
 func released(t *testing.T) map[string][]byte {
 	t.Helper()
 	dir, err := firstRelease()
-	must(t, err)
+	must.Do(t, err)
 	return readAll(t, dir)
 }
 
 func readAll(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	must(t, err)
+	must.Do(t, err)
 	files := map[string][]byte{}
 	for _, e := range entries {
 		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
@@ -131,9 +133,9 @@ func readAll(t *testing.T, dir string) map[string][]byte {
 func revision(t *testing.T) string {
 	t.Helper()
 	dir, err := commit()
-	must(t, err)
+	must.Do(t, err)
 	out, err := run(dir, nil, "git", "rev-parse", "HEAD")
-	must(t, err)
+	must.Do(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -143,7 +145,7 @@ func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 	one := released(t)
 	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
 	first, err := commit()
-	must(t, err)
+	must.Do(t, err)
 	if _, err := run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +153,7 @@ func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
 		t.Setenv("GOCACHE", t.TempDir())
 	}
 	t.Setenv("TZ", "Asia/Tokyo")
-	must(t, makeRelease(source, out, chosenTargets()))
+	must.Do(t, makeRelease(source, out, chosenTargets()))
 	two := readAll(t, out)
 	if want := len(chosenTargets()) + 3; len(one) != want || len(two) != want {
 		t.Errorf("%d and %d files, want %d", len(one), len(two), want)
@@ -181,11 +183,11 @@ func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
 func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "source")
 	first, err := commit()
-	must(t, err)
+	must.Do(t, err)
 	if _, err := run(first, nil, "git", "clone", "--quiet", ".", source); err != nil {
 		t.Fatal(err)
 	}
-	must(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
+	must.Do(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
 	err = makeRelease(source, t.TempDir(), targets)
 	if err == nil || !strings.Contains(err.Error(), "commit or stash them:\n?? new.go") {
 		t.Errorf("got %v", err)
@@ -194,16 +196,8 @@ func TestRelease_RefusesUncommittedChanges(t *testing.T) {
 
 func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {
 	out := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644))
+	must.Do(t, os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644))
 	if err := makeRelease("../..", out, targets); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -13,12 +13,14 @@ import (
 
 	"github.com/CycloneDX/cyclonedx-go"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	var bom cyclonedx.BOM
 	data := released(t)["orderclose_"+tag+".sbom.json"]
-	must(t, cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom))
+	must.Do(t, cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&bom))
 	purls := map[string]bool{}
 	for _, c := range *bom.Components {
 		purls[c.PackageURL] = true
@@ -31,7 +33,7 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 	}
 	for _, x := range chosenTargets() {
 		info, err := buildinfo.Read(bytes.NewReader(archive(t, x)["orderclose"]))
-		must(t, err)
+		must.Do(t, err)
 		want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
 		for _, m := range info.Deps {
 			want = append(want, strings.ToLower("pkg:golang/"+m.Path)+"@"+m.Version)
@@ -57,20 +59,20 @@ func TestSBOM_HasEveryModuleOfTheBinaries(t *testing.T) {
 // The schema is that of CycloneDX, beside its Go library.
 func TestSBOM_IsValid(t *testing.T) {
 	library, err := locate(".", "github.com/CycloneDX/cyclonedx-go")
-	must(t, err)
+	must.Do(t, err)
 	c := jsonschema.NewCompiler()
 	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schemax.json"} {
 		text, err := os.ReadFile(filepath.Join(library[0].dir, "schema", name))
-		must(t, err)
+		must.Do(t, err)
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		must(t, err)
-		must(t, c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc))
+		must.Do(t, err)
+		must.Do(t, c.AddResource("http://cyclonedx.org/schema/"+strings.Replace(name, "schemax", "schema", 1), doc))
 	}
 	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
-	must(t, err)
+	must.Do(t, err)
 	data := released(t)["orderclose_"+tag+".sbom.json"]
 	bom, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	must(t, err)
+	must.Do(t, err)
 	if err := schema.Validate(bom); err != nil {
 		t.Error(err)
 	}
@@ -93,7 +95,7 @@ func TestSBOM_NamesLicenses(t *testing.T) {
 		"All rights reserved.": "",
 	} {
 		dir := t.TempDir()
-		must(t, os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o600))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o600))
 		have, err := licenseIDs(dependency{name: "example.org/m", dir: dir})
 		if have != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", text, have, err, want)

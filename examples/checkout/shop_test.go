@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -433,14 +434,10 @@ func TestShop_ACloseOnAPaymentPastDueCancelsThePaymentsFirst(t *testing.T) {
 	})
 	inBubble(t, func(o *checkout.Options) { o.AskFirst, o.Closer = true, closer }, func(r *rig) {
 		var cancelled []string
-		var err error
-		checked, err = payment.New(payment.Options{Store: r.clients.Store, Provider: canceler(func(ids []string) {
+		checked = must.Get(payment.New(payment.Options{Store: r.clients.Store, Provider: canceler(func(ids []string) {
 			cancelled = append(cancelled, ids...)
 			r.same("receipts when the payments are cancelled", len(r.rows("SELECT * FROM receipts")), 0)
-		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})}))(t)
 		o := r.create("a")
 		r.want(201, "POST", "/orders/a/payments", "")
 		time.Sleep(time.Until(o.DueAt.Add(time.Second)))

@@ -105,11 +105,3 @@ func checkSignatures(t *testing.T, run func(stdin []byte, args ...string) ([]byt
 		}
 	}
 }
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -135,10 +136,10 @@ func TestReal_Clients(t *testing.T) {
 // shop returns a database with the reference schema, and the variables that name it for drivers.
 func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, fmt.Sprintf("clients_%d", rand.Uint32()))
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = drop(context.Background()) })
 	s, err := store.Open(store.Options{DSN: dsn})
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	err = s.Migrate(t.Context())
 	for _, statement := range []string{
@@ -158,7 +159,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 }
 
 func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
-	must(t, d.run(t, env, "", "insert", "o-1", "2"))
+	must.Do(t, d.run(t, env, "", "insert", "o-1", "2"))
 	if err := d.run(t, env, "", "insert", "o-2", "9"); err == nil || !strings.Contains(err.Error(), "not enough of b") {
 		t.Errorf("an order of more than there is: %v", err)
 	}
@@ -197,7 +198,7 @@ func checkRecords(t *testing.T, stdin []byte, broker string, args ...string) str
 // A driver lets the work fail, and then handles the event twice.
 func handlesAnEventOnce(t *testing.T, d driver, db *sql.DB, env []string) {
 	const event = `{"specversion":"1.0","id":"order.closed/o-1","type":"order.closed","data":{"order_id":"o-1"}}`
-	must(t, d.run(t, env, event, "handle"))
+	must.Do(t, d.run(t, env, event, "handle"))
 	var work, handled int
 	if err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM work), (SELECT COUNT(*) FROM handled_events)").Scan(&work, &handled); err != nil || work != 1 || handled != 1 {
 		t.Errorf("work done %d times, %d handled events, %v", work, handled, err)
@@ -210,16 +211,14 @@ func startBroker(t *testing.T) string {
 	if os.Getenv("ORDERCLOSE_KAFKA_BROKERS") == "" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		return ""
 	}
-	broker, err := servers.New("kafka", filepath.Join(t.TempDir(), "kafka"))
-	must(t, err)
+	broker := must.Get(servers.New("kafka", filepath.Join(t.TempDir(), "kafka")))(t)
 	t.Cleanup(func() { _ = broker.Kill() })
 	if err := broker.Start(t.Context()); err != nil && os.Getenv("REQUIRE_REAL") != "1" {
 		return ""
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := kafka.New(kafka.Options{Brokers: []string{broker.Addr()}})
-	must(t, err)
+	cluster := must.Get(kafka.New(kafka.Options{Brokers: []string{broker.Addr()}}))(t)
 	defer cluster.Close()
 	if _, _, err := cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour, BrokerTime: true}}); err != nil {
 		t.Fatal(err)
@@ -251,14 +250,13 @@ func sendsRecords(t *testing.T, d driver, language, broker string) {
 
 // closesOrders lets a closer send requests to the client, once with a secret that the client does not have.
 func closesOrders(t *testing.T, d driver) {
-	port, err := servers.FreePort()
-	must(t, err)
+	port := must.Get(servers.FreePort())(t)
 	args := []string{"serve", port}
 	if d.serves != nil {
 		d.command, args = d.serves(port), nil
 	}
 	service := d.cmd(t.Context(), args...)
-	must(t, service.Start())
+	must.Do(t, service.Start())
 	defer func() { _, _ = service.Process.Kill(), service.Wait() }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
@@ -273,7 +271,7 @@ func closesOrders(t *testing.T, d driver) {
 		ok      bool
 	}{{[]string{"another-secret-of-the-shop", "orderclose-test-secret-one"}, true}, {[]string{"another-secret-of-the-shop"}, false}} {
 		closes, err := httpclose.New(httpclose.Options{URL: "http://127.0.0.1:" + port + "/close", Secrets: c.secrets})
-		must(t, err)
+		must.Do(t, err)
 		var outcomes []orderclose.Outcome
 		for range 10 { // a cold service may be too slow for the first request
 			outcomes, err = closes.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o-1", Due: time.Now()}, {OrderID: "订单-17"}})

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // errHangs is the error for an order on which the store hangs.
@@ -111,9 +112,7 @@ func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 		ask()
 	}
 	for n := range ProofPipeline {
-		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)))(t)
 		for again := range 5 {
 			o, last := ask(), n == ProofPipeline-1 && again == 0
 			if (o.Verdict == orderclose.Failed) != last || last && !errors.Is(o.Err, errHangs) {
@@ -223,9 +222,7 @@ func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
 	c := &Culprits{Proof: ProofPipeline}
 	for n := range 10 {
-		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)))(t)
 		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
 		if out[0].Verdict != "" || !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Fatalf("the order got the verdict %q, %v", out[0].Verdict, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -52,30 +53,26 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	exec := func(query string, args ...any) {
 		t.Helper()
-		if _, err := s.DB().ExecContext(ctx, query, args...); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.DB().ExecContext(ctx, query, args...))(t)
 	}
 	orders := scenario.OrdersOf(s)
-	must(t, orders.CreateOrder(ctx, orderclose.Order{ID: "never", CreatedAt: now.Add(-time.Hour), Due: orderclose.NeverDue}, nil))
+	must.Do(t, orders.CreateOrder(ctx, orderclose.Order{ID: "never", CreatedAt: now.Add(-time.Hour), Due: orderclose.NeverDue}, nil))
 	if out, code := r.runAudit(s, "table", 10, window); code != 0 {
 		t.Errorf("an order that is never due: exit %d\n%s", code, out)
 	}
 	long := now.Add(-3 * time.Hour)
 	for _, id := range []string{"forgotten", "receiptless", "unledgered", "quiet", "told"} {
-		must(t, orders.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []shopdb.Item{{SKU: "ink", Quantity: 1}}))
+		must.Do(t, orders.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []shopdb.Item{{SKU: "ink", Quantity: 1}}))
 		if id == "forgotten" {
 			continue
 		}
-		if _, err := s.CloseOrders(ctx, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: id}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.CloseOrders(ctx, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: id}}))(t)
 	}
 	exec("DELETE FROM receipts WHERE order_id = 'receiptless'")
 	exec("DELETE FROM stock_ledger WHERE order_id = 'unledgered'")
 	exec("UPDATE receipts SET closed_at = due + 1000 WHERE order_id IN ('quiet', 'told')") // long enough ago for a check of their events
 	var payload string
-	must(t, s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload))
+	must.Do(t, s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload))
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
 	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
 		t.Fatal(err)
@@ -92,7 +89,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 			Finding *ops.Finding
 			Summary *ops.AuditSummary
 		}
-		must(t, json.Unmarshal([]byte(line), &l))
+		must.Do(t, json.Unmarshal([]byte(line), &l))
 		if l.Finding != nil {
 			got[l.Finding.Kind] = l.Finding.Order
 			if l.Finding.Kind == ops.StillOpen && !strings.Contains(l.Finding.What, "dead letter 0/0") {

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -40,7 +41,7 @@ func newRig(t *testing.T) *rig {
 func newSerialRig(t *testing.T) *rig {
 	t.Helper()
 	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker, brokers: strings.Join(broker.ListenAddrs(), ","), file: topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\n")}
 	if r.cfg, err = config.Load(r.file); err != nil {
@@ -72,8 +73,7 @@ func (r *rig) json(into any, code int, args ...string) (stderr string) {
 // put appends a record to a partition with the given append time.
 func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	r.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	must(r.t, err)
+	client := must.Get(kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner())))(r.t)
 	defer client.Close()
 	if err := client.ProduceSync(r.t.Context(), &kgo.Record{
 		Topic: topic, Partition: int32(partition), Timestamp: appended, Key: []byte("order-17"), Value: []byte("{}"),
@@ -174,7 +174,7 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 	for {
 		report = ops.Status{}
 		out, _, _ := r.cli("status", "-o", "json")
-		must(t, json.Unmarshal([]byte(out), &report))
+		must.Do(t, json.Unmarshal([]byte(out), &report))
 		if p := report.Topics[0].Partitions[0]; p.Committed != nil || time.Now().After(deadline) {
 			break
 		}
@@ -229,7 +229,7 @@ func TestBroker_StatusShowsTheSizeOfTheWindow(t *testing.T) {
 	for deadline := now.Add(20 * time.Second); time.Now().Before(deadline); {
 		report = ops.Status{}
 		out, _, _ := r.cli("status", "-o", "json")
-		must(t, json.Unmarshal([]byte(out), &report))
+		must.Do(t, json.Unmarshal([]byte(out), &report))
 		if report.Topics[0].Waiting == 3 && report.Topics[1].Waiting == 3 {
 			break
 		}
@@ -293,7 +293,7 @@ func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
 func TestBroker_StatusAndForecastWorkWithABrokenTopicsFile(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
-	must(t, os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600))
+	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600))
 	var report ops.Status
 	if stderr := r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
 		t.Errorf("status: %+v, %q", report, stderr)
@@ -308,8 +308,7 @@ func TestBroker_StatusAndForecastWorkWithABrokenTopicsFile(t *testing.T) {
 func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
-	valid, err := os.ReadFile(r.file)
-	must(t, err)
+	valid := must.Get(os.ReadFile(r.file))(t)
 	for mistake, want := range map[string]string{
 		"partition: 3\n":                           "topics",
 		"topics: {control: 'a b'}\n":               "topics, brokers, clock of Kafka",
@@ -317,7 +316,7 @@ func TestBroker_DoctorChecksWhatABrokenTopicsFileTells(t *testing.T) {
 		"closer: {batch: 0}\noutbox: {batch: 0}\n": "",
 		"buckets: [\n":                             "topics, brokers, dead letters, clock of Kafka, database",
 	} {
-		must(t, os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600))
+		must.Do(t, os.WriteFile(r.file, append([]byte(mistake), valid...), 0o600))
 		var result struct{ Checks []checkup }
 		r.json(&result, 3, "doctor")
 		var not []string
@@ -362,13 +361,5 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	}
 	if _, stderr, code := run(t, wrong, "compensate", "--once", "--config", r.file); code != 2 || !strings.Contains(stderr, config.EnvRedis) {
 		t.Errorf("a sweep takes the lock: exit %d, %q", code, stderr)
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -40,7 +41,7 @@ func runOn(t *testing.T, stdin string, env map[string]string, args ...string) (s
 func topicsYAML(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "topics.yaml")
-	must(t, os.WriteFile(path, []byte(content), 0o600))
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -125,7 +126,7 @@ func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 
 func TestMain_MigrationsLeaveOutTheUsersOwnTables(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte(`buckets: [1m]
+	must.Do(t, os.WriteFile(file, []byte(`buckets: [1m]
 orders:
   table: t
   id: id
@@ -133,14 +134,12 @@ orders:
   due: {column: d, type: unix_s}
   items: none
   stock: none
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
 	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts") {
 		t.Errorf("exit %d, %q", code, out)
 	}
-	if err := os.WriteFile(file, []byte(`buckets: [1m]
+	must.Do(t, os.WriteFile(file, []byte(`buckets: [1m]
 delays: {default: 30m, categories: {"it's": 5m}}
 orders:
   table: t
@@ -149,9 +148,7 @@ orders:
   due: {from: d, type: unix_s}
   items: none
   stock: none
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	out, _, code = run(t, nil, "migrate", "--print", "--config", file)
 	if code != 0 || !strings.Contains(out, "INSERT INTO order_delays") || !strings.Contains(out, "'it''s' AS category, 300000000 AS delay_us") {
 		t.Errorf("by rule: exit %d, %q", code, out)
@@ -213,13 +210,12 @@ func golden(t *testing.T, name string, table func(w io.Writer)) {
 	t.Helper()
 	var out strings.Builder
 	c := &common{output: "table", env: Env{Stdout: &out}}
-	must(t, c.print(nil, table))
+	must.Do(t, c.print(nil, table))
 	path := filepath.Join("testdata", name+".txt")
 	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		must(t, os.WriteFile(path, []byte(out.String()), 0o644))
+		must.Do(t, os.WriteFile(path, []byte(out.String()), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	must(t, err)
+	want := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), out.String()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -25,14 +26,12 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 	r.send(r.cfg.Topics.Close, "late", time.Now().Add(-time.Minute))
 	r.addDeadLetter("given-up", "failed", time.Now())
 	sweep, err := wire.Sweep{StartedAt: time.Now().Add(-time.Minute), Lock: "held", Holder: "host/1", Why: wire.SweepOnce, Found: 2, Closed: 2, Causes: map[string]int{"absent": 2}}.Encode()
-	must(t, err)
-	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{sweep}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{sweep}))(t)
 	c, err := console.New(console.Options{
 		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen}, TopicsFile: r.file,
 	})
-	must(t, err)
+	must.Do(t, err)
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(func() {
 		c.Close()
@@ -41,16 +40,13 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 	})
 	ask := func(method, path, body string) string {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
-		must(t, err)
+		req := must.Get(http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body)))(t)
 		if body != "" {
 			req.Header.Set("Content-Type", "application/json")
 		}
-		res, err := http.DefaultClient.Do(req)
-		must(t, err)
+		res := must.Get(http.DefaultClient.Do(req))(t)
 		defer res.Body.Close()
-		data, err := io.ReadAll(res.Body)
-		must(t, err)
+		data := must.Get(io.ReadAll(res.Body))(t)
 		return string(data)
 	}
 	for i := 0; !strings.Contains(ask("GET", "/api/v1/dead-letters", ""), `"complete":true`); i++ {

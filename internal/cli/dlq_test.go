@@ -11,14 +11,14 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // addDeadLetter appends a dead letter of the closer for an order's record.
 func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wire.Message)) {
 	r.t.Helper()
-	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
-	must(r.t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode())(r.t)
 	m.Topic, m.Offset = r.cfg.Topics.Close, 99
 	for _, c := range change {
 		c(&m)
@@ -32,8 +32,7 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wir
 // records reads all partitions of a topic.
 func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
-	spans, err := r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd)
-	must(r.t, err)
+	spans := must.Get(r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd))(r.t)
 	for _, s := range spans {
 		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, record := range records {

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -61,7 +62,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "topics found") || !strings.Contains(result.Checks[1].What, "delay_4m") {
 		t.Errorf("a delay topic without a bucket: %s", state())
 	}
-	must(t, r.kafka.DeleteTopics(t.Context(), "delay_4m"))
+	must.Do(t, r.kafka.DeleteTopics(t.Context(), "delay_4m"))
 	r.addDeadLetter("a", "failed", time.Now())
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 failed") {
@@ -75,9 +76,7 @@ func TestBroker_DoctorAndStatusReadTheClocksFromProbes(t *testing.T) {
 	r.cli("topics", "apply")
 	now := time.Now()
 	probe := fmt.Sprintf(`{"probe": %d, "database": %d}`, now.UnixMilli(), now.Add(time.Minute).UnixMilli())
-	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{{Value: []byte(probe)}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{{Value: []byte(probe)}}))(t)
 	for command, want := range map[string]string{"doctor": "FOUND  clocks", "status": "TODAY  clocks differ"} {
 		out, _, _ := r.cli(command)
 		if !strings.Contains(out, want) || !strings.Contains(out, "the database's clock differs from the brokers' clock by ") || !strings.Contains(out, "orderclose runbook clocks-differ") {
@@ -180,7 +179,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Clients: clients.Clients{Store: r.shop()}}
 	never := orderclose.Order{ID: "never", CreatedAt: time.Now().Add(-time.Minute), Due: orderclose.NeverDue}
-	must(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
+	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
 	examine := func() []checkup {
 		var facts ops.Facts
 		facts.Schema.Value, facts.Schema.Err = s.pipeline().Schema(t.Context())
@@ -193,9 +192,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	if times := s.checkTimes(t.Context(), "times of orders"); !times.OK {
 		t.Errorf("an order that is never due: %+v", times)
 	}
-	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"))(t)
 	if all = examine(); all[1].OK || !strings.Contains(all[1].What, "run orderclose migrate") || all[1].Fix != "orderclose runbook the-schema-differs" {
 		t.Errorf("%+v", all)
 	}
@@ -210,7 +207,7 @@ func TestDoctor_FindsTimesOfAnotherZone(t *testing.T) {
 		r := &rig{t: t}
 		s := &session{Clients: clients.Clients{Store: r.shop()}}
 		o := orderclose.Order{ID: "shifted", CreatedAt: time.Now().Add(shift[0]), Due: time.Now().Add(30*time.Minute + shift[1])}
-		must(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil))
+		must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, nil))
 		if got := s.checkTimes(t.Context(), "times of orders"); got.OK || !strings.Contains(got.What, what) || !strings.Contains(got.What, `"shifted"`) || got.Fix == "" {
 			t.Errorf("%+v, want that an order is %s", got, what)
 		}

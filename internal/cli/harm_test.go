@@ -12,6 +12,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -35,10 +36,10 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		t.Skip(config.EnvDSN + " names no server")
 	}
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
-	must(t, err)
+	must.Do(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
 	db, err := sql.Open("mysql", dsn)
-	must(t, err)
+	must.Do(t, err)
 	defer func() { _ = db.Close() }()
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (id BIGINT PRIMARY KEY, state TINYINT NOT NULL, late_ms BIGINT NOT NULL, made DATETIME NOT NULL, KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 	count := func(query string) (n int) {
 		t.Helper()
-		must(t, db.QueryRowContext(t.Context(), query).Scan(&n))
+		must.Do(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 		return n
 	}
 	refused("migrate")
@@ -66,13 +67,10 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	if _, stderr, code := run(t, env, "migrate", "--config", good); code != 0 || !strings.Contains(stderr, "note: no order has the status 0") {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO t VALUES (1, 0, 1, UTC_TIMESTAMP())"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.ExecContext(t.Context(), "INSERT INTO t VALUES (1, 0, 1, UTC_TIMESTAMP())"))(t)
 	for _, args := range [][]string{{"doctor"}, {"compensate", "--once", "--dry-run"}} {
 		for accept, want := range map[string]int{"": 3, "accept: [nothing_due_later]\n": 0} {
-			text, err := os.ReadFile(good)
-			must(t, err)
+			text := must.Get(os.ReadFile(good))(t)
 			out, stderr, code := run(t, env, append(args, "--config", topicsYAML(t, accept+string(text)))...)
 			if code != want || !strings.Contains(out, "1 overdue, 0 not due yet, 0 excluded") && code == 0 || strings.Contains(out, "1 unpaid orders are overdue, and none is due in the future") != (code == 3) {
 				t.Errorf("%v with %q: exit %d\n%s%s", args, accept, code, out, stderr)
@@ -204,10 +202,10 @@ func wrongMappingsOn(t *testing.T, server string) {
 		t.Skip(server + " names no server")
 	}
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), dsn, nil, "oc_"+strings.ToLower(rand.Text()))
-	must(t, err)
+	must.Do(t, err)
 	defer func() { _ = drop(context.WithoutCancel(t.Context())) }()
 	db, err := sql.Open("mysql", dsn)
-	must(t, err)
+	must.Do(t, err)
 	defer func() { _ = db.Close() }()
 	for _, query := range litemall {
 		if _, err := db.ExecContext(t.Context(), query); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
@@ -83,11 +84,11 @@ func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 
 func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	listen := l.Addr().String()
 	l.Close()
 	file := filepath.Join(t.TempDir(), "notify.yaml")
-	must(t, os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600))
+	must.Do(t, os.WriteFile(file, []byte("receivers: {sms: {http: {url: http://127.0.0.1:1, body: '{{ .Text }}'}}}"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	env := Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, LookupEnv: func(name string) (string, bool) {
@@ -106,7 +107,7 @@ func TestNotify_ServesUntilItIsStopped(t *testing.T) {
 		}
 	}
 	resp, err := http.Post("http://"+listen+"/alert/sms", "application/json", strings.NewReader(`{"status":"firing","alerts":[{"status":"firing"}]}`))
-	must(t, err)
+	must.Do(t, err)
 	if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without a provider it answers %s, want 503", resp.Status)
 	}
@@ -144,18 +145,14 @@ func TestRun_ExportsTheSpansOfARole(t *testing.T) {
 	if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
 		t.Fatal(err)
 	}
-	value, err := orderclose.OrderClosed{OrderID: "o", Release: []orderclose.Release{{SKU: "ink", Quantity: 1, Key: "k"}}}.Encode()
-	must(t, err)
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...))
-	must(t, err)
+	value := must.Get(orderclose.OrderClosed{OrderID: "o", Release: []orderclose.Release{{SKU: "ink", Quantity: 1, Key: "k"}}}.Encode())(t)
+	client := must.Get(kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...)))(t)
 	defer client.Close()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
-	if err := client.ProduceSync(ctx, &kgo.Record{
+	must.Do(t, client.ProduceSync(ctx, &kgo.Record{
 		Topic: r.cfg.Topics.Events, Key: []byte("o"), Value: value,
 		Headers: []kgo.RecordHeader{{Key: "traceparent", Value: []byte("00-" + trace + "-b7ad6b7169203331-01")}},
-	}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	}).FirstErr())
 	variables := map[string]string{
 		config.EnvBrokers: r.brokers, config.EnvReleaseURL: stock.URL, config.EnvListen: "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL,
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -25,8 +26,7 @@ import (
 // shop returns a database with an order that was closed, and one that waits.
 func (r *rig) shop() *store.Store {
 	r.t.Helper()
-	s, err := sqlite.Open(sqlite.Memory, nil)
-	must(r.t, err)
+	s := must.Get(sqlite.Open(sqlite.Memory, nil))(r.t)
 	r.t.Cleanup(func() { s.Close() })
 	ctx, now := r.t.Context(), time.Now()
 	for _, err := range []error{
@@ -34,7 +34,7 @@ func (r *rig) shop() *store.Store {
 		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}, []shopdb.Item{{SKU: "ink", Quantity: 2}}),
 		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "waits", CreatedAt: now, Due: now.Add(time.Hour)}, nil),
 	} {
-		must(r.t, err)
+		must.Do(r.t, err)
 	}
 	if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
 		r.t.Fatal(err)
@@ -45,10 +45,8 @@ func (r *rig) shop() *store.Store {
 // send appends a record of an order to the partition of its key.
 func (r *rig) send(topic, id string, due time.Time) {
 	r.t.Helper()
-	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
-	must(r.t, err)
-	n, err := r.kafka.Partitions(r.t.Context(), topic)
-	must(r.t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode())(r.t)
+	n := must.Get(r.kafka.Partitions(r.t.Context(), topic))(r.t)
 	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -221,8 +219,7 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 		}
 	}
 	list(false, 0, "no late payment waits for a decision")
-	tx, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
+	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1, Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
 		t.Errorf("a payment that would break the table: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -42,7 +43,7 @@ func newPostponing(t *testing.T) *postponing {
 			err = scenario.OrdersOf(db).CreateOrder(t.Context(), o, nil)
 		}
 	}
-	must(t, err)
+	must.Do(t, err)
 	return &postponing{t, &session{Clients: clients.Clients{Store: db}, cfg: config.Default(), logger: slog.New(slog.DiscardHandler)},
 		filepath.Join(t.TempDir(), "plan.jsonl")}
 }
@@ -148,15 +149,14 @@ func TestPostpone_RefusesAPlanThatDoesNotFit(t *testing.T) {
 	if err := p.run(nil, postponeFlags{yes: true}); codeOf(err) != int(Usage) || !strings.Contains(err.Error(), "plan.jsonl") {
 		t.Errorf("no file: exit %d, %v", codeOf(err), err)
 	}
-	must(t, p.run(new(ops.PostponeSummary), later(4)))
-	content, err := os.ReadFile(p.file)
-	must(t, err)
+	must.Do(t, p.run(new(ops.PostponeSummary), later(4)))
+	content := must.Get(os.ReadFile(p.file))(t)
 	for want, text := range map[string]string{
 		"the plan is incomplete": strings.Replace(string(content), `{"orders":2}`+"\n", "", 1),
 		"not a plan":             "orders:\n",
 		"it is for table orders of other:3306/shop, and this is table orders of db:3306/shop": strings.Replace(string(content), "db:3306", "other:3306", 1),
 	} {
-		must(t, os.WriteFile(p.file, []byte(text), 0o600))
+		must.Do(t, os.WriteFile(p.file, []byte(text), 0o600))
 		if err := p.run(nil, postponeFlags{yes: true}); codeOf(err) != int(Refused) || !strings.Contains(err.Error(), want) || fmt.Sprint(p.due()) != "[1 2 3 4]" {
 			t.Errorf("exit %d, %v, want %s; due in %v", codeOf(err), err, want, p.due())
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -23,8 +24,7 @@ import (
 func (r *rig) closed(partition int, id, category string) {
 	r.t.Helper()
 	now := time.Now()
-	m, err := wire.Record{Order: orderclose.Order{ID: id, Category: category, CreatedAt: now, Due: now}, Release: now}.Encode()
-	must(r.t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, Category: category, CreatedAt: now, Due: now}, Release: now}.Encode())(r.t)
 	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func (r *rig) replayed() (n int64) {
 	r.t.Helper()
 	for p := range 2 {
 		_, end, err := r.kafka.Bounds(r.t.Context(), r.cfg.Topics.Replay, p)
-		must(r.t, err)
+		must.Do(r.t, err)
 		n += end
 	}
 	return n
@@ -78,9 +78,7 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	db := r.shop()
-	if _, err := db.DB().ExecContext(t.Context(), "UPDATE orders SET category = 'virtual' WHERE id = 'closed'"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.DB().ExecContext(t.Context(), "UPDATE orders SET category = 'virtual' WHERE id = 'closed'"))(t)
 	r.closed(0, "closed", "")
 	r.closed(0, "waits", "physical")
 	r.closed(0, "waits", "physical")
@@ -90,13 +88,13 @@ func TestBroker_AReplaySelectsItsRecordsAndAsksTheDatabase(t *testing.T) {
 		f := replayFlags{from: "1h", to: "now", rate: ops.ReplayRate, yes: yes}
 		set(&f)
 		w, err := f.window(time.Now())
-		must(t, err)
+		must.Do(t, err)
 		var out bytes.Buffer
 		c := &common{output: "json", quiet: true, env: Env{Stdout: &out, Stderr: io.Discard}}
 		s := &session{Clients: clients.Clients{Kafka: r.kafka, Store: db}, cfg: r.cfg, logger: slog.New(slog.DiscardHandler)}
 		err = c.replay(t.Context(), s, w, f)
 		if out.Len() > 0 {
-			must(t, json.Unmarshal(out.Bytes(), &plan))
+			must.Do(t, json.Unmarshal(out.Bytes(), &plan))
 		}
 		return plan, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // This command line accepts every command of the runbook.
@@ -80,8 +81,7 @@ func TestCommands_ThatReadTopicsYAMLGetTheFlagConfig(t *testing.T) {
 
 // This command line accepts the commands of the containers in compose.yaml.
 func TestCompose_UsesValidCommands(t *testing.T) {
-	data, err := os.ReadFile("../../deploy/compose/compose.yaml")
-	must(t, err)
+	data := must.Get(os.ReadFile("../../deploy/compose/compose.yaml"))(t)
 	var f struct {
 		Services map[string]struct {
 			Image       string
@@ -89,7 +89,7 @@ func TestCompose_UsesValidCommands(t *testing.T) {
 			Healthcheck struct{ Test []string }
 		}
 	}
-	must(t, yaml.Unmarshal(data, &f))
+	must.Do(t, yaml.Unmarshal(data, &f))
 	roles := map[string]bool{}
 	for name, s := range f.Services {
 		if s.Image != "orderclose:local" {

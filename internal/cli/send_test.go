@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestOrders_AreReadWithAnyLineBreaks(t *testing.T) {
@@ -22,7 +23,7 @@ func TestOrders_AreReadWithAnyLineBreaks(t *testing.T) {
 `
 	var all []line
 	for l, err := range each(iotest.OneByteReader(strings.NewReader(two)), parseLine) {
-		must(t, err)
+		must.Do(t, err)
 		all = append(all, l)
 	}
 	created := time.Date(2025, 12, 31, 16, 0, 0, 0, time.UTC)
@@ -91,8 +92,7 @@ func check(t *testing.T, stdin string, more ...string) (stdout, stderr string, c
 func TestRecordsCheck_AcceptsWhatTheStagesRead(t *testing.T) {
 	due := time.Now().Add(4 * time.Minute).UTC().Truncate(time.Millisecond)
 	value := fmt.Sprintf(`{"order_id":"17","category":null,"created_at":"2026-03-01T20:00:00.123456789+08:00","due_at":%q,"attributes":null,"more":1}`, due.Format(time.RFC3339Nano))
-	quoted, err := json.Marshal(value)
-	must(t, err)
+	quoted := must.Get(json.Marshal(value))(t)
 	ms := due.UnixMilli()
 	stdin := strings.Join([]string{
 		value,
@@ -169,7 +169,7 @@ func TestRecordsCheck_RefusesWhatIsNoRecord(t *testing.T) {
 func TestRecordsCheck_NamesAllProblemsOfARecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "records.jsonl")
 	record := `{"headers":{"due":"soon"},"value":{"order_id":"17","created_at":"yesterday","due_at":"2026-03-01T12:05:00Z"}}`
-	must(t, os.WriteFile(file, []byte(record), 0o600))
+	must.Do(t, os.WriteFile(file, []byte(record), 0o600))
 	out, _, code := run(t, nil, "records", "check", file, "--config", topicsYAML(t, "buckets: [10s]\n"))
 	want := `FOUND  line 1  no_key: the key must be the order id; bad_version: header v is missing, want "1"; ` +
 		`bad_due: header due is "soon", want unix milliseconds in decimal digits; bad_value: created_at is "yesterday", want text in RFC 3339`
@@ -201,8 +201,7 @@ func TestRecordsCheck_ReadsTheEndOfATopic(t *testing.T) {
 }
 
 func TestRecordsCheck_ThePageOfTheFormatShowsItsOutput(t *testing.T) {
-	page, err := os.ReadFile("../../docs/wire.md")
-	must(t, err)
+	page := must.Get(os.ReadFile("../../docs/wire.md"))(t)
 	block := func(name string) string {
 		_, rest, _ := strings.Cut(string(page), "```"+name+"\n")
 		body, _, _ := strings.Cut(rest, "```")

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -40,24 +41,21 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	due := time.Now().Add(-30 * time.Minute).Truncate(time.Millisecond)
 	closedAt := map[string]time.Duration{"same": time.Second, "earlier": 29 * time.Minute, "unsent": time.Minute, "paid": time.Minute}
 	for _, id := range []string{"same", "earlier", "unsent", "paid", "forgotten", "also forgotten"} {
-		must(t, scenario.OrdersOf(s).CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil))
+		must.Do(t, scenario.OrdersOf(s).CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil))
 		if id != "unsent" {
 			r.send(r.cfg.Topics.Close, id, due)
 		}
 	}
 	exec := func(query string, args ...any) {
 		t.Helper()
-		if _, err := s.DB().ExecContext(t.Context(), query, args...); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.DB().ExecContext(t.Context(), query, args...))(t)
 	}
 	exec("UPDATE orders SET status = 1 WHERE id = 'paid'")
 	exec("DELETE FROM orders WHERE id = 'closed'")
 	for _, table := range []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "pauses"} {
 		exec("DROP TABLE " + table)
 	}
-	app, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: r.kafka, Store: s}})
-	must(t, err)
+	app := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: r.kafka, Store: s}}))(t)
 	defer app.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
@@ -72,7 +70,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); report.Summary.Verdicts < 5 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if out, code, _ := r.runShadowReport(s, "json", 0); code == 3 {
 			report = shadowOutput{}
-			must(t, json.Unmarshal([]byte(out), &report))
+			must.Do(t, json.Unmarshal([]byte(out), &report))
 		}
 	}
 	// The shadow run saw these orders now, half an hour after they were due.
@@ -86,7 +84,7 @@ func TestBroker_AShadowRunIsComparedWithTheOldJob(t *testing.T) {
 	}
 	out, code, _ := r.runShadowReport(s, "json", 1)
 	report = shadowOutput{}
-	must(t, json.Unmarshal([]byte(out), &report))
+	must.Do(t, json.Unmarshal([]byte(out), &report))
 	got := map[ops.ShadowClass]string{}
 	for _, d := range report.Differences {
 		got[d.Class] += d.Order

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -66,8 +67,7 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	}
 	want := sampleSweeps()
 	for i := range want.Sweeps {
-		m, err := want.Sweeps[len(want.Sweeps)-1-i].Encode()
-		must(t, err)
+		m := must.Get(want.Sweeps[len(want.Sweeps)-1-i].Encode())(t)
 		r.append(r.cfg.Topics.Control, m, wire.Message{Value: []byte(`{"probe":1}`)})
 	}
 	r.append(r.cfg.Topics.Control, want.Losses[0].Encode())
@@ -110,8 +110,7 @@ func TestBroker_LatenessReadsTheLastHour(t *testing.T) {
 	r.put(r.cfg.Topics.Close, 0, now.Add(-2*time.Hour), now.Add(-3*time.Hour)) // too old
 	r.put(r.cfg.Topics.Close, 0, now.Add(-time.Minute), now.Add(-time.Minute-7*time.Millisecond))
 	r.put(r.cfg.Topics.Close, 1, now.Add(-time.Minute), now.Add(-time.Minute-9*time.Millisecond))
-	event, err := orderclose.OrderClosed{OrderID: "o", Due: now, ClosedAt: now.Add(4 * time.Millisecond), Path: orderclose.PathPipeline}.Encode()
-	must(t, err)
+	event := must.Get(orderclose.OrderClosed{OrderID: "o", Due: now, ClosedAt: now.Add(4 * time.Millisecond), Path: orderclose.PathPipeline}.Encode())(t)
 	r.append(r.cfg.Topics.Events, wire.Message{Key: []byte("o"), Value: event})
 	l = ops.Lateness{}
 	r.json(&l, 0, "lateness")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -55,10 +56,8 @@ func TestTopicsApply_ChangesATopicOfAnotherTeamOnlyByItsName(t *testing.T) {
 	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: "customers", Partitions: 1, Replication: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.kafka.Append(t.Context(), "customers", 0, []wire.Message{{Key: []byte("7"), Value: []byte(`{"name":"Ann"}`)}}); err != nil {
-		t.Fatal(err)
-	}
-	must(t, os.WriteFile(r.file, []byte("buckets: [1m]\npartitions: 2\ntopics: {events: customers}\n"), 0o600))
+	must.Get(r.kafka.Append(t.Context(), "customers", 0, []wire.Message{{Key: []byte("7"), Value: []byte(`{"name":"Ann"}`)}}))(t)
+	must.Do(t, os.WriteFile(r.file, []byte("buckets: [1m]\npartitions: 2\ntopics: {events: customers}\n"), 0o600))
 	if out, stderr, code := r.cli("topics", "apply", "--change", "clients"); code != int(Usage) || !strings.Contains(stderr, "topics.yaml has no topic of that name") {
 		t.Errorf("a name that is not in topics.yaml exits with %d:\n%s%s", code, out, stderr)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // With the lock in the database nothing connects to Redis, whatever the variable has.
@@ -23,15 +24,9 @@ func TestConnect_UsesTheServerOfTheLock(t *testing.T) {
 	for kind, url := range map[config.LockKind]string{config.LockRedis: "redis://127.0.0.1:1/0", config.LockDatabase: "no URL"} {
 		cfg := config.Default()
 		cfg.Compensator.Lock.Kind = kind
-		c, err := Connect(config.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Pool{}, cfg, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(Connect(config.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Pool{}, cfg, slog.New(slog.DiscardHandler)))(t)
 		defer c.Close()
-		lock, err := c.SweepLock(cfg.Compensator.Lock, "-recheck", config.Never)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := must.Get(c.SweepLock(cfg.Compensator.Lock, "-recheck", config.Never))(t)
 		_, inRedis := lock.(*compensator.RedisLock)
 		_, inDatabase := lock.(*compensator.DatabaseLock)
 		if (c.Redis != nil) != (kind == config.LockRedis) || inRedis != (kind == config.LockRedis) || inDatabase != (kind == config.LockDatabase) {
@@ -96,10 +91,7 @@ func TestNewRedis_RefusesAURLAndShowsNoPassword(t *testing.T) {
 func TestNewRedis_ReadsAllServers(t *testing.T) {
 	open := func(url string, c *tls.Config) redis.UniversalClient {
 		t.Helper()
-		client, err := newRedis(url, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(newRedis(url, c))(t)
 		t.Cleanup(func() { client.Close() })
 		return client
 	}

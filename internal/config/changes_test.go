@@ -10,14 +10,12 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func parseText(t *testing.T, content string) *Config {
 	t.Helper()
-	c, err := Parse("t", []byte(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Parse("t", []byte(content)))(t)
 	return c
 }
 
@@ -155,10 +153,7 @@ orders:
 `
 
 func TestDueByRule(t *testing.T) {
-	cfg, err := Parse("topics.yaml", []byte(strings.Replace(byRule, `    - {match: {attributes: {vip: ["yes"]}}, grace: 1m}`+"\n", "", 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(Parse("topics.yaml", []byte(strings.Replace(byRule, `    - {match: {attributes: {vip: ["yes"]}}, grace: 1m}`+"\n", "", 1))))(t)
 	want := mapping.TimeColumn{Column: "add_time", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds}
 	if m := cfg.Orders; !m.ByRule || m.Due != want || *m.Created != want {
 		t.Errorf("%+v", m)

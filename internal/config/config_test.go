@@ -14,13 +14,13 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 const shipped = "../../topics.yaml"
 
 func TestDefault_EqualsTheShippedFile(t *testing.T) {
-	c, err := config.Load(shipped)
-	must(t, err)
+	c := must.Get(config.Load(shipped))(t)
 	if diff := cmp.Diff(config.Default(), c); diff != "" {
 		t.Errorf("Default() and topics.yaml differ (-Default +file):\n%s", diff)
 	}
@@ -227,8 +227,7 @@ func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 }
 
 func TestParse_AcceptsDrainingBuckets(t *testing.T) {
-	c, err := config.Parse("t", []byte("buckets: [10s, {length: 1m, draining: true}, {length: 5m}]\n"))
-	must(t, err)
+	c := must.Get(config.Parse("t", []byte("buckets: [10s, {length: 1m, draining: true}, {length: 5m}]\n")))(t)
 	want := orderclose.Buckets{
 		{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute, Draining: true}, {Topic: "delay_5m", Length: 5 * time.Minute},
 	}
@@ -303,8 +302,7 @@ func TestSalvage_UnknownIsWhatTheFileDoesNotTell(t *testing.T) {
 func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	write(t, path, "buckets: [10s, 1m]\ndelays: {default: 2m}\n")
-	want, err := config.Load(path)
-	must(t, err)
+	want := must.Get(config.Load(path))(t)
 	got, err := config.Salvage(path)
 	if diff := cmp.Diff(want, got.Config); diff != "" || len(got.Problems) > 0 || got.Unknown("orders", "topics", "closer.kind") || err != nil {
 		t.Errorf("%v, %v (-want +got):\n%s", got.Problems, err, diff)
@@ -330,13 +328,5 @@ func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	env["ORDERCLOSE_KAFKA_TLS"] = "maybe"
 	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err == nil {
 		t.Error("wrong security settings are accepted although Kafka is used")
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestConsoleFromEnviron_ReadsEveryVariable(t *testing.T) {
@@ -142,14 +143,12 @@ func TestConsole_KnowsTheLoopback(t *testing.T) {
 }
 
 func TestConsole_PrintsWithoutSecrets(t *testing.T) {
-	c, err := config.ConsoleFromEnviron(environ{
+	c := must.Get(config.ConsoleFromEnviron(environ{
 		"ORDERCLOSE_CONSOLE_LISTEN": "0.0.0.0:9465", "ORDERCLOSE_CONSOLE_BASE_PATH": "/orderclose", "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE": "hunter2",
-	}.lookup)
-	must(t, err)
+	}.lookup))(t)
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "console", c)
-	marshaled, err := json.Marshal(c)
-	must(t, err)
+	marshaled := must.Get(json.Marshal(c))(t)
 	const want = "listen 0.0.0.0:9465/orderclose, access by ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE, 0 proxies, actions false"
 	if fmt.Sprint(c) != want {
 		t.Errorf("printed as %s", c)
@@ -162,8 +161,7 @@ func TestConsole_PrintsWithoutSecrets(t *testing.T) {
 }
 
 func TestLoadNotify_ReadsTheExample(t *testing.T) {
-	c, err := config.LoadNotify("../../deploy/alerts/notify.yaml")
-	must(t, err)
+	c := must.Get(config.LoadNotify("../../deploy/alerts/notify.yaml"))(t)
 	team, sms, call := c.Receivers["team"], c.Receivers["sms"], c.Receivers["call"]
 	if team.DingTalk == nil || team.HTTP != nil || team.URLFile != "/run/secrets/dingtalk_url" || team.SecretFile == "" || team.Limit != 4000 {
 		t.Errorf("team: %+v", team)
@@ -178,9 +176,7 @@ func TestLoadNotify_ReadsTheExample(t *testing.T) {
 
 func TestParseNotify_ReportsEveryProblemWithItsPosition(t *testing.T) {
 	const valid = "receivers: {a: {dingtalk: {url: http://x, secret_file: f}}}"
-	if _, err := config.ParseNotify("n", []byte(valid)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(config.ParseNotify("n", []byte(valid)))(t)
 	for _, c := range []struct {
 		file string
 		want []string
@@ -225,7 +221,7 @@ func TestParseNotify_ReportsEveryProblemWithItsPosition(t *testing.T) {
 func TestReadSecret_NeverQuotesTheContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	for content, want := range map[string]string{"s3cret\r\n": "", "": file, "\n": file, "s3cret\ns3cret": file, "s3\x00cret": file} {
-		must(t, os.WriteFile(file, []byte(content), 0o600))
+		must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 		value, err := config.ReadSecret(file)
 		switch {
 		case want == "" && (err != nil || value != "s3cret"):

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 type environ map[string]string
@@ -61,11 +62,9 @@ func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	sources, err := filepath.Glob("*.go")
-	must(t, err)
+	sources := must.Get(filepath.Glob("*.go"))(t)
 	for _, source := range sources {
-		text, err := os.ReadFile(source)
-		must(t, err)
+		text := must.Get(os.ReadFile(source))(t)
 		for _, found := range regexp.MustCompile(`Env\w+ += "(ORDERCLOSE_\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			if unknown := config.UnknownVariables([]string{found[1] + "=x"}); len(unknown) > 0 {
 				t.Errorf("%s: %v", source, unknown)
@@ -173,8 +172,7 @@ func TestServers_PrintWithoutSecrets(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "servers", s)
 	slog.New(slog.NewTextHandler(&log, nil)).Info("start", "servers", &s)
-	marshaled, err := json.Marshal(s)
-	must(t, err)
+	marshaled := must.Get(json.Marshal(s))(t)
 	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%+v %#v %s %q", s, s, &s, s), log.String(), string(marshaled)} {
 		if strings.Contains(text, "hunter2") || !strings.Contains(text, "a:1") {
 			t.Errorf("printed as %s", text)
@@ -184,7 +182,7 @@ func TestServers_PrintWithoutSecrets(t *testing.T) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {

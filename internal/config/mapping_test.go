@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // mapped is a mapping with every key.
@@ -149,8 +150,7 @@ func TestOrders_ReportsAMisspeltKeyOnce(t *testing.T) {
 
 // The commented example of a mapping in the shipped file, with the comment marks removed.
 func TestOrders_TheShippedExampleIsValid(t *testing.T) {
-	data, err := os.ReadFile(shipped)
-	must(t, err)
+	data := must.Get(os.ReadFile(shipped))(t)
 	_, example, found := strings.Cut(string(data), "\n# orders:\n")
 	m := parse(t, "buckets: [1m]\norders:\n"+strings.ReplaceAll("\n"+example, "\n# ", "\n")).Orders
 	if !found || m == nil || len(m.Stock) == 0 || m.Due.Zone != "+08:00" {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // rig is a Reloader on a file. It records the applied configurations and the reports.
@@ -25,10 +27,7 @@ func (r *rig) ConfigReloaded(ok bool) { r.reported = append(r.reported, ok) }
 func newRig(t *testing.T, content string) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "topics.yaml")}
 	r.write(content)
-	running, err := Load(r.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	running := must.Get(Load(r.path))(t)
 	r.Reloader = NewReloader(ReloadOptions{
 		File: r.path, Running: running, Checked: r.ConfigReloaded,
 		Validate: func(context.Context, *Config) error { return r.refusal },
@@ -70,9 +69,7 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	r.write("buckets: [10s, 1m, 5m]\ndelays: {default: 0s}\n")
 	r.check("half of it is wrong", 1, false)
 	r.check("and still is", 1, false)
-	if err := os.Remove(r.path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(r.path))
 	r.check("no file", 1, false)
 	r.write(second)
 	r.check("valid again, and unchanged", 1, true)

@@ -22,19 +22,17 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // makePair writes a self-signed NAME.crt and NAME.key, and returns both paths.
 func makePair(t *testing.T, dir, name string) (crt, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	now := time.Now()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	must(t, err)
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	must(t, err)
+	certificate := must.Get(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))(t)
+	encoded := must.Get(x509.MarshalPKCS8PrivateKey(private))(t)
 	crt, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	write(t, crt, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
 	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})))
@@ -186,8 +184,7 @@ func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")
-	s, err := config.FromEnviron(environ{"ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}.lookup)
-	must(t, err)
+	s := must.Get(config.FromEnviron(environ{"ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}.lookup))(t)
 	first := shown(t, s.Kafka)
 	makePair(t, dir, "relay")
 	second := shown(t, s.Kafka)
@@ -203,8 +200,7 @@ func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 // shown returns the certificate that a broker sees.
 func shown(t *testing.T, s kafka.Security) string {
 	t.Helper()
-	c, err := s.TLS.GetClientCertificate(nil)
-	must(t, err)
+	c := must.Get(s.TLS.GetClientCertificate(nil))(t)
 	return string(c.Certificate[0])
 }
 

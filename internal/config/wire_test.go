@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -32,8 +33,7 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 		},
 	}
 	r.Release = r.Order.Due
-	m, err := r.Encode()
-	must(t, err)
+	m := must.Get(r.Encode())(t)
 	headers := ""
 	for _, h := range m.Headers {
 		headers += fmt.Sprintf("%s: %s\n", h.Key, h.Value)
@@ -60,8 +60,7 @@ func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})
 	}
-	r, err := m.Decode()
-	must(t, err)
+	r := must.Get(m.Decode())(t)
 	if !r.Release.Equal(r.Order.Due) {
 		t.Errorf("header due is %v and due_at %v", r.Release, r.Order.Due)
 	}
@@ -169,8 +168,7 @@ func murmur2(data []byte) uint32 {
 
 func wireTables(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/wire.md")
-	must(t, err)
+	data := must.Get(os.ReadFile("../../docs/wire.md"))(t)
 	return string(data)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -48,7 +49,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	t.Helper()
 	t.Parallel()
 	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(broker.Close)
 	r := &rig{t: t, broker: broker}
 	if r.cfg, err = config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")); err != nil {
@@ -65,7 +66,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.store.Close() })
-	must(t, r.store.Migrate(t.Context()))
+	must.Do(t, r.store.Migrate(t.Context()))
 	o := Options{
 		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka, Store: r.store}, Version: "v0",
 		Settings: config.Console{
@@ -96,8 +97,7 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 	if form != nil {
 		body = strings.NewReader(form.Encode())
 	}
-	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, body)
-	must(r.t, err)
+	req := must.Get(http.NewRequestWithContext(r.t.Context(), method, r.url+path, body))(r.t)
 	req.Header.Set("Accept-Language", language)
 	req.Header.Set("X-User", r.user)
 	if r.cookie != "" {
@@ -106,11 +106,9 @@ func (r *rig) do(method, path, language string, form url.Values) (*http.Response
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	res, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
-	must(r.t, err)
+	res := must.Get((&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req))(r.t)
 	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	must(r.t, err)
+	data := must.Get(io.ReadAll(res.Body))(r.t)
 	return res, string(data)
 }
 
@@ -127,14 +125,12 @@ func (r *rig) open(path string) string {
 // json decodes the answer of an endpoint of the API.
 func (r *rig) json(method, path, body string, into any) int {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body))
-	must(r.t, err)
+	req := must.Get(http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body)))(r.t)
 	req.Header.Set("X-User", r.user)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := http.DefaultClient.Do(req)
-	must(r.t, err)
+	res := must.Get(http.DefaultClient.Do(req))(r.t)
 	defer res.Body.Close()
 	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
 		r.t.Fatalf("%s %s: %v", method, path, err)
@@ -146,9 +142,8 @@ func (r *rig) json(method, path, body string, into any) int {
 func (r *rig) addOrder(id, topic string, due time.Time) {
 	r.t.Helper()
 	o := orderclose.Order{ID: id, Category: "ticket", CreatedAt: due.Add(-time.Hour), Due: due}
-	must(r.t, scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}))
-	m, err := wire.Record{Order: o, Release: due}.Encode()
-	must(r.t, err)
+	must.Do(r.t, scenario.OrdersOf(r.store).CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}))
+	m := must.Get(wire.Record{Order: o, Release: due}.Encode())(r.t)
 	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), 2), []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -156,7 +151,7 @@ func (r *rig) addOrder(id, topic string, due time.Time) {
 
 func (r *rig) putStock(sku string) {
 	r.t.Helper()
-	must(r.t, scenario.OrdersOf(r.store).PutStock(r.t.Context(), sku, 1000))
+	must.Do(r.t, scenario.OrdersOf(r.store).PutStock(r.t.Context(), sku, 1000))
 }
 
 func contains(t *testing.T, body string, wants ...string) {
@@ -198,7 +193,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	due := time.Now().Add(-time.Minute)
 	for i := range 14 {
 		o := orderclose.Order{ID: fmt.Sprint(i), Category: []string{"ticket", "gift"}[i/12], CreatedAt: due.Add(-time.Hour), Due: due}
-		must(t, scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil))
+		must.Do(t, scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil))
 	}
 	r.c.asks.Overdue.Forget()
 	page := r.open("/")
@@ -207,7 +202,7 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 	}
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka", "/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
-	must(t, r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"))
+	must.Do(t, r.store.Pause(t.Context(), []orderclose.Path{orderclose.PathPipeline}, "ticket", time.Hour, "INC-1"))
 	r.c.asks.Overdue.Forget()
 	r.c.asks.Pauses.Forget()
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
@@ -238,9 +233,7 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	r.putStock("ink")
 	due := time.Now().Add(-time.Minute)
 	r.addOrder("closed", "order-close", due)
-	if _, err := r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}))(t)
 	res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"closed"}})
 	contains(t, page, "handed to the closer", "closed by pipeline", "2 of ink came back", `id="timeline"`)
 	if res.StatusCode != http.StatusOK {
@@ -277,9 +270,7 @@ func TestOrder_ShowsTheRuleAndWhatItWouldGiveNow(t *testing.T) {
 	page := show("  rules:\n  - {match: {attributes: {pay: bank}}, never: true}\n  - {match: {}, after: 26h, grace: 5m}\n")
 	contains(t, page, "<code>delays.rules[1]</code>, line 7", "every order: after 26h grace 5m", `id="order-differs"`, "If the order was written now, it would be due at", "its row does not have all attributes")
 	contains(t, show("  rules:\n  - {match: {}, never: true}\n"), "If the order was written now, it would never be closed.")
-	if _, err := r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.store.DB().Exec("UPDATE orders SET expire_at = ?", orderclose.NeverDue.UnixMilli()))(t)
 	page = show("  rules:\n  - {match: {}, never: true}\n")
 	if contains(t, page, "<dd>never</dd>", "unpaid, and never closed"); strings.Contains(page, "order-differs") {
 		t.Error("the row is what the rule gives, and the page says that they differ")
@@ -330,11 +321,9 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil)
-	must(t, err)
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/live?page=now", nil))(t)
 	req.Header.Set("X-User", "ann")
-	res, err := http.DefaultClient.Do(req)
-	must(t, err)
+	res := must.Get(http.DefaultClient.Do(req))(t)
 	defer res.Body.Close()
 	read := func(want string) {
 		t.Helper()
@@ -389,12 +378,10 @@ func TestNotFound(t *testing.T) {
 func TestConsole_RefusesABrokenForm(t *testing.T) {
 	r := newRig(t)
 	for _, path := range []string{"/order", "/delays", "/dead-letters", "/plans", "/language"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, strings.NewReader("kind=sweep&id=%zz"))
-		must(t, err)
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, strings.NewReader("kind=sweep&id=%zz")))(t)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("X-User", r.user)
-		res, err := http.DefaultClient.Do(req)
-		must(t, err)
+		res := must.Get(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
 		if res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s answers %s", path, res.Status)
@@ -423,9 +410,7 @@ func TestSweeps_ListOnlyLossesOfRecordsThatWaited(t *testing.T) {
 	lost := wire.Lost{Topic: "delay_1h", Last: 40_000, Reason: "recreated", Waited: new(int64)}
 	*lost.Waited = 1413
 	for _, notice := range []wire.Lost{{Topic: "delay_1h", Last: -1, Reason: "first start"}, lost} {
-		if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{notice.Encode()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{notice.Encode()}))(t)
 	}
 	page := r.open("/sweeps")
 	contains(t, page, "<td>delay_1h/0</td><td class=\"n\">1,413</td>", `<p id="no-loss">`)
@@ -442,7 +427,7 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 		if err == nil {
 			_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m})
 		}
-		must(t, err)
+		must.Do(t, err)
 	}
 	r.c.asks.Sweeps.Forget()
 	page := r.open("/delays")
@@ -457,12 +442,4 @@ func TestDelays_ShowWhenTheyChanged(t *testing.T) {
 func TestDelays_SayThatTheyAreTheLastValidOnes(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Broken = func() error { return errors.New("line 3") } })
 	contains(t, r.open("/delays"), "The last valid ones", "line 3")
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -87,9 +88,7 @@ func TestDeadLetters_ShowHostileContentHarmless(t *testing.T) {
 	r := newRig(t)
 	hostile := `<script>alert(1)</script>"><img src=x onerror=alert(1)>` + "\u202e\x1b[31m\x00"
 	m := wire.Message{Key: []byte(hostile), Topic: hostile, Value: []byte(hostile + strings.Repeat("x", 60_000)), Headers: []wire.Header{{Key: hostile, Value: []byte(hostile)}}}
-	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, hostile, hostile, hostile)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, hostile, hostile, hostile)}))(t)
 	r.indexed(1)
 	for _, path := range []string{"/dead-letters", "/dead-letters/0/0", "/dead-letters?cause=" + url.QueryEscape(hostile)} {
 		page := r.open(path)
@@ -105,11 +104,8 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	r.putStock("ink")
 	contains(t, r.open("/payments"), `id="no-payments"`)
 	r.addOrder("a<b>", "order-close", time.Now().Add(-time.Minute))
-	if _, err := r.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a<b>"}}); err != nil {
-		t.Fatal(err)
-	}
-	tx, err := r.store.DB().BeginTx(t.Context(), nil)
-	must(t, err)
+	must.Get(r.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a<b>"}}))(t)
+	tx := must.Get(r.store.DB().BeginTx(t.Context(), nil))(t)
 	if _, err := r.store.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"}); err != nil || tx.Commit() != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // look is a status of one delay topic and the close topic.
@@ -93,11 +94,11 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 
 // A Prometheus has the newest three minutes, of one line not the last. The other lines have no value.
 func TestHistory_OfAPrometheus(t *testing.T) {
-	end := time.Now().Truncate(sampleEvery)
 	answer, asked := http.StatusOK, []string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query().Get("query")
 		asked = append(asked, query)
+		end := must.Get(time.Parse(time.RFC3339, r.URL.Query().Get("end")))(t)
 		w.WriteHeader(answer)
 		switch {
 		case answer != http.StatusOK:

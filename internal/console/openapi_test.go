@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 type object = map[string]any
@@ -151,11 +152,10 @@ func schemaName(t reflect.Type) string {
 }
 
 func TestOpenAPI_DescribesTheEndpoints(t *testing.T) {
-	want, err := json.MarshalIndent(openAPIOf((&Console{asks: &ops.Questions{}}).endpoints()), "", "  ")
-	must(t, err)
+	want := must.Get(json.MarshalIndent(openAPIOf((&Console{asks: &ops.Questions{}}).endpoints()), "", "  "))(t)
 	want = append(want, '\n')
 	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		must(t, os.WriteFile("openapi.json", want, 0o644))
+		must.Do(t, os.WriteFile("openapi.json", want, 0o644))
 		return
 	}
 	if !bytes.Equal(openAPI, want) {

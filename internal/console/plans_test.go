@@ -18,14 +18,14 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // addDeadLetter appends a dead letter of the closer.
 func (r *rig) addDeadLetter(id, cause string, due time.Time) {
 	r.t.Helper()
-	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due}.Encode()
-	must(r.t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due}.Encode())(r.t)
 	m.Topic = r.cfg.Topics.Close
 	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{wire.DeadLetter(m, "closer", cause, "closing it failed")}); err != nil {
 		r.t.Fatal(err)
@@ -97,9 +97,7 @@ func TestPlans_Replay(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		r.addOrder(id, "order-close", time.Now().Add(-time.Minute))
 	}
-	if _, err := r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
 	contains(t, r.open("/replay"), "Records of the close topic in the last 24 hours: 3")
 	window := url.Values{"kind": {"replay"}, "from": {time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")}, "to": {time.Now().Add(time.Minute).Format(time.RFC3339)}, "order": {""}}
 	path, page := r.plan(window)
@@ -108,15 +106,12 @@ func TestPlans_Replay(t *testing.T) {
 	contains(t, r.confirm(path), `<dd id="done">3</dd>`, `id="outcome"`)
 
 	// The page follows the records: the closers handle them, and the two orders that were open are closed.
-	if _, err := r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "c"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "c"}}))(t)
 	for p := range 2 {
-		spans, err := r.kafka.Window(t.Context(), r.cfg.Topics.Replay, kafka.LogStart, kafka.LogEnd)
-		must(t, err)
+		spans := must.Get(r.kafka.Window(t.Context(), r.cfg.Topics.Replay, kafka.LogStart, kafka.LogEnd))(t)
 		for _, s := range spans {
 			if s.Partition == p {
-				must(t, r.kafka.SetPosition(t.Context(), r.cfg.ReplayGroup(), r.cfg.Topics.Replay, p, s.End))
+				must.Do(t, r.kafka.SetPosition(t.Context(), r.cfg.ReplayGroup(), r.cfg.Topics.Replay, p, s.End))
 			}
 		}
 	}
@@ -231,12 +226,10 @@ func TestPlans_AreMadeAFewAtATime(t *testing.T) {
 	s := testPlans(t, &now)
 	release := make(chan struct{})
 	for range maxBusy {
-		if _, err := s.add("sweep", ann, nil, func(context.Context, progress) (prepared, error) {
+		must.Get(s.add("sweep", ann, nil, func(context.Context, progress) (prepared, error) {
 			<-release
 			return prepared{}, errors.New("no")
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
 	if _, err := s.add("sweep", ann, nil, nil); !errors.Is(err, errPlansAreBusy) {
 		t.Error(err)
@@ -302,11 +295,8 @@ func TestSweeps_ShowsEachSweepAndLoss(t *testing.T) {
 		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 3, Closed: 3, Causes: map[string]int{"absent": 2, "relay_behind": 1}},
 		{StartedAt: time.Now().Add(-time.Hour), Lock: "<b>", Holder: "host/18", Why: "later", Error: "the database is away"},
 	} {
-		m, err := s.Encode()
-		must(t, err)
-		if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}); err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(s.Encode())(t)
+		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
 	}
 	page := r.open("/sweeps")
 	contains(t, page, "host/17", "Has no record: never published, or lost 2", "the database is away", "&lt;b&gt;", "in the last 7 days, by cause: 3", "No loss of records")

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var (
@@ -91,11 +92,9 @@ func TestTexts_AreCompleteInEachLanguage(t *testing.T) {
 	for _, key := range computed() {
 		used[key] = true
 	}
-	names, err := fs.Glob(files, "templates/*.html")
-	must(t, err)
+	names := must.Get(fs.Glob(files, "templates/*.html"))(t)
 	for _, name := range names {
-		data, err := files.ReadFile(name)
-		must(t, err)
+		data := must.Get(files.ReadFile(name))(t)
 		for _, m := range textKey.FindAllStringSubmatch(string(data), -1) {
 			used[m[1]+m[2]+m[3]] = true
 		}
@@ -128,14 +127,11 @@ var saying = regexp.MustCompile(`say\(("(?:[^"\\]|\\.)*")`)
 
 func TestPhrases_AreThoseOfOps(t *testing.T) {
 	used := map[string]bool{"%s": true}
-	names, err := filepath.Glob("../ops/*.go")
-	must(t, err)
+	names := must.Get(filepath.Glob("../ops/*.go"))(t)
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		must(t, err)
+		data := must.Get(os.ReadFile(name))(t)
 		for _, m := range saying.FindAllStringSubmatch(string(data), -1) {
-			format, err := strconv.Unquote(m[1])
-			must(t, err)
+			format := must.Get(strconv.Unquote(m[1]))(t)
 			if used[format] = true; format != "%s" && phrases()[format] == "" {
 				t.Errorf("texts.yaml lacks the phrase %q of %s", format, name)
 			}
@@ -177,11 +173,9 @@ var section = regexp.MustCompile(`Runbook "([^"]+)"`)
 
 func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {
 	linked := ops.RunbookSections()
-	names, err := fs.Glob(files, "templates/*.html")
-	must(t, err)
+	names := must.Get(fs.Glob(files, "templates/*.html"))(t)
 	for _, name := range names {
-		page, err := files.ReadFile(name)
-		must(t, err)
+		page := must.Get(files.ReadFile(name))(t)
 		for _, m := range section.FindAllStringSubmatch(string(page), -1) {
 			linked = append(linked, m[1])
 		}

@@ -15,14 +15,12 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Services in other languages are written by docs/http.md.
 func TestSign_MatchesTheDocumentation(t *testing.T) {
-	data, err := os.ReadFile("../../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("../../docs/http.md"))(t)
 	doc := string(data)
 	_, rest, _ := strings.Cut(doc, "```json request\n")
 	body, _, ok := strings.Cut(rest, "\n```")
@@ -235,13 +233,8 @@ func TestReceive_ASlowBodyDoesNotOccupyTheConnection(t *testing.T) {
 		})}
 		served := make(chan struct{})
 		go func() { defer close(served); server.Serve(listener) }()
-		client, err := listener.Transport().DialContext(t.Context(), "tcp", "x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nslow"); err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(listener.Transport().DialContext(t.Context(), "tcp", "x"))(t)
+		must.Get(io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nslow"))(t)
 		began := time.Now()
 		client.SetReadDeadline(began.Add(time.Minute))
 		if _, err := io.Copy(io.Discard, client); err != nil || time.Since(began) > readTimeout+time.Second {

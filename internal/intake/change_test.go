@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // now is the clock of these tests; records were appended at the same time.
@@ -27,8 +28,7 @@ func litemall() *mapping.Mapping {
 // explain decodes a value and says what becomes of each row.
 func explain(t *testing.T, f Format, m *mapping.Mapping, value string) string {
 	t.Helper()
-	r, err := newRowReader(Options{Format: f, Orders: m, LeaveOverdue: 2 * time.Hour})
-	must(t, err)
+	r := must.Get(newRowReader(Options{Format: f, Orders: m, LeaveOverdue: 2 * time.Hour}))(t)
 	raw := []byte(value)
 	if value == "" {
 		raw = nil
@@ -156,10 +156,9 @@ func TestReadChange_TimesOfEachType(t *testing.T) {
 			Status: mapping.Status{Column: "state", From: mapping.TextValue("unpaid")},
 		}
 		shanghai, _ := mapping.ParseZone("Asia/Shanghai")
-		r, err := newRowReader(Options{Orders: m, Zone: shanghai, LeaveOverdue: time.Hour})
-		must(t, err)
+		r := must.Get(newRowReader(Options{Orders: m, Zone: shanghai, LeaveOverdue: time.Hour}))(t)
 		_, changes, _, err := readChange(Debezium, []byte(`{"id": "o", "state": "UNPAID", "due": `+c.value+`}`))
-		must(t, err)
+		must.Do(t, err)
 		o, is, err := r.decide(changes[0], now, now)
 		if got := o.Due.UTC().Format("15:04:05.999999999"); is != scheduled || got != c.want || o.CreatedAt != now {
 			t.Errorf("%s %s %s: %s %v %v, want %s", c.column.Type, c.column.Zone, c.value, got, is, err, c.want)
@@ -210,8 +209,7 @@ func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
 	m := litemall()
 	m.ByRule, m.Due = true, *m.Created
 	delays := orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"long": 24 * time.Hour}}
-	r, err := newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays { return delays }})
-	must(t, err)
+	r := must.Get(newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays { return delays }}))(t)
 	created := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	for category, want := range map[string]outcome{"": overdue, "long": scheduled} { // the first was due an hour and a half ago
 		_, changes, _, err := readChange(Canal, []byte(`{"type": "INSERT", "isDdl": false, "database": "shop", "table": "litemall_order", "data":
@@ -230,10 +228,9 @@ func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
 func TestDecide_ByRuleSchedulesAnOrderAgainWhoseCategoryChanged(t *testing.T) {
 	m := litemall()
 	m.ByRule, m.Due = true, *m.Created
-	r, err := newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays {
+	r := must.Get(newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays {
 		return orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"long": 24 * time.Hour}}
-	}})
-	must(t, err)
+	}}))(t)
 	created := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	for old, want := range map[string]outcome{`"kind": ""`: scheduled, `"note": ""`: unchanged} {
 		_, changes, _, err := readChange(Canal, []byte(`{"type": "UPDATE", "isDdl": false, "database": "shop", "table": "litemall_order", "old": [{`+old+`}], "data":

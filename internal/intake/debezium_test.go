@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // connector is a connector of Debezium with settings, whose records are in testdata/debezium. TestReal_Debezium runs it,
@@ -177,8 +178,7 @@ func (c connector) file() string {
 func TestDebezium_RecordedRecordsAreScheduledAsTheTableSays(t *testing.T) {
 	for _, c := range connectors {
 		t.Run(c.name, func(t *testing.T) {
-			text, err := os.ReadFile(c.file())
-			must(t, err)
+			text := must.Get(os.ReadFile(c.file()))(t)
 			c.check(t, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
 		})
 	}

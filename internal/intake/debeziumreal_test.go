@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -53,7 +54,7 @@ func TestReal_Debezium(t *testing.T) {
 		t.Skip("Debezium is not installed: deploy/native/install.sh debezium")
 	}
 	cluster, err := kafka.New(kafka.Options{Brokers: strings.Split(brokers, ",")})
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(cluster.Close)
 	databases, prefix, files, topics := startShops(t), "test"+strings.ToLower(rand.Text()[:8]), []string{brokers}, []string{}
 	for i, c := range connectors {
@@ -61,7 +62,7 @@ func TestReal_Debezium(t *testing.T) {
 		files = append(files, c.properties(t, i, prefix, databases[c.server].port))
 	}
 	worker := newServer(t, "debezium", files...)
-	must(t, worker.Start(t.Context()))
+	must.Do(t, worker.Start(t.Context()))
 	defer func() {
 		if t.Failed() {
 			printed, _ := os.ReadFile(filepath.Join(worker.Dir, "log"))
@@ -91,8 +92,7 @@ func TestReal_Debezium(t *testing.T) {
 // newServer returns a server that is killed when the test ends.
 func newServer(t *testing.T, kind string, args ...string) *servers.Server {
 	t.Helper()
-	s, err := servers.New(kind, filepath.Join(t.TempDir(), kind), args...)
-	must(t, err)
+	s := must.Get(servers.New(kind, filepath.Join(t.TempDir(), kind), args...))(t)
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {
 			t.Error(err)
@@ -116,8 +116,7 @@ func startShops(t *testing.T) map[string]shopDatabase {
 		if s.Kind == "postgresql" {
 			driver, dsn = "pgx", "postgres://postgres@"+s.Addr()+"/postgres?sslmode=disable"
 		}
-		db, err := sql.Open(driver, dsn)
-		must(t, err)
+		db := must.Get(sql.Open(driver, dsn))(t)
 		t.Cleanup(func() { _ = db.Close() })
 		all[s.Kind] = shopDatabase{db, t, s.Port, s.Kind == "postgresql"}
 		all[s.Kind].create()
@@ -221,7 +220,7 @@ func (c connector) properties(t *testing.T, number int, prefix, port string) str
 			"schema.history.internal=io.debezium.storage.file.history.FileSchemaHistory", "schema.history.internal.file.filename="+filepath.Join(t.TempDir(), "history"), "include.schema.changes=false")
 	}
 	path := filepath.Join(t.TempDir(), c.name+".properties")
-	must(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	must.Do(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	return path
 }
 
@@ -240,7 +239,7 @@ func readValues(t *testing.T, c *kafka.Cluster, topic string, want int) (values 
 	}
 	for at := int64(0); at < end; {
 		records, next, err := c.ReadSome(t.Context(), topic, 0, at, end, 1<<20)
-		must(t, err)
+		must.Do(t, err)
 		for _, r := range records {
 			values = append(values, string(r.Value))
 		}
@@ -259,5 +258,5 @@ func (c connector) record(t *testing.T, values []string, prefix string) {
 	if err == nil {
 		err = os.WriteFile(c.file(), []byte(text), 0o644)
 	}
-	must(t, err)
+	must.Do(t, err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func canalInsert(in time.Duration, ids ...string) wire.Message {
 // start runs an Intake of Canal records until stop is called.
 func start(t *testing.T, log *testkit.Log, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
-	i, err := New(Options{
+	i := must.Get(New(Options{
 		Log: log, Group: "g", Topic: shopOrders.Topic, Format: Canal, CloseTopic: "close", DeadLetterTopic: "dead",
 		Current: func() orderclose.Buckets {
 			return orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}
@@ -43,8 +44,7 @@ func start(t *testing.T, log *testkit.Log, metrics prometheus.Registerer) (stop 
 			Status: mapping.Status{Column: "state", From: mapping.IntValue(0)},
 		},
 		OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
-	})
-	must(t, err)
+	}))(t)
 	return testkit.Start(t, i.Run)
 }
 
@@ -200,12 +200,4 @@ func TestIntake_ATopicThatAcceptsNothingHoldsUpNoOtherOrder(t *testing.T) {
 			t.Errorf("done below %d", got)
 		}
 	})
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
@@ -198,9 +200,7 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 		{Security{SASL: &SASL{Mechanism: OAuthBearer, Token: noToken}}, "sends the token in clear text"},
 	} {
 		var log bytes.Buffer
-		if _, err := New(Options{Brokers: []string{"a:1"}, Security: row.security, Logger: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(New(Options{Brokers: []string{"a:1"}, Security: row.security, Logger: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 		if !strings.Contains(log.String(), row.want) || row.want == "" && log.Len() > 0 || strings.Contains(log.String(), "hunter2") {
 			t.Errorf("%v logs %q, want %q in it", row.security, log.String(), row.want)
 		}
@@ -211,7 +211,7 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 // connections through the connector, which has the security.
 func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "u", Password: "hunter2"}}})
-	must(t, err)
+	must.Do(t, err)
 	if c.transport.brokers.tls == nil || c.transport.brokers.mechanism == nil || c.transport.brokers.mechanism.Name() != ScramSHA512 {
 		t.Error("connections are not secured")
 	}
@@ -225,7 +225,7 @@ func TestSecurity_NoVerbShowsTheToken(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: OAuthBearer, Token: func(context.Context) (string, time.Time, error) {
 		return "hunter2", time.Now().Add(time.Hour), nil
 	}}}})
-	must(t, err)
+	must.Do(t, err)
 	if _, message, err := c.transport.brokers.mechanism.Start(t.Context()); err != nil || !strings.Contains(string(message), "hunter2") {
 		t.Fatalf("the login sends %q, %v", message, err)
 	}
@@ -241,8 +241,7 @@ func TestSecurity_NoVerbShowsTheToken(t *testing.T) {
 func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 	for _, mechanism := range []string{ScramSHA512, ScramSHA256, Plain} {
 		o := Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: mechanism, User: "shown", Password: "hunter2"}}}
-		c, err := New(o)
-		must(t, err)
+		c := must.Get(New(o))(t)
 		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, c.transport, c.transport.brokers} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
@@ -253,8 +252,7 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		}
 		var log bytes.Buffer
 		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "security", o.Security, "sasl", o.Security.SASL)
-		marshaled, err := json.Marshal(o.Security)
-		must(t, err)
+		marshaled := must.Get(json.Marshal(o.Security))(t)
 		if text := log.String() + string(marshaled); strings.Contains(text, "hunter2") || !strings.Contains(text, "shown") {
 			t.Errorf("logged as %s", text)
 		}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // silent is the address of a broker that accepts connections and never answers.
@@ -33,10 +34,8 @@ type broker struct {
 
 func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
 	b := &broker{t: t, log: &testkit.LogBuffer{}}
-	var err error
-	b.Cluster, err = kfake.NewCluster(append([]kfake.Opt{kfake.ListenFn(b.net.Listen), kfake.Ports(9092),
-		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})}, opts...)...)
-	must(t, err)
+	b.Cluster = must.Get(kfake.NewCluster(append([]kfake.Opt{kfake.ListenFn(b.net.Listen), kfake.Ports(9092),
+		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})}, opts...)...))(t)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -47,8 +46,7 @@ func (b *broker) cluster(o Options) *Cluster {
 		o.Brokers = b.ListenAddrs()
 	}
 	o.Dial, o.Logger = b.dial, slog.New(slog.NewTextHandler(b.log, nil))
-	c, err := New(o)
-	must(b.t, err)
+	c := must.Get(New(o))(b.t)
 	b.t.Cleanup(c.Close)
 	return c
 }
@@ -94,11 +92,3 @@ func (c *observedConn) Read(p []byte) (int, error) {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -37,7 +38,7 @@ func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			must(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }))
+			must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }))
 			if took := time.Since(began); took > 2*connectTimeout {
 				t.Errorf("SASL %v: the membership took %v", sasl, took)
 			}
@@ -57,7 +58,7 @@ func TestConsume_RetriesSilentClusterAndStopsInTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var canceled time.Time
 		time.AfterFunc(40*time.Second, func() { canceled = time.Now(); cancel() })
-		must(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {}))
+		must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {}))
 		if took := time.Since(canceled); took > memberStopTimeout {
 			t.Errorf("Consume returned %v after its ctx had ended", took)
 		}
@@ -111,7 +112,7 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 		c := b.cluster(Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := c.Consume(ctx, "g", "t", func(claimed context.Context, _ wire.Claim) {
+		must.Do(t, c.Consume(ctx, "g", "t", func(claimed context.Context, _ wire.Claim) {
 			defer cancel()
 			time.Sleep(time.Second)
 			b.hung.Store(b.ListenAddrs()[0])
@@ -120,9 +121,7 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 			if took := time.Since(cut); ctx.Err() != nil || took < sessionTimeout-2*heartbeatEvery || took > sessionTimeout+heartbeatEvery {
 				t.Errorf("the claim ended after %v", took)
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	})
 }
 
@@ -163,7 +162,7 @@ func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {
 		c := b.cluster(Options{Security: security})
 		for range 25 { // a second each
 			time.Sleep(time.Second)
-			must(t, c.Ping(t.Context()))
+			must.Do(t, c.Ping(t.Context()))
 		}
 		if logins != 1+3 {
 			t.Errorf("authenticated %d times in 25 s, want 4 times", logins)

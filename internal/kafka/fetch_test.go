@@ -14,17 +14,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // newFake starts a broker with one topic, t, with the given number of partitions.
 func newFake(t *testing.T, partitions int32, opts ...kfake.Opt) (*kfake.Cluster, *Cluster) {
 	t.Helper()
-	broker, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))...)
-	must(t, err)
+	broker := must.Get(kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))...))(t)
 	t.Cleanup(broker.Close)
-	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	must(t, err)
+	c := must.Get(New(Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(c.Close)
 	return broker, c
 }
@@ -41,9 +40,7 @@ func newFakeWith(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
 func appendTo(t *testing.T, c *Cluster, n int) {
 	t.Helper()
 	for range n {
-		if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k")}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k")}}))(t)
 	}
 }
 
@@ -78,9 +75,7 @@ func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
 	t.Parallel() // a fetch at the end of the log waits
 	_, c := newFake(t, 1)
 	for _, size := range []int{20 << 10, 100 << 10, 20 << 10, 20 << 10, 20 << 10, 20 << 10} {
-		if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k"), Value: make([]byte, size)}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k"), Value: make([]byte, size)}}))(t)
 	}
 	for offset, next := range map[int64]int64{0: 1, 1: 2, 2: 5, 3: 6, 6: 6} {
 		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, MaxBytes: LittleBytes})
@@ -224,18 +219,17 @@ func TestPeek_ReturnsNextRecord(t *testing.T) {
 // The key of a record contains its offset.
 func produceTransactions(t *testing.T, brokers []string, counts ...int) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing())
-	must(t, err)
+	client := must.Get(kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing()))(t)
 	defer client.Close()
 	offset := 0
 	for _, n := range counts {
-		must(t, client.BeginTransaction())
+		must.Do(t, client.BeginTransaction())
 		for range n {
 			client.Produce(context.Background(), &kgo.Record{Topic: "t", Key: fmt.Append(nil, "key-", offset), Value: make([]byte, 2000)}, nil)
 			offset++
 		}
-		must(t, client.Flush(t.Context()))
-		must(t, client.EndTransaction(t.Context(), kgo.TryCommit))
+		must.Do(t, client.Flush(t.Context()))
+		must.Do(t, client.EndTransaction(t.Context(), kgo.TryCommit))
 		offset++ // the marker
 	}
 }

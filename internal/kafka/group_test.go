@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -24,14 +25,12 @@ import (
 func TestConsume_RetriesLastCommit(t *testing.T) {
 	broker, c := newFake(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
+	must.Do(t, c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 		cancel()
 		<-ctx.Done()
 		broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
 		claim.Done(7, "")
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if commits, err := c.Commits(t.Context(), "g", "t", 1); err != nil || commits[0].Offset != 7 {
 		t.Errorf("committed %+v, %v; want 7", commits, err)
 	}
@@ -43,7 +42,7 @@ func TestConsume_SendsAFailedCommitAgain(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"))
 		c := b.cluster(Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
+		must.Do(t, c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
 			defer cancel()
 			b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
 			claim.Done(7, "")
@@ -51,9 +50,7 @@ func TestConsume_SendsAFailedCommitAgain(t *testing.T) {
 			if commits, err := c.Commits(claimed, "g", "t", 1); err != nil || commits[0].Offset != 7 {
 				t.Errorf("committed %+v, %v; want 7", commits, err)
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	})
 }
 
@@ -67,16 +64,14 @@ func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var canceled time.Time
-			if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
+			must.Do(t, c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
 				b.hung.Store(b.ListenAddrs()[0])
 				claim.Done(7, "")
 				time.Sleep(time.Second)
 				canceled = time.Now()
 				cancel()
 				<-claimed.Done()
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			if took := time.Since(canceled); took > memberStopTimeout {
 				t.Errorf("Consume returned %v after its ctx had ended", took)
 			}
@@ -106,7 +101,7 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 	claims := map[int]bool{}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
+	must.Do(t, c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 		mu.Lock()
 		claims[claim.Partition] = claim.NoCommit
 		if len(claims) == partitions {
@@ -115,9 +110,7 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 		mu.Unlock()
 		claim.Done(0, "")
 		<-ctx.Done()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for p := range partitions {
 		if !claims[p] {
 			t.Errorf("partition %d is not fresh: %v", p, claims)
@@ -130,9 +123,7 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
 	_, c := newFake(t, 3)
 	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0, Metadata: wire.WithPartitions("", 3)}}}
-	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
 	claims := consumeOnce(t, c, 3, "")
 	if claims[0] || !claims[1] || !claims[2] {
 		t.Errorf("%v, want partitions 1 and 2 fresh", claims)
@@ -151,7 +142,7 @@ func consumeOnce(t *testing.T, c *Cluster, partitions int, acked string, done ..
 	claims := map[int]bool{}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
+	must.Do(t, c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 		mu.Lock()
 		claims[claim.Partition] = claim.NoCommit
 		if len(claims) == partitions {
@@ -162,9 +153,7 @@ func consumeOnce(t *testing.T, c *Cluster, partitions int, acked string, done ..
 		if slices.Contains(done, claim.Partition) {
 			claim.Done(0, acked)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return claims
 }
 
@@ -189,15 +178,13 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	// A slow member of the old topic commits after the topic was recreated with more
 	// partitions.
 	old, err := c.TopicID(t.Context(), "t")
-	must(t, err)
+	must.Do(t, err)
 	acked, _ := wire.EncodeDone(wire.LogID{Topic: old}, 0, nil)
 	consumeOnce(t, c, 4, acked, 0, 1, 2, 3)
-	must(t, c.DeleteTopics(t.Context(), "t"))
-	must(t, c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}))
+	must.Do(t, c.DeleteTopics(t.Context(), "t"))
+	must.Do(t, c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}))
 	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 7, Metadata: acked}}}
-	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
 	if got := consumeOnce(t, c, 5, ""); !got[4] {
 		t.Errorf("the topic was recreated: %v, want partition 4 fresh", got)
 	}
@@ -207,15 +194,13 @@ func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {
 	_, c := newFake(t, 1)
 	c.NameMember("relay@" + strings.Repeat("höst", 60) + ":17:9464")
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {
+	must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {
 		defer cancel()
 		g, err := c.Group(ctx, "g", "t")
 		if owner := g.Owner(0); err != nil || owner == nil || !strings.HasPrefix(owner.ClientID, "relay@höst") || len(owner.ClientID) > 200 || !utf8.ValidString(owner.ClientID) {
 			t.Errorf("the owner is %+v, %v", owner, err)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestHeartbeats: memberships of a process take turns, ask at once when one of them hears of a rebalance, and often

@@ -12,25 +12,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // recreate deletes t and creates it again with n records.
 func recreate(t *testing.T, c *Cluster, n int) {
 	t.Helper()
-	must(t, c.DeleteTopics(t.Context(), "t"))
+	must.Do(t, c.DeleteTopics(t.Context(), "t"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	must(t, c.createTopic(ctx, TopicSpec{Name: "t", Partitions: 1, Replication: 1}))
-	must(t, c.awaitTopics(ctx, []TopicSpec{{Name: "t", Partitions: 1}}))
+	must.Do(t, c.createTopic(ctx, TopicSpec{Name: "t", Partitions: 1, Replication: 1}))
+	must.Do(t, c.awaitTopics(ctx, []TopicSpec{{Name: "t", Partitions: 1}}))
 	appendTo(t, c, n)
 }
 
 // mustRead reads or verifies at an offset of a log.
 func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID, lookBack time.Duration) wire.Fetched {
 	t.Helper()
-	f, err := read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack})
-	must(t, err)
+	f := must.Get(read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack}))(t)
 	return f
 }
 
@@ -63,7 +63,7 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
-	must(t, c.DeleteTopics(t.Context(), "t"))
+	must.Do(t, c.DeleteTopics(t.Context(), "t"))
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
 	}
@@ -154,9 +154,8 @@ func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 	commit := func() {
 		t.Helper()
 		metadata, _ := wire.EncodeDone(at.Log, 2, []wire.Run{{First: 3, End: 4}})
-		_, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
-			Topics: map[string][]kafka.OffsetCommit{"t": {{Offset: 2, Metadata: metadata}}}})
-		must(t, err)
+		must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
+			Topics: map[string][]kafka.OffsetCommit{"t": {{Offset: 2, Metadata: metadata}}}}))(t)
 	}
 	for _, recreated := range []bool{false, true} {
 		if recreated {

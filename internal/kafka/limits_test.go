@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -81,9 +82,7 @@ func TestLimits_SaysWhatTheBrokersCannotDo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBroker(t, append(row.opts, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))...)
 				c := b.cluster(Options{})
-				if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("a")}}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("a")}}))(t)
 				c.Close()
 				c = b.cluster(Options{})
 				row.less(b)
@@ -109,9 +108,7 @@ func TestIdempotent_AppendsWithoutProducerIDs(t *testing.T) {
 		appendTo := c.Idempotent(func(n int) { duplicates += n })
 		records := []wire.RawRecord{(&wire.Message{Key: []byte("a")}).Raw(), (&wire.Message{Key: []byte("b")}).Raw()}
 		for range 2 {
-			if _, err := appendTo(t.Context(), "t", 0, records); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(appendTo(t.Context(), "t", 0, records))(t)
 		}
 		if _, end, err := c.Bounds(t.Context(), "t", 0); end != 4 || duplicates != 0 || err != nil {
 			t.Errorf("%d records, %d counted as duplicates, %v; want 4 and none", end, duplicates, err)

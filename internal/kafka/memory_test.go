@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -87,9 +88,7 @@ func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 	var all []wire.AppendFunc
 	for range producers {
 		all = append(all, c.Idempotent(nil))
-		if _, err := all[len(all)-1](t.Context(), "t", 0, records); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(all[len(all)-1](t.Context(), "t", 0, records))(t)
 	}
 	if kept := int64(inUse() - before); kept > producers*size/5 {
 		t.Errorf("%d producers keep %d KB", producers, kept>>10)

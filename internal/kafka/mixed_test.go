@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -69,8 +70,7 @@ func (o *owned) get() []int {
 
 // startNew starts a member of this version.
 func startNew(t *testing.T, brokers []string, l *line, group, topic string) *owned {
-	c, err := New(Options{Brokers: brokers, Dial: l.Dial})
-	must(t, err)
+	c := must.Get(New(Options{Brokers: brokers, Dial: l.Dial}))(t)
 	own, done := &owned{}, make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -87,12 +87,11 @@ func startNew(t *testing.T, brokers []string, l *line, group, topic string) *own
 
 // startOld starts a member as versions before this one had: the library's ConsumerGroup.
 func startOld(t *testing.T, brokers []string, l *line, group, topic string) *owned {
-	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+	cg := must.Get(kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: group, Brokers: brokers, Dialer: &kafka.Dialer{Timeout: requestTimeout, DialFunc: l.Dial}, Topics: []string{topic},
 		HeartbeatInterval: heartbeatEvery, SessionTimeout: sessionTimeout, RebalanceTimeout: rebalanceTimeout, JoinGroupBackoff: rejoinBackoff,
 		GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}, StartOffset: kafka.FirstOffset, Timeout: requestTimeout,
-	})
-	must(t, err)
+	}))(t)
 	own, done := &owned{}, make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -123,8 +122,7 @@ func shareAGroup(t *testing.T, brokers []string, dial func(context.Context, stri
 	const partitions = 5
 	group := fmt.Sprintf("mixed-%v-%v-%d", oldLeads, killLeader, time.Now().UnixNano())
 	topic := group
-	c, err := New(Options{Brokers: brokers, Dial: dial})
-	must(t, err)
+	c := must.Get(New(Options{Brokers: brokers, Dial: dial}))(t)
 	t.Cleanup(c.Close)
 	if _, _, err := c.Apply(t.Context(), []TopicSpec{{Name: topic, Partitions: partitions, Replication: 1, Retention: time.Hour}}); err != nil {
 		t.Fatal(err)

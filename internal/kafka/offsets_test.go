@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -34,7 +35,7 @@ func TestOffsets_AsksEachLeaderOncePerMoment(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(6, "t", "u", "empty"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		for _, topic := range []string{"t", "u", "empty"} {
 			for p := range int32(6) {
-				must(t, b.MoveTopicPartition(topic, p, p%3))
+				must.Do(t, b.MoveTopicPartition(topic, p, p%3))
 			}
 		}
 		c := b.cluster(Options{})
@@ -43,9 +44,7 @@ func TestOffsets_AsksEachLeaderOncePerMoment(t *testing.T) {
 			time.Sleep(time.Second)
 			for p := range 6 {
 				for _, topic := range []string{"t", "u"} {
-					if _, err := c.Append(t.Context(), topic, p, []wire.Message{{Key: []byte("k")}}); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(c.Append(t.Context(), topic, p, []wire.Message{{Key: []byte("k")}}))(t)
 				}
 			}
 		}
@@ -121,7 +120,7 @@ func TestOffsets_AsksAgainOnlyAboutPartitionsWhoseLeaderMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(4, "t"), kfake.NumBrokers(2), kfake.Ports(9092, 9093))
 		for p := range int32(4) {
-			must(t, b.MoveTopicPartition("t", p, 0))
+			must.Do(t, b.MoveTopicPartition("t", p, 0))
 		}
 		c := b.cluster(Options{})
 		c.Offsets(t.Context(), OffsetQueries("t", 4, LogEnd)) // caches the leaders

@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -29,13 +30,11 @@ type member struct {
 // join begins a membership of a group, for the topic t, in a process of its own. Without a name it is not static.
 func (b *broker) join(group, instance string) *member {
 	m := &member{}
-	var err error
-	m.cluster, err = New(Options{Brokers: b.ListenAddrs(), Logger: slog.New(slog.DiscardHandler),
+	m.cluster = must.Get(New(Options{Brokers: b.ListenAddrs(), Logger: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := b.dial(ctx, network, address)
 			return &mortalConn{c, &m.dead}, err
-		}})
-	must(b.t, err)
+		}}))(b.t)
 	b.t.Cleanup(m.cluster.Close)
 	m.cluster.NameInstance(instance)
 	m.consume(b.t, group)

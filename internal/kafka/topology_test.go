@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -67,13 +68,11 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(12, slices.Concat(foreign, ours)...))
 		a := watchMetadata(b)
 		c := b.cluster(Options{})
-		must(t, c.Ping(t.Context()))
+		must.Do(t, c.Ping(t.Context()))
 		logs := map[string]wire.LogID{}
 		for range 100 {
 			for _, topic := range []string{"delay_10s", "order-close"} {
-				if _, err := c.Append(t.Context(), topic, 3, someRecords); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.Append(t.Context(), topic, 3, someRecords))(t)
 				f, err := c.Read(t.Context(), wire.Position{Topic: topic, Partition: 3, Log: logs[topic]})
 				if err != nil || len(f.Records) == 0 {
 					t.Fatal(err)
@@ -134,7 +133,7 @@ func TestCluster_NoticesLeaderMoveByFirstRefusal(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
 		for i := range 9 {
-			must(t, b.MoveTopicPartition("t", 0, int32(i%3)))
+			must.Do(t, b.MoveTopicPartition("t", 0, int32(i%3)))
 			moved := time.Now()
 			for {
 				_, err := c.Append(t.Context(), "t", 0, someRecords)
@@ -204,7 +203,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
 		c.transport.brokers.next.Store(0)
-		must(t, b.MoveTopicPartition("t", 0, 0))
+		must.Do(t, b.MoveTopicPartition("t", 0, 0))
 		var many sync.WaitGroup
 		b.slow.Store(int64(10 * time.Millisecond))
 		for range 100 { // as at the start of a process: each partition sends requests
@@ -219,7 +218,7 @@ func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 			t.Fatalf("%d connections", n)
 		}
 		b.hung.Store(b.ListenAddrs()[0])
-		must(t, b.MoveTopicPartition("t", 0, 1))
+		must.Do(t, b.MoveTopicPartition("t", 0, 1))
 		hung := time.Now()
 		for {
 			_, err := c.Append(t.Context(), "t", 0, someRecords)
@@ -240,11 +239,9 @@ func TestCluster_WorksAfterBootstrapBrokersAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{Brokers: b.ListenAddrs()[:1]})
-		if _, err := c.Append(t.Context(), "t", 0, someRecords); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Append(t.Context(), "t", 0, someRecords))(t)
 		b.hung.Store(b.ListenAddrs()[0])
-		must(t, b.MoveTopicPartition("t", 0, 1))
+		must.Do(t, b.MoveTopicPartition("t", 0, 1))
 		time.Sleep(time.Minute)
 		var err error
 		for range 3 {
@@ -266,7 +263,7 @@ func TestCluster_AsksForACoordinatorOnce(t *testing.T) {
 		all := func() {
 			t.Helper()
 			for _, group := range []string{"a", "b"} {
-				must(t, c.SetPosition(t.Context(), group, "t", 0, 5))
+				must.Do(t, c.SetPosition(t.Context(), group, "t", 0, 5))
 				if offset, err := c.Position(t.Context(), group, "t", 0); err != nil || offset != 5 {
 					t.Fatal(offset, err)
 				}
@@ -287,7 +284,7 @@ func TestCluster_AsksAgainForACoordinatorThatMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
-		must(t, c.SetPosition(t.Context(), "g", "t", 0, 5))
+		must.Do(t, c.SetPosition(t.Context(), "g", "t", 0, 5))
 		asked := counted(b.Cluster, kmsg.FindCoordinator)
 		refused := 0
 		b.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {

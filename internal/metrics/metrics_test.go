@@ -9,15 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // gathered returns the sum of the series of a counter.
 func gathered(t *testing.T, g prometheus.Gatherer, name string) (sum float64) {
 	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(g.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == name {
 			for _, m := range f.GetMetric() {
@@ -33,9 +31,7 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 	for range 2 { // such as a closer and a compensator
 		f := With(r)
 		closes := NewCloses(f, orderclose.PathSweep, nil)
-		if err := f.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Err())
 		closes.Verdict(orderclose.Closed)
 		closes.Lateness("virtual", -time.Millisecond, "")
 		closes.Lateness("virtual", time.Millisecond, "")
@@ -61,10 +57,7 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 	for _, category := range []string{"virtual", "", "unheard-of", "default", "virtual"} {
 		closes.Lateness(category, time.Millisecond, "")
 	}
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(r.Gather())(t)
 	got := map[string]uint64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -85,10 +78,7 @@ func TestCloses_OnlyListedCategoriesHaveAHistogram(t *testing.T) {
 func TestCloses_EachVerdictHasASeriesAtZero(t *testing.T) {
 	r := prometheus.NewRegistry()
 	NewCloses(With(r), orderclose.PathPipeline, nil)
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(r.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == "orderclose_close_total" && len(f.GetMetric()) == len(orderclose.Verdicts()) {
 			return
@@ -102,9 +92,7 @@ func TestFactory_AWrappedRegistererSharesToo(t *testing.T) {
 	for range 2 {
 		f := With(prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, r))
 		f.Counter("c", "C.").Inc()
-		if err := f.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Err())
 	}
 	if n := gathered(t, r, "orderclose_c"); n != 2 {
 		t.Errorf("counted %v, want 2", n)

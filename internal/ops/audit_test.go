@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -305,8 +306,7 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 	log := topics{records: map[string][]wire.RawRecord{}}
 	for i := range 10 {
 		id := fmt.Sprintf("order-%08d", i)
-		value, err := orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode()
-		must(t, err)
+		value := must.Get(orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode())(t)
 		m := wire.Message{Key: []byte(id), Value: value, Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
 		switch i {
 		case 3:

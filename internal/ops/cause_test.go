@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -114,8 +115,7 @@ func begin(t *testing.T, i Investigator) compensator.Investigation {
 	}
 	i.Logger = slog.New(slog.DiscardHandler)
 	i.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
-	inv, err := i.Begin(t.Context())
-	must(t, err)
+	inv := must.Get(i.Begin(t.Context()))(t)
 	return inv
 }
 

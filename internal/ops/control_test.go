@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -64,7 +65,7 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 		case wire.Message:
 			m = r
 		}
-		must(t, err)
+		must.Do(t, err)
 		_, _ = l.Append(t.Context(), "", 0, []wire.Message{m})
 	}
 }
@@ -81,8 +82,7 @@ func sweepAt(minutes int) wire.Sweep {
 // losses and the reasons of the pauses.
 func mustRead(t *testing.T, c *Control) string {
 	t.Helper()
-	s, err := c.Read(t.Context(), time.Now())
-	must(t, err)
+	s := must.Get(c.Read(t.Context(), time.Now()))(t)
 	all := "sweeps"
 	for _, sweep := range s.Sweeps {
 		all += fmt.Sprint(" ", sweep.StartedAt.Sub(noon).Minutes())
@@ -119,7 +119,7 @@ func TestControl_ReadsEachRecordOnce(t *testing.T) {
 		log.put(t, sweepAt(0), wire.Lost{Topic: "a"}, pause("one", time.Hour), sweepAt(60), probe)
 		wantControl(t, "a long topic", mustRead(t, c), "sweeps 60 0, losses a, pauses one")
 		log.put(t, wire.Lost{Topic: "b"}, sweepAt(120))
-		must(t, c.WritePauses(t.Context(), pause("two", time.Hour)))
+		must.Do(t, c.WritePauses(t.Context(), pause("two", time.Hour)))
 		wantControl(t, "three more", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses two")
 		time.Sleep(time.Hour)
 		wantControl(t, "an hour later", mustRead(t, c), "sweeps 120 60 0, losses b a, pauses")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -111,8 +112,7 @@ func TestControl_HasTheDelaysThatAreNews(t *testing.T) {
 		want := func(what string, all ...string) {
 			t.Helper()
 			for _, reader := range []*Control{c, NewControl(log, "control")} {
-				s, err := reader.Read(t.Context(), time.Now())
-				must(t, err)
+				s := must.Get(reader.Read(t.Context(), time.Now()))(t)
 				var got []string
 				for _, d := range s.Delays {
 					got = append(got, fmt.Sprintf("%s %v after %v", d.Name, d.Delay(""), d.Announced.Sub(begin)))

@@ -42,11 +42,3 @@ func offsetsOf(ctx context.Context, log partitionOffsets, queries []kafka.Offset
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -255,8 +256,7 @@ func (l longLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error)
 func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 	log := longLog{committed: 900}
 	for i := range 1000 {
-		m, err := wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
-		must(t, err)
+		m := must.Get(wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode())(t)
 		m.Offset, m.Appended = int64(i), after(time.Duration(i)*time.Second)
 		log.records = append(log.records, m.Raw())
 	}
@@ -285,7 +285,7 @@ func TestTimeline_TheTimeOfAnOpenOrderIsNoClose(t *testing.T) {
 
 func TestRecord_SaysSinceWhenThePaymentIsPending(t *testing.T) {
 	m, err := wire.Record{Order: orderclose.Order{ID: "a", Due: made}, Release: after(time.Minute), Cause: "payment_pending", PendingSince: after(time.Second)}.Encode()
-	must(t, err)
+	must.Do(t, err)
 	var r Record
 	r.travels(&HistoryTopic{Kind: KindBucket, Length: time.Minute}, m)
 	if !r.PendingSince.Equal(after(time.Second)) {

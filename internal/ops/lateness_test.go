@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -67,8 +68,7 @@ func released(late time.Duration, headers ...wire.Header) wire.Message {
 // closedLate is the event of an order that was closed late.
 func closedLate(t *testing.T, late time.Duration, path orderclose.Path, eventType string) wire.Message {
 	t.Helper()
-	value, err := orderclose.OrderClosed{Type: eventType, OrderID: "o", Due: noon, ClosedAt: noon.Add(late), Path: path}.Encode()
-	must(t, err)
+	value := must.Get(orderclose.OrderClosed{Type: eventType, OrderID: "o", Due: noon, ClosedAt: noon.Add(late), Path: path}.Encode())(t)
 	return wire.Message{Key: []byte("o"), Value: value}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -280,7 +281,7 @@ func TestWriteJSON_ChangesTextsForPeople(t *testing.T) {
 	for _, file := range []string{"", `it's "our" \ topics.yaml`} {
 		var b bytes.Buffer
 		var got row
-		must(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
+		must.Do(t, errors.Join(WriteJSON(&b, in, file), json.Unmarshal(b.Bytes(), &got)))
 		if want := (row{WithConfig(in.Fix, file), in.Reason}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // openOrders is a database with open orders.
@@ -197,9 +198,7 @@ func TestPostpone_SelectsByCreation(t *testing.T) {
 func TestPostpone_ABadPlanChangesNothing(t *testing.T) {
 	d := newOrders(90)
 	var file bytes.Buffer
-	if _, err := PlanPostpone(t.Context(), d, d.postponePlan(), month, &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(PlanPostpone(t.Context(), d, d.postponePlan(), month, &file))(t)
 	lines := strings.SplitAfter(file.String(), "\n")
 	whole, other := file.String(), d.postponePlan()
 	other.Table = "shipments"

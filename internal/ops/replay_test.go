@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -117,8 +118,7 @@ func (f *replayedLog) append(m wire.Message) {
 func record(t *testing.T, id string, attempt int) wire.Message {
 	t.Helper()
 	now := time.Now()
-	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: now, Due: now}, Release: now, Attempt: attempt}.Encode()
-	must(t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: id, CreatedAt: now, Due: now}, Release: now, Attempt: attempt}.Encode())(t)
 	return m
 }
 
@@ -138,8 +138,7 @@ var window = ReplayWindow{Topic: "close", Into: "again", From: time.UnixMilli(1)
 // replay plans the window and replays it.
 func replay(t *testing.T, log *replayedLog, w ReplayWindow, o ReplayOptions) (ReplayResult, error) {
 	t.Helper()
-	plan, err := NewReplayPlan(t.Context(), log, w)
-	must(t, err)
+	plan := must.Get(NewReplayPlan(t.Context(), log, w))(t)
 	return Replay(t.Context(), log, plan, o)
 }
 
@@ -209,8 +208,7 @@ func TestReplay_DoesNotBeginAgainIfTheProgressStands(t *testing.T) {
 	}
 	again := window
 	again.Restart = true
-	plan, err := NewReplayPlan(t.Context(), log, again)
-	must(t, err)
+	plan := must.Get(NewReplayPlan(t.Context(), log, again))(t)
 	log.refuse = errors.New("the coordinator moves")
 	if result, err := Replay(t.Context(), log, plan, ReplayOptions{}); !errors.Is(err, log.refuse) || result.Sent != 0 {
 		t.Errorf("%+v, %v; want an error before a record is sent", result, err)
@@ -278,7 +276,7 @@ func (d *ordersOfCategory) PreviewClose(_ context.Context, _ orderclose.Path, re
 func TestReplay_SelectsOrdersCategoriesAndPartitions(t *testing.T) {
 	log := newLog(t)
 	m, err := wire.Record{Order: orderclose.Order{ID: "e", Category: "virtual", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
-	must(t, err)
+	must.Do(t, err)
 	log.append(m)
 	database := &ordersOfCategory{categories: map[string]string{"a": "virtual", "b": "physical", "e": "physical"}} // not c
 	for _, c := range []struct {
@@ -330,8 +328,7 @@ func TestReplay_RefusesACategoryThatNeitherRecordNorDatabaseKnows(t *testing.T) 
 func TestPreviewReplay_CountsEachOrderOnceAndChangesNothing(t *testing.T) {
 	log := newLog(t)
 	log.append(record(t, "a", 1)) // a retry of the same order
-	plan, err := NewReplayPlan(t.Context(), log, window)
-	must(t, err)
+	plan := must.Get(NewReplayPlan(t.Context(), log, window))(t)
 	database := &ordersOfCategory{verdicts: map[string]orderclose.Verdict{"a": orderclose.Closed, "b": orderclose.AlreadyPaid, "c": orderclose.AlreadyPaid}}
 	var progress []int64
 	got, err := PreviewReplay(t.Context(), log, plan, database, func(done int64) { progress = append(progress, done) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -19,17 +20,13 @@ import (
 func TestRequests(t *testing.T) {
 	const partitions = 12
 	buckets := orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}, {Topic: "delay_24h", Length: 24 * time.Hour}}
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "delay_1h", "delay_24h", "order-close"))
-	must(t, err)
+	broker := must.Get(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "delay_1h", "delay_24h", "order-close")))(t)
 	defer broker.Close()
-	log, err := kafka.New(kafka.Options{Brokers: broker.ListenAddrs()})
-	must(t, err)
+	log := must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	defer log.Close()
 	for _, topic := range []string{"delay_1h", "delay_24h", "order-close"} {
 		for p := range partitions {
-			if _, err := log.Append(t.Context(), topic, p, []wire.Message{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(log.Append(t.Context(), topic, p, []wire.Message{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}}))(t)
 		}
 	}
 	group := func(b orderclose.Bucket) string { return "relay-" + b.Topic }

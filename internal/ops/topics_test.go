@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -32,8 +33,7 @@ func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 // A shadow run beside closers closes nothing that they do not: late orders are theirs.
 func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 	_, k := fakeKafka(t, kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	cfg, err := config.Parse("topics.yaml", []byte("buckets: [1m]\npartitions: 2\n"))
-	must(t, err)
+	cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\npartitions: 2\n")))(t)
 	if _, _, err := k.Apply(t.Context(), TopicSpecs(cfg)); err != nil {
 		t.Fatal(err)
 	}
@@ -69,11 +69,9 @@ func TestWaitingTopics_AShadowRunStandsForClosersThatDoNotRun(t *testing.T) {
 // fakeKafka returns a broker in memory, and a client of it.
 func fakeKafka(t *testing.T, options ...kfake.Opt) (*kfake.Cluster, *kafka.Cluster) {
 	t.Helper()
-	broker, err := kfake.NewCluster(options...)
-	must(t, err)
+	broker := must.Get(kfake.NewCluster(options...))(t)
 	t.Cleanup(broker.Close)
-	k, err := kafka.New(kafka.Options{Brokers: broker.ListenAddrs()})
-	must(t, err)
+	k := must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(k.Close)
 	return broker, k
 }
@@ -99,9 +97,7 @@ func compactedTopic(t *testing.T, topic string) *kafka.Cluster {
 func appendTo(t *testing.T, k *kafka.Cluster, topic string, m wire.Message) {
 	t.Helper()
 	for p := range 3 {
-		if _, err := k.Append(t.Context(), topic, p, []wire.Message{m}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(k.Append(t.Context(), topic, p, []wire.Message{m}))(t)
 	}
 }
 
@@ -111,8 +107,7 @@ var foreignRecord = wire.Message{Key: []byte("customer-7"), Value: []byte(`{"nam
 // eventsIn returns a configuration whose events are in that topic.
 func eventsIn(t *testing.T, topic string) *config.Config {
 	t.Helper()
-	c, err := config.Parse("topics.yaml", fmt.Appendf(nil, "buckets: [10s]\npartitions: 12\ntopics: {events: %s}\n", topic))
-	must(t, err)
+	c := must.Get(config.Parse("topics.yaml", fmt.Appendf(nil, "buckets: [10s]\npartitions: 12\ntopics: {events: %s}\n", topic)))(t)
 	return c
 }
 
@@ -131,7 +126,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 	appendTo(t, k, "customers", foreignRecord)
 	c := eventsIn(t, "customers")
 	_, left, err := k.Apply(t.Context(), TopicSpecs(c))
-	must(t, err)
+	must.Do(t, err)
 	for _, f := range ofTopic(left, "customers") {
 		if !strings.Contains(f.Fix, "its records are not orderclose's") || !strings.Contains(f.Fix, "topics apply --change customers") {
 			t.Errorf("the finding says %q", f.Fix)
@@ -141,7 +136,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 		t.Errorf("%d differences are left to a person, want partitions, cleanup.policy and message.timestamp.type", n)
 	}
 	states, err := k.Topics(t.Context(), "customers", "delay_10s")
-	must(t, err)
+	must.Do(t, err)
 	if s := states["customers"]; s.Partitions != 3 || s.Config["cleanup.policy"] != "compact" {
 		t.Errorf("customers has %d partitions and cleanup.policy %s: it was changed", s.Partitions, s.Config["cleanup.policy"])
 	}
@@ -159,8 +154,7 @@ func TestApply_LeavesTheTopicOfAnotherTeamAlone(t *testing.T) {
 }
 
 func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
-	event, err := orderclose.OrderClosed{OrderID: "o-1"}.Encode()
-	must(t, err)
+	event := must.Get(orderclose.OrderClosed{OrderID: "o-1"}.Encode())(t)
 	for name, prepare := range map[string]func(*kafka.Cluster){
 		"empty":       func(*kafka.Cluster) {},
 		"with events": func(k *kafka.Cluster) { appendTo(t, k, "events", wire.Message{Key: []byte("o-1"), Value: event}) },
@@ -170,7 +164,7 @@ func TestApply_ChangesTopicsThatAreOurs(t *testing.T) {
 		},
 		"with our commits": func(k *kafka.Cluster) {
 			appendTo(t, k, "events", foreignRecord)
-			must(t, k.SetPosition(t.Context(), eventsIn(t, "events").ReleaseGroup(), "events", 1, 1))
+			must.Do(t, k.SetPosition(t.Context(), eventsIn(t, "events").ReleaseGroup(), "events", 1, 1))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Orders and SKUs with UUIDs in BINARY(16), plain and with the parts of the time swapped.
@@ -16,9 +17,8 @@ func TestMySQL_BinaryUUIDs(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		for _, kind := range []mapping.KeyType{mapping.UUIDBinary, mapping.UUIDSwapped} {
 			s, m := openBinary(t, kind)
-			must(t, s.CheckMapping(t.Context()))
-			trigger, err := store.Trigger(s.Dialect(), m, store.TriggerOptions{})
-			must(t, err)
+			must.Do(t, s.CheckMapping(t.Context()))
+			trigger := must.Get(store.Trigger(s.Dialect(), m, store.TriggerOptions{}))(t)
 			exec(t, s.DB(), trigger)
 			var ids, plain []string
 			for n := range 3 {
@@ -39,37 +39,31 @@ func TestMySQL_BinaryUUIDs(t *testing.T) {
 			}
 			exec(t, s.DB(), "INSERT INTO b_stock (sku, free) VALUES ("+bytes("'00000000-0000-4000-8000-00000000000a'")+", 5)")
 			var scheduled string
-			must(t, s.DB().QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(order_id ORDER BY id) FROM outbox_schedules").Scan(&scheduled))
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(order_id ORDER BY id) FROM outbox_schedules").Scan(&scheduled))
 			if want := strings.Join(ids, ","); scheduled != want {
 				t.Errorf("%s: the trigger has scheduled %s, want %s", kind, scheduled, want)
 			}
-			now, err := s.Now(t.Context())
-			must(t, err)
-			page, err := s.Overdue(t.Context(), now, orderclose.Order{}, 2)
-			must(t, err)
-			rest, err := s.Overdue(t.Context(), now, page[1], 2)
-			must(t, err)
+			now := must.Get(s.Now(t.Context()))(t)
+			page := must.Get(s.Overdue(t.Context(), now, orderclose.Order{}, 2))(t)
+			rest := must.Get(s.Overdue(t.Context(), now, page[1], 2))(t)
 			if len(page)+len(rest) != 3 || !strings.HasPrefix(page[0].ID, "6ccd780c-baba-102") {
 				t.Errorf("%s: pages %v, %v", kind, page, rest)
 			}
-			verdicts, err := closeOrders(t, s, ids[0], strings.ToUpper(ids[1]), ids[2])
-			must(t, err)
+			verdicts := must.Get(closeOrders(t, s, ids[0], strings.ToUpper(ids[1]), ids[2]))(t)
 			if got := fmt.Sprint(verdicts); got != "[closed not_found closed]" {
 				t.Errorf("%s: %s", kind, got)
 			}
 			var state string
-			must(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT COUNT(*) FROM b_hold), ' ',"+
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT CONCAT((SELECT SUM(status) FROM b_order), ' ', (SELECT free FROM b_stock), ' ', (SELECT COUNT(*) FROM b_hold), ' ',"+
 				" (SELECT GROUP_CONCAT(order_id, '/', sku_id ORDER BY order_id) FROM stock_ledger))").Scan(&state))
 			if want := "2 9 1 " + ids[2] + "/00000000-0000-4000-8000-00000000000a," + ids[0] + "/00000000-0000-4000-8000-00000000000a"; state != want {
 				t.Errorf("%s: %s, want %s", kind, state, want)
 			}
-			history, err := s.OrderHistory(t.Context(), ids[0])
-			must(t, err)
+			history := must.Get(s.OrderHistory(t.Context(), ids[0]))(t)
 			if history.Receipt == nil || len(history.Items) != 1 || history.Items[0].SKU != "00000000-0000-4000-8000-00000000000a" {
 				t.Errorf("%s: history %+v", kind, history)
 			}
-			out, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: ids[1]}})
-			must(t, err)
+			out := must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: ids[1]}}))(t)
 			if out[0].Verdict != orderclose.AlreadyPaid {
 				t.Errorf("%s: a payment: %+v", kind, out)
 			}
@@ -79,7 +73,7 @@ func TestMySQL_BinaryUUIDs(t *testing.T) {
 
 func openBinary(t *testing.T, kind mapping.KeyType) (*store.Store, *mapping.Mapping) {
 	t.Helper()
-	cfg, err := config.Parse("topics.yaml", []byte(strings.ReplaceAll(`buckets: [1m]
+	cfg := must.Get(config.Parse("topics.yaml", []byte(strings.ReplaceAll(`buckets: [1m]
 orders:
   table: b_order
   id: {column: id, type: KIND}
@@ -88,8 +82,7 @@ orders:
   on_close: ["DELETE FROM b_hold WHERE order_id IN ({ids})"]
   items: {table: b_line, order: order_id, sku: sku, quantity: num}
   stock: {table: b_stock, sku: {column: sku, type: KIND}, available: free}
-`, "KIND", string(kind))))
-	must(t, err)
+`, "KIND", string(kind)))))(t)
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: cfg.Orders})
 	for _, ddl := range []string{
 		"CREATE TABLE b_order (id BINARY(16) PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, KEY (status, due, id))",
@@ -99,7 +92,7 @@ orders:
 	} {
 		exec(t, s.DB(), ddl)
 	}
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 	return s, cfg.Orders
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // A shop with an order every ten seconds has closed none for an hour. A sweep reads one entry of the index on state and
@@ -33,15 +34,15 @@ func rowsOfASweepByRule(t *testing.T) {
 			}
 			s := process()
 			exec(t, s.DB(), shop.DDL[0])
-			must(t, s.Migrate(t.Context()))
-			must(t, s.RecordDelays(t.Context()))
+			must.Do(t, s.Migrate(t.Context()))
+			must.Do(t, s.RecordDelays(t.Context()))
 			exec(t, s.DB(), "INSERT INTO t_order (id, kind, state, create_time) SELECT 10001 - seq, "+kind+", IF(seq * 10 < "+c.wait+" + 3600, 'WAIT_PAY', 'CLOSED'), UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL seq * 10 SECOND FROM "+numbers)
 			found, read := sweepReads(t, s)
 			t.Logf("%d delays, %s: %d orders found, %d rows read, %.1f for each", 1+len(c.delays.ByCategory), how, found, read, float64(read)/float64(found))
 			if i == 0 && (found < 350 || read > c.most*found+50) || i == 1 && read > 40_000 {
 				t.Errorf("%s %s: %d orders found, %d rows read", fmt.Sprint(c.delays), how, found, read)
 			}
-			must(t, s.SweepFinished(t.Context(), "sweep")) // moves the mark
+			must.Do(t, s.SweepFinished(t.Context(), "sweep")) // moves the mark
 			if again, read := sweepReads(t, process()); i == 1 {
 				t.Logf("another process, from the mark: %d orders found, %d rows read, %.1f for each", again, read, float64(read)/float64(again))
 				if again < found || len(c.delays.ByCategory) == 0 && read > 20*found {
@@ -55,13 +56,12 @@ func rowsOfASweepByRule(t *testing.T) {
 // sweepReads returns how many orders a sweep in pages of 100 finds, and how many rows the server reads for them.
 func sweepReads(t *testing.T, s *store.Store) (found, read int) {
 	now, err := s.Now(t.Context())
-	must(t, err)
+	must.Do(t, err)
 	_, err = s.Overdue(t.Context(), now.Add(-24*time.Hour), orderclose.Order{ID: "1", Due: now}, 1) // reads the definition of the table
-	must(t, err)
+	must.Do(t, err)
 	exec(t, s.DB(), "FLUSH STATUS")
 	for after := (orderclose.Order{}); ; {
-		page, err := s.Overdue(t.Context(), now, after, 100)
-		must(t, err)
+		page := must.Get(s.Overdue(t.Context(), now, after, 100))(t)
 		if found += len(page); len(page) < 100 {
 			return found, handlerReads(t, s.DB())
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {
@@ -41,7 +42,7 @@ func commitInDoubtIsResolvedAtOnce(t *testing.T) {
 				t.Errorf("asked again: %+v, %v; want it closed before", out, err)
 			}
 			var stock, receipts int
-			must(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts) FROM stock").Scan(&stock, &receipts))
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts) FROM stock").Scan(&stock, &receipts))
 			if stock != 1000 || receipts != 1 {
 				t.Errorf("%d in stock and %d receipts; want 1000 and 1", stock, receipts)
 			}
@@ -83,7 +84,7 @@ func TestMySQL_AConnectionThatBreaksDuringTheHandshakeBlamesNoOrder(t *testing.T
 
 func brokenGreeting(t *testing.T) {
 	cfg, err := mysql.ParseDSN(migratedDatabase(t))
-	must(t, err)
+	must.Do(t, err)
 	cfg.Net = strings.ReplaceAll(t.Name(), "/", "-")
 	mysql.RegisterDialContext(cfg.Net, func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -53,7 +54,7 @@ func closesA(t *testing.T, s *store.Store, done <-chan error) {
 		}
 		return fmt.Sprint(err), !errors.Is(err, orderclose.ErrContended)
 	})
-	must(t, err)
+	must.Do(t, err)
 }
 
 // releasesStock is a part of the statement that releases stock.
@@ -76,7 +77,7 @@ func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	}
 	err := db.QueryRowContext(t.Context(), query, "%"+part+"%").Scan(&id, &began)
 	if !errors.Is(err, sql.ErrNoRows) {
-		must(t, err)
+		must.Do(t, err)
 	}
 	return id, began
 }
@@ -115,7 +116,7 @@ func closeSurvivesADeadlock(t *testing.T) {
 	done := closeA(t, s)
 	waitsFor(t, s.DB(), releasesStock(t))
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server rolls back the close's transaction
-	must(t, other.Commit())
+	must.Do(t, other.Commit())
 	closesA(t, s, done)
 }
 
@@ -137,7 +138,7 @@ func lineBeforeOrder(t *testing.T) {
 	done := closeA(t, s)
 	waitsFor(t, s.DB(), "LOCK IN SHARE MODE")
 	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
-	must(t, shop.Commit())
+	must.Do(t, shop.Commit())
 	closesA(t, s, done)
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
 		t.Errorf("the stock is %s; want the line returned once", got)
@@ -147,8 +148,7 @@ func lineBeforeOrder(t *testing.T) {
 func TestMySQL_CloseSurvivesALockWait(t *testing.T) { eachServer(t, closeSurvivesALockWait) }
 
 func closeSurvivesALockWait(t *testing.T) {
-	cfg, err := mysql.ParseDSN(migratedDatabase(t))
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(migratedDatabase(t)))(t)
 	cfg.Params["innodb_lock_wait_timeout"] = "1"
 	s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
 	overdue(t, s, "a")
@@ -161,8 +161,8 @@ func closeSurvivesALockWait(t *testing.T) {
 		id, began := waiter(t, s.DB(), "STRAIGHT_JOIN")
 		return began, id != 0 && began != first || len(done) > 0
 	})
-	must(t, other.Commit())
-	must(t, <-done)
+	must.Do(t, other.Commit())
+	must.Do(t, <-done)
 }
 
 func TestClose_AReadOnlyServerBlamesNoOrder(t *testing.T) {
@@ -200,7 +200,7 @@ func killedConnection(t *testing.T) {
 	}
 	exec(t, s.DB(), kill, id)
 	wantError(t, <-done, orderclose.ErrUnavailable)
-	must(t, other.Rollback())
+	must.Do(t, other.Rollback())
 	closesA(t, s, closeA(t, s))
 }
 
@@ -220,7 +220,7 @@ func cancelledWhileWaiting(t *testing.T) {
 	err := <-done
 	wantError(t, err, context.Canceled)
 	wantError(t, err, orderclose.ErrUnavailable)
-	must(t, other.Rollback())
+	must.Do(t, other.Rollback())
 	closesA(t, s, closeA(t, s))
 }
 
@@ -231,7 +231,7 @@ func TestClose_LockedOrdersAreLeftOut(t *testing.T) { eachDatabase(t, lockedOrde
 func lockedOrdersAreLeftOut(t *testing.T) {
 	own := migratedDatabase(t)
 	direct := openMigrated(t, store.Options{DSN: own})
-	must(t, scenario.OrdersOf(direct).PutStock(t.Context(), "nib", 1000))
+	must.Do(t, scenario.OrdersOf(direct).PutStock(t.Context(), "nib", 1000))
 	var reqs []orderclose.CloseRequest
 	for i := range 20 {
 		id, items := fmt.Sprintf("o%02d", i), []shopdb.Item{{SKU: "ink", Quantity: 1}}
@@ -247,8 +247,7 @@ func lockedOrdersAreLeftOut(t *testing.T) {
 		"DELETE FROM order_items WHERE order_id = 'o07'", "UPDATE stock SET reserved = reserved - 0 WHERE sku_id = 'nib'")
 	contended := func(reqs []orderclose.CloseRequest) (ids []string) {
 		t.Helper()
-		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-		must(t, err)
+		out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 		for _, o := range out {
 			if o.Verdict == orderclose.Contended {
 				ids = append(ids, o.OrderID)
@@ -273,7 +272,7 @@ func lockedOrdersAreLeftOut(t *testing.T) {
 			t.Errorf("round %d has waited for locks %d times", i, n)
 		}
 	}
-	must(t, tx.Rollback())
+	must.Do(t, tx.Rollback())
 	if got := contended(reqs); len(got) > 0 {
 		t.Errorf("after the rollback %q are locked", got)
 	}
@@ -289,8 +288,7 @@ func pageOfPostgres(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version) SELECT CONCAT(i), '', i % 3, now(), now() - make_interval(secs => i / 3), 1 FROM generate_series(1, 30000) AS i")
 	exec(t, s.DB(), "ANALYZE orders")
-	now, err := s.Now(t.Context())
-	must(t, err)
+	now := must.Get(s.Now(t.Context()))(t)
 	query, args := s.PageStatement(now, orderclose.Order{ID: "300", Due: now.Add(-time.Hour)}, 100)
 	plan := texts(t, s, "EXPLAIN (ANALYZE) "+query, args...)
 	if !strings.Contains(plan, "Index Scan using orders_overdue") || !strings.Contains(plan, "rows=100 ") || strings.Contains(plan, "Sort") || strings.Contains(plan, "Removed by Filter") {
@@ -312,8 +310,8 @@ func replacedLines(t *testing.T) {
 	s.SetRetryFor(storetest.Limit)
 	done := closeA(t, s)
 	waitsFor(t, s.DB(), "FOR SHARE")
-	must(t, shop.Commit())
-	must(t, <-done)
+	must.Do(t, shop.Commit())
+	must.Do(t, <-done)
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock"); got != "ink 1000 0" {
 		t.Errorf("the stock is %s", got)
 	}

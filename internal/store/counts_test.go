@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // hiddenShop returns a mapping of the table that openHidden creates.
@@ -33,7 +34,7 @@ func openHidden(t *testing.T, dsn string) *store.Store {
 	for _, row := range []string{"0, -10", "0, -20", "0, -2000", "0, 30", "0, 60", "0, NULL", "2, -90", "2, 5"} {
 		exec(t, s.DB(), "INSERT INTO t_order (state, pay_deadline) SELECT a, UTC_TIMESTAMP() + INTERVAL 8 HOUR + INTERVAL b MINUTE FROM (SELECT "+strings.Replace(row, ",", " AS a,", 1)+" AS b) AS r")
 	}
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 	return s
 }
 
@@ -54,8 +55,7 @@ func TestMySQL_CountOrders(t *testing.T) {
 			if c.first != 0 {
 				m.NotBefore = time.Now().Add(c.first).Truncate(time.Second)
 			}
-			got, err := open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context(), 15*time.Minute)
-			must(t, err)
+			got := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context(), 15*time.Minute))(t)
 			if c.want.Waiting > 0 && got.Farthest.UTC().Format(time.DateTime) != farthest {
 				t.Errorf("the farthest is due at %v, want %v", got.Farthest, farthest)
 			}
@@ -78,7 +78,7 @@ func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 		reads := func() (orders []orderclose.Order, more bool, rows int) {
 			exec(t, s.DB(), "FLUSH STATUS")
 			orders, _, more, err := s.OverdueNow(t.Context(), 5*time.Second)
-			must(t, err)
+			must.Do(t, err)
 			return orders, more, handlerReads(t, s.DB())
 		}
 		orders, more, rows := reads()
@@ -101,8 +101,7 @@ func TestMySQL_HintsSayThatEveryOrderIsExcluded(t *testing.T) {
 		dsn := ownDatabase(t)
 		admin := openHidden(t, dsn)
 		hints := func(m *mapping.Mapping) string {
-			notes, err := open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context())
-			must(t, err)
+			notes := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context()))(t)
 			return strings.Join(notes, "; ")
 		}
 		const excluded = "orders.where or orders.not_before excludes every unpaid order"
@@ -129,7 +128,7 @@ func TestMySQL_ANotBeforeInTheFutureIsRefused(t *testing.T) {
 			t.Errorf("%v", wrong)
 		}
 		m.Accept = []string{mapping.FutureNotBefore}
-		must(t, open(t, store.Options{DSN: dsn, Orders: m}).CheckMapping(t.Context()))
+		must.Do(t, open(t, store.Options{DSN: dsn, Orders: m}).CheckMapping(t.Context()))
 	})
 }
 
@@ -144,8 +143,7 @@ func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
 		} {
 			m := hiddenShop()
 			change(m)
-			notes, err := open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context())
-			must(t, err)
+			notes := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context()))(t)
 			if said := strings.Contains(strings.Join(notes, "; "), "not every close changes the column update_time"); said != (name != "lock") {
 				t.Errorf("%s: %q", name, notes)
 			}
@@ -159,15 +157,13 @@ func TestMySQL_TriggersThatCannotBeReadAreSaidToBeUnread(t *testing.T) {
 		dsn := ownDatabase(t)
 		admin := openHidden(t, dsn)
 		exec(t, admin.DB(), "CREATE TRIGGER gives_back BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.tenant = 'x'")
-		cfg, err := mysql.ParseDSN(dsn)
-		must(t, err)
+		cfg := must.Get(mysql.ParseDSN(dsn))(t)
 		cfg.User, cfg.Passwd = "u"+strings.ToLower(rand.Text()[:12]), ""
 		exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%' IDENTIFIED BY ''")
 		defer exec(t, admin.DB(), "DROP USER "+cfg.User+"@'%'")
 		exec(t, admin.DB(), "GRANT SELECT ON `"+cfg.DBName+"`.t_order TO "+cfg.User+"@'%'")
 		hints := func(dsn string) string {
-			notes, err := open(t, store.Options{DSN: dsn, Orders: hiddenShop()}).MappingHints(t.Context())
-			must(t, err)
+			notes := must.Get(open(t, store.Options{DSN: dsn, Orders: hiddenShop()}).MappingHints(t.Context()))(t)
 			return strings.Join(notes, "; ")
 		}
 		const unread, fires = "the triggers of t_order could not be read", "each close fires the triggers of table t_order: gives_back"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {
@@ -71,8 +72,8 @@ func TestOpen_NeverConnectsWithoutVerifiedTLSIfTLSIsConfigured(t *testing.T) {
 
 func TestOpen_NeedsNoServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a port without a listener
-	must(t, err)
-	must(t, l.Close())
+	must.Do(t, err)
+	must.Do(t, l.Close())
 	s := open(t, store.Options{DSN: "root:secret@tcp(" + l.Addr().String() + ")/db"})
 	for _, err := range []error{
 		s.Ping(t.Context()), s.Migrated(t.Context()), s.Migrate(t.Context()),

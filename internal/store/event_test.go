@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -26,14 +27,8 @@ func TestWholeEvent(t *testing.T) {
 		"little": {OrderID: "o", Due: at, ClosedAt: at, Path: orderclose.PathPipeline},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kept, err := encodeKept(e, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := e.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kept := must.Get(encodeKept(e, ""))(t)
+			want := must.Get(e.Encode())(t)
 			if len(kept)*2 > len(want) {
 				t.Errorf("it takes %d bytes of the event's %d", len(kept), len(want))
 			}
@@ -45,10 +40,7 @@ func TestWholeEvent(t *testing.T) {
 }
 
 func TestWholeEvent_ReturnsAnyOtherPayloadUnchanged(t *testing.T) {
-	whole, err := orderclose.OrderClosed{OrderID: "o", Path: orderclose.PathPipeline}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(orderclose.OrderClosed{OrderID: "o", Path: orderclose.PathPipeline}.Encode())(t)
 	for _, payload := range []string{string(whole), "", "{", "[]", "null", `{"due_at":7}`, `{"event":""}`, strings.Repeat("x", 1000)} {
 		if got := string(ExpandEvent("o", []byte(payload))); got != payload {
 			t.Errorf("%.50q becomes %.50q", payload, got)
@@ -74,10 +66,7 @@ func TestWholeEvent_GivesTheTraceContextApart(t *testing.T) {
 // A service that closes orders itself writes events by docs/http.md.
 func TestWholeEvent_CompletesThePayloadOfTheDocumentation(t *testing.T) {
 	block := func(file, name string) string {
-		data, err := os.ReadFile("../../docs/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile("../../docs/" + file))(t)
 		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
 		body, _, _ := strings.Cut(rest, "\n```")
 		if !strings.HasPrefix(body, "{") {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // MySQL commits the CREATE TABLE of the table of steps by itself. If Migrate was interrupted before it wrote
@@ -17,8 +18,8 @@ func TestMigrate_ContinuesAfterItWasInterruptedAtTheVeryBeginning(t *testing.T) 
 		s := open(t, store.Options{DSN: ownDatabase(t)})
 		exec(t, s.DB(), "CREATE TABLE orderclose_schema (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, version_id BIGINT NOT NULL, is_applied BOOLEAN NOT NULL, tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP)")
 		for range 2 {
-			must(t, s.Migrate(t.Context()))
-			must(t, s.Migrated(t.Context()))
+			must.Do(t, s.Migrate(t.Context()))
+			must.Do(t, s.Migrated(t.Context()))
 		}
 	})
 }
@@ -29,9 +30,9 @@ func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		root := openMigrated(t, store.Options{})
 		cfg, err := mysql.ParseDSN(realDSN(t))
-		must(t, err)
+		must.Do(t, err)
 		var name string
-		must(t, root.DB().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&name))
+		must.Do(t, root.DB().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&name))
 		cfg.DBName, cfg.User, cfg.Passwd = name, "u"+strings.ToLower(rand.Text()[:12]), ""
 		exec(t, root.DB(), "CREATE USER "+cfg.User+"@'%' IDENTIFIED BY ''")
 		defer exec(t, root.DB(), "DROP USER "+cfg.User+"@'%'")
@@ -41,6 +42,6 @@ func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 			t.Errorf("a missing grant is reported as %v", err)
 		}
 		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.* TO "+cfg.User+"@'%'")
-		must(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context()))
+		must.Do(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context()))
 	})
 }

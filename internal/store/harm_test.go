@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The definitions that each database reports are enough to refuse a harmful mapping.
@@ -80,7 +81,7 @@ func harmIsRefused(t *testing.T) {
 		c.change(&m)
 		err := open(t, store.Options{DSN: dsn, Orders: &m, MaxOpenConns: 1}).CheckMapping(t.Context())
 		if c.want == "" {
-			must(t, err)
+			must.Do(t, err)
 			continue
 		}
 		path, what, _ := strings.Cut(c.want, ": ")

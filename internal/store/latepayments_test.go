@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The shop's own connection has settings that a Store refuses: the server's times in another zone, as
@@ -30,15 +31,13 @@ func paymentOnAShopsConnection(t *testing.T) {
 	for _, id := range []string{"open", "late"} {
 		overdue(t, s, id)
 	}
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	exec(t, s.DB(), "UPDATE orders SET status = 2 WHERE id = 'late'")
 	cfg.ParseTime, cfg.ClientFoundRows, cfg.Loc, cfg.InterpolateParams = false, true, time.FixedZone("shop", 8*3600), false
 	cfg.Params = map[string]string{"time_zone": "'-05:00'", "sql_mode": "''"}
-	c, err := mysql.NewConnector(cfg)
-	must(t, err)
+	c := must.Get(mysql.NewConnector(cfg))(t)
 	db := sql.OpenDB(c)
-	defer func() { must(t, db.Close()) }()
+	defer func() { must.Do(t, db.Close()) }()
 	for _, row := range []struct {
 		order, payment string
 		want           store.Recorded
@@ -46,12 +45,11 @@ func paymentOnAShopsConnection(t *testing.T) {
 		{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready}, {"late", "p1", store.RecordedLate},
 		{"late", "p1", store.RecordedLate}, {"open", "p2", store.RecordedLate},
 	} {
-		tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-		must(t, err)
+		tx := must.Get(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 		if got, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: row.order, PaymentID: row.payment}); err != nil || got != row.want {
 			t.Errorf("payment %s of %s: %q, %v; want %q", row.payment, row.order, got, err, row.want)
 		}
-		must(t, tx.Commit())
+		must.Do(t, tx.Commit())
 	}
 	for _, query := range []string{
 		"SELECT ABS(TIMESTAMPDIFF(SECOND, paid_at, UTC_TIMESTAMP(3))) < 3600 FROM orders WHERE id = 'open'",
@@ -59,7 +57,7 @@ func paymentOnAShopsConnection(t *testing.T) {
 		"SELECT COUNT(*) = 2 AND MAX(ABS(TIMESTAMPDIFF(SECOND, created_at, UTC_TIMESTAMP(3)))) < 60 FROM outbox_events",
 	} {
 		var ok bool
-		if must(t, s.DB().QueryRowContext(t.Context(), query).Scan(&ok)); !ok {
+		if must.Do(t, s.DB().QueryRowContext(t.Context(), query).Scan(&ok)); !ok {
 			t.Errorf("not true: %s", query)
 		}
 	}
@@ -72,8 +70,7 @@ func TestRecordPayment_IsWhatTheDocumentedStatementsDo(t *testing.T) {
 
 func documentedStatements(t *testing.T) {
 	postgres := isPostgres(t)
-	text, err := os.ReadFile("../../docs/wire.md")
-	must(t, err)
+	text := must.Get(os.ReadFile("../../docs/wire.md"))(t)
 	run := strings.Split(strings.TrimSuffix(block(t, string(text), "sql payment"), ";\n"), ";\n")
 	if len(run) != 7 {
 		t.Fatalf("docs/wire.md has %d statements of a payment", len(run))
@@ -99,21 +96,20 @@ func documentedStatements(t *testing.T) {
 			overdue(t, s, id)
 		}
 		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"}})
-		must(t, err)
+		must.Do(t, err)
 		_, err = s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}})
-		must(t, err)
+		must.Do(t, err)
 		_, err = s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unnamed", Source: store.SourceRecheck}, {OrderID: "resolved", Source: store.SourceRecheck}})
-		must(t, err)
+		must.Do(t, err)
 		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'refunded' WHERE order_id = 'resolved'")
 		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2", "unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1"} {
 			order, id, _ := strings.Cut(p, " ")
-			tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-			must(t, err)
+			tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 			r, err := record(s, tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 1250, Currency: "EUR"})
 			if err == nil {
-				must(t, tx.Commit())
+				must.Do(t, tx.Commit())
 			} else {
-				must(t, tx.Rollback())
+				must.Do(t, tx.Rollback())
 			}
 			states[i] = append(states[i], fmt.Sprintf("%s: %q %v", p, r, errors.Is(err, store.ErrNoOrder)))
 		}
@@ -121,7 +117,7 @@ func documentedStatements(t *testing.T) {
 		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', order_id, payment_id, amount, currency, source, "+age+" < 3600) FROM late_payments ORDER BY id"))
 		for payload := range strings.SplitSeq(texts(t, s, "SELECT CONCAT(payload, '\n') FROM outbox_events WHERE payload LIKE '%paid_late%'"), "\n, ") {
 			var e map[string]any
-			must(t, json.Unmarshal([]byte(payload), &e))
+			must.Do(t, json.Unmarshal([]byte(payload), &e))
 			data := e["data"].(map[string]any)
 			at, err := time.Parse(time.RFC3339, data["found_at"].(string))
 			if age := time.Since(at).Abs(); err != nil || age > time.Hour || e["time"] != data["found_at"] {

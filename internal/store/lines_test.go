@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // In a shop's own tables, the quantity of a line may be zero or negative.
@@ -23,7 +24,7 @@ func linesOfNothing(t *testing.T) {
 	createTables(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
 		"INSERT INTO l VALUES ('gift', 'ink', 0), ('gift', 'nib', 2), ('back', 'ink', 3), ('back', 'ink', -3), ('minus', 'ink', -1)")
 	out, err := bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
-	must(t, err)
+	must.Do(t, err)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
 		out[2].Err == nil || !strings.Contains(out[2].Err.Error(), "holds -1 of SKU") {
 		t.Errorf("%+v", out)
@@ -62,8 +63,7 @@ func batchOfLockedOrders(t *testing.T) {
 		{orderclose.PathPipeline, 0, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
 	} {
 		before := timeouts()
-		out, err := bisect.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...))
-		must(t, err)
+		out := must.Get(bisect.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...)))(t)
 		if n := timeouts() - before; n != round.waits {
 			t.Errorf("the batch has waited for a lock %d times, want %d", n, round.waits)
 		}
@@ -79,9 +79,8 @@ func batchOfLockedOrders(t *testing.T) {
 			}
 		}
 	}
-	must(t, tx.Rollback())
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-	must(t, err)
+	must.Do(t, tx.Rollback())
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	for _, o := range out {
 		if o.Verdict != orderclose.Closed {
 			t.Errorf("after the rollback: %+v", o)
@@ -125,8 +124,7 @@ func lockedLines(t *testing.T) {
 	tx := begin(t, s.DB(), "DELETE FROM l WHERE no = 'o003'", "INSERT INTO l VALUES ('o005', 'nib', 1)")
 	for round, path := range []orderclose.Path{orderclose.PathPipeline, orderclose.PathSweep} {
 		before := timeouts()
-		out, err := s.CloseOrders(t.Context(), path, reqs)
-		must(t, err)
+		out := must.Get(s.CloseOrders(t.Context(), path, reqs))(t)
 		if n := timeouts() - before; round == 0 && (n < 1 || n > 2) || round > 0 && n > 0 {
 			t.Errorf("round %d has waited for locks %d times", round, n)
 		}
@@ -143,9 +141,8 @@ func lockedLines(t *testing.T) {
 			}
 		}
 	}
-	must(t, tx.Commit())
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-	must(t, err)
+	must.Do(t, tx.Commit())
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	if out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
 		t.Errorf("after the commit: %+v", out)
 	}
@@ -164,8 +161,7 @@ func nulls(t *testing.T) {
 	createTables(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
 		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
 		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
-	out, err := bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}})
-	must(t, err)
+	out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}}))(t)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err), `SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
 	}
@@ -221,8 +217,7 @@ func spelledSKUs(t *testing.T) {
 		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
 	}
 	put("before", "INK") // the only SKU of its transaction: no lookup is needed
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-	must(t, err)
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	if out[0].Verdict != orderclose.Closed {
 		t.Errorf("%+v", out)
 	}
@@ -233,8 +228,7 @@ func spelledSKUs(t *testing.T) {
 	}
 	for round := range 2 {
 		n := &counted{Store: s}
-		out, err = bisect.Bisect(t.Context(), n, orderclose.PathSweep, reqs)
-		must(t, err)
+		out = must.Get(bisect.Bisect(t.Context(), n, orderclose.PathSweep, reqs))(t)
 		if n.closes != 1 {
 			t.Errorf("round %d: %d orders took %d closes", round, len(reqs), n.closes)
 		}
@@ -249,8 +243,7 @@ func spelledSKUs(t *testing.T) {
 		}
 	}
 	put("gone", "INK", "ink", "Pen") // Pen has no row
-	out, err = bisect.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:])
-	must(t, err)
+	out = must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:]))(t)
 	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "a SKU is missing from the stock") {
 		t.Errorf("%+v", out)
 	}
@@ -260,14 +253,12 @@ func spelledSKUs(t *testing.T) {
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, SUM(quantity)) FROM stock_ledger GROUP BY sku_id"); got != "INK 13, Ink 1, Nib 10, ink 12, nib 1" {
 		t.Errorf("the ledger has %s", got)
 	}
-	parts, err := s.AuditParts(t.Context())
-	must(t, err)
+	parts := must.Get(s.AuditParts(t.Context()))(t)
 	for _, p := range parts {
 		if p.State != store.AuditClosed {
 			continue
 		}
-		rows, err := s.AuditPage(t.Context(), p, time.Time{}, time.Now(), orderclose.Order{}, 100)
-		must(t, err)
+		rows := must.Get(s.AuditPage(t.Context(), p, time.Time{}, time.Now(), orderclose.Order{}, 100))(t)
 		if len(rows) != 33 {
 			t.Errorf("the audit sees %d closed orders", len(rows))
 		}
@@ -297,7 +288,7 @@ func binaryIDs(t *testing.T) {
 	} {
 		exec(t, s.DB(), q)
 	}
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 	err := s.CheckMapping(t.Context())
 	for _, path := range []string{"orders.id.column", "orders.items.order", "orders.items.sku", "orders.stock.sku.column"} {
 		if err == nil || !strings.Contains(err.Error(), path+": column") {
@@ -315,9 +306,9 @@ func binaryIDs(t *testing.T) {
 	text.Items = &mapping.Items{Table: "l", Order: "no_text", SKU: "sku_text", Quantity: "n"}
 	text.Stock = []*mapping.Stock{{Table: "g", SKU: mapping.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}}
 	s = open(t, store.Options{DSN: dsn, Orders: &text})
-	must(t, s.CheckMapping(t.Context()))
+	must.Do(t, s.CheckMapping(t.Context()))
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
-	must(t, err)
+	must.Do(t, err)
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_text, free, held) FROM g"); out[0].Verdict != orderclose.Closed || got != "00FF1234 1 99" {
 		t.Errorf("%+v; the stock is %s", out, got)
 	}
@@ -343,22 +334,21 @@ func createTables(t *testing.T, s *store.Store, queries ...string) {
 	}, queries...) {
 		exec(t, s.DB(), q)
 	}
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 }
 
 // texts returns the rows of a query, sorted.
 func texts(t *testing.T, s *store.Store, query string, args ...any) string {
 	t.Helper()
-	rows, err := s.DB().QueryContext(t.Context(), query, args...)
-	must(t, err)
+	rows := must.Get(s.DB().QueryContext(t.Context(), query, args...))(t)
 	defer rows.Close()
 	var all []string
 	for rows.Next() {
 		var text string
-		must(t, rows.Scan(&text))
+		must.Do(t, rows.Scan(&text))
 		all = append(all, text)
 	}
-	must(t, rows.Err())
+	must.Do(t, rows.Err())
 	slices.Sort(all)
 	return strings.Join(all, ", ")
 }
@@ -379,7 +369,7 @@ func otherCollations(t *testing.T) {
 		}
 		exec(t, s.DB(), fix)
 	}
-	must(t, s.CheckMapping(t.Context()))
+	must.Do(t, s.CheckMapping(t.Context()))
 }
 
 // A program that does not check the mapping still mixes up no lines of orders whose ids differ in case.
@@ -396,8 +386,7 @@ func differInCase(t *testing.T) {
 			for _, id := range ids {
 				reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
 			}
-			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-			must(t, err)
+			must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 		}
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 15 85, nib 0 100" {
@@ -420,8 +409,7 @@ func spelledIDs(t *testing.T) {
 		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
 	}
 	for range 2 {
-		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-		must(t, err)
+		must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 8 92, nib 0 100" {
 		t.Errorf("the stock is %s; want 8 of ink released, by aB and ord-1", got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // prepay plays a change of an order as litemall makes it: it reads the row, and later writes all columns if the time of
@@ -19,15 +20,15 @@ func prepay(t *testing.T, db *sql.DB, id int, meanwhile func()) bool {
 	t.Helper()
 	var status int
 	var updated string
-	must(t, db.QueryRowContext(t.Context(), "SELECT order_status, CONCAT(update_time) FROM litemall_order WHERE id = ?", id).Scan(&status, &updated))
+	must.Do(t, db.QueryRowContext(t.Context(), "SELECT order_status, CONCAT(update_time) FROM litemall_order WHERE id = ?", id).Scan(&status, &updated))
 	if status != 101 {
 		return false
 	}
 	meanwhile()
 	res, err := db.ExecContext(t.Context(), "UPDATE litemall_order SET order_status = ?, end_time = NULL, update_time = UTC_TIMESTAMP() + INTERVAL 8 HOUR WHERE id = ? AND update_time = ?", status, id, updated)
-	must(t, err)
+	must.Do(t, err)
 	n, err := res.RowsAffected()
-	must(t, err)
+	must.Do(t, err)
 	return n == 1
 }
 
@@ -45,10 +46,9 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 			for _, ddl := range shop.DDL {
 				exec(t, s.DB(), ddl)
 			}
-			must(t, s.Migrate(t.Context()))
-			must(t, s.CheckMapping(t.Context()))
-			hints, err := s.MappingHints(t.Context())
-			must(t, err)
+			must.Do(t, s.Migrate(t.Context()))
+			must.Do(t, s.CheckMapping(t.Context()))
+			hints := must.Get(s.MappingHints(t.Context()))(t)
 			if noted := fmt.Sprint(hints); locked == strings.Contains(noted, "update_time") {
 				t.Errorf("locked %v: %s", locked, noted)
 			}
@@ -60,8 +60,7 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 				exec(t, s.DB(), "INSERT INTO litemall_order_goods (order_id, product_id, number, deleted) VALUES (?, 10, 2, 0), (?, 10, 5, 1)", id, id)
 				exec(t, s.DB(), "INSERT INTO litemall_coupon_user (user_id, status, order_id) VALUES (1, 1, ?)", id)
 				if prepay(t, s.DB(), id, func() {
-					verdicts, err := closeOrders(t, s, strconv.Itoa(id))
-					must(t, err)
+					verdicts := must.Get(closeOrders(t, s, strconv.Itoa(id)))(t)
 					if verdicts[0] != orderclose.Closed {
 						t.Errorf("verdict %v", verdicts)
 					}
@@ -77,7 +76,7 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 			}
 			raceWithPrepay(t, s, orders)
 			var open, stock, coupons, stamped, ended int
-			must(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM litemall_order WHERE order_status <> 103), (SELECT number FROM litemall_goods_product),"+
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM litemall_order WHERE order_status <> 103), (SELECT number FROM litemall_goods_product),"+
 				" (SELECT COUNT(*) FROM litemall_coupon_user WHERE status = 0), (SELECT COUNT(*) FROM litemall_goods_product WHERE update_time > UTC_TIMESTAMP() + INTERVAL 7 HOUR),"+
 				" (SELECT COUNT(*) FROM litemall_order WHERE end_time IS NOT NULL)").Scan(&open, &stock, &coupons, &stamped, &ended))
 			if got, want := []int{open, stock, coupons, stamped, ended}, []int{0, 4 * orders, 2 * orders, 1, 2 * orders}; fmt.Sprint(got) != fmt.Sprint(want) {
@@ -112,8 +111,7 @@ func raceWithPrepay(t *testing.T, s *store.Store, orders int) {
 		}
 	}
 	customers.Wait()
-	verdicts, err := closeOrders(t, s, ids...)
-	must(t, err)
+	verdicts := must.Get(closeOrders(t, s, ids...))(t)
 	for _, v := range verdicts {
 		if v != orderclose.AlreadyClosed && v != orderclose.Closed {
 			t.Errorf("verdicts at the end: %v", verdicts)

@@ -13,14 +13,14 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // examples returns the examples of docs/mapping.md, which are tested as printed.
 func examples(t *testing.T) []storetest.Shop {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/mapping.md")
-	must(t, err)
+	data := must.Get(os.ReadFile("../../docs/mapping.md"))(t)
 	_, text, _ := strings.Cut(string(data), "## Example: ")
 	var shops []storetest.Shop
 	for _, example := range strings.Split(text, "## Example: ") {
@@ -32,8 +32,7 @@ func examples(t *testing.T) []storetest.Shop {
 				shop.DDL = append(shop.DDL, ddl)
 			}
 		}
-		cfg, err := config.Parse("docs/mapping.md", []byte("buckets: [1m]\n"+block(t, example, "yaml")))
-		must(t, err)
+		cfg := must.Get(config.Parse("docs/mapping.md", []byte("buckets: [1m]\n"+block(t, example, "yaml"))))(t)
 		shop.Mapping = cfg.Orders
 		shops = append(shops, shop)
 	}
@@ -151,7 +150,7 @@ func TestCheckMapping_TheReferenceSchemaFits(t *testing.T) { eachDatabase(t, ref
 
 func referenceSchemaFits(t *testing.T) {
 	s := openMigrated(t, store.Options{})
-	must(t, s.CheckMapping(t.Context()))
+	must.Do(t, s.CheckMapping(t.Context()))
 }
 
 // A shop that begins with its own tables and removes the mapping gets the reference schema.
@@ -162,14 +161,14 @@ func TestMySQL_RemovingTheMappingAddsTheReferenceSchema(t *testing.T) {
 func withoutTheMapping(t *testing.T) {
 	dsn := ownDatabase(t)
 	own := open(t, store.Options{DSN: dsn, Orders: examples(t)[0].Mapping})
-	must(t, own.Migrate(t.Context()))
+	must.Do(t, own.Migrate(t.Context()))
 	s := open(t, store.Options{DSN: dsn})
 	if err := s.Migrated(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks the steps [7]") {
 		t.Errorf("without orders: %v", err)
 	}
-	must(t, s.Migrate(t.Context()))
-	must(t, s.Migrated(t.Context()))
-	must(t, own.Migrated(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrated(t.Context()))
+	must.Do(t, own.Migrated(t.Context()))
 }
 
 // A call must not wait for a connection of a pool while it holds the last connection.
@@ -180,8 +179,7 @@ func paymentsInShards(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), storetest.Limit)
 	defer cancel()
-	out, err := s.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "NO1", CreatedAt: time.Now()}})
-	must(t, err)
+	out := must.Get(s.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "NO1", CreatedAt: time.Now()}}))(t)
 	if out[0].Verdict != orderclose.NotFound {
 		t.Errorf("%+v", out)
 	}
@@ -223,13 +221,11 @@ func pageOfOwnTables(t *testing.T) {
 			exec(t, s.DB(), strings.ReplaceAll(shop.DDL[0], shop.Month, month))
 			exec(t, s.DB(), fmt.Sprintf(c.insert, month))
 		}
-		now, err := s.Now(t.Context())
-		must(t, err)
+		now := must.Get(s.Now(t.Context()))(t)
 		var after orderclose.Order
 		for page := range 4 {
 			exec(t, s.DB(), "FLUSH STATUS")
-			orders, err := s.Overdue(t.Context(), now, after, limit)
-			must(t, err)
+			orders := must.Get(s.Overdue(t.Context(), now, after, limit))(t)
 			if len(orders) != limit {
 				t.Fatalf("%s: page %d has %d orders", shop.Title, page, len(orders))
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // ofTheReference finds statements that create or change a table of the reference schema, by
@@ -23,10 +24,7 @@ var column = regexp.MustCompile(`(?m)^  ([a-z_]+) |^(?:CREATE|ALTER) TABLE (?:IF
 
 func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
 	definitions := func(of fs.FS) (all []string) {
-		steps, err := Dialect{Migrations: of}.steps(false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps := must.Get(Dialect{Migrations: of}.steps(false))(t)
 		for _, step := range steps {
 			all = append(all, step.file)
 			for _, found := range column.FindAllStringSubmatch(withoutComments(step.sql), -1) {
@@ -48,10 +46,7 @@ func TestMigrations_EachDatabaseHasTheSameStepsTablesAndColumns(t *testing.T) {
 // a shop's own tables.
 func TestMigrations_OtherStepsLeaveAShopsTablesAlone(t *testing.T) {
 	for name, of := range migrationsOf {
-		steps, err := Dialect{Migrations: of}.steps(false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps := must.Get(Dialect{Migrations: of}.steps(false))(t)
 		for _, step := range steps {
 			found := ofTheReference.FindString(withoutComments(step.sql))
 			if found != "" && !slices.Contains(referenceSteps, step.version) {

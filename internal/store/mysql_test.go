@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -21,18 +22,17 @@ func TestSuite(t *testing.T) { eachDatabase(t, func(t *testing.T) { storetest.Ru
 func TestMySQL_SettingsAreForced(t *testing.T) { eachServer(t, settingsAreForced) }
 
 func settingsAreForced(t *testing.T) {
-	cfg, err := mysql.ParseDSN(migratedDatabase(t))
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(migratedDatabase(t)))(t)
 	cfg.Loc = time.Local
 	cfg.ParseTime, cfg.ClientFoundRows = false, true
 	cfg.Params["time_zone"] = "'+08:00'"
 	cfg.Params["sql_mode"] = "''"
 	cfg.Params["transaction_isolation"] = "'SERIALIZABLE'"
 	s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
-	must(t, s.Ping(t.Context()))
+	must.Do(t, s.Ping(t.Context()))
 
 	var zone, mode string
-	must(t, s.DB().QueryRowContext(t.Context(), "SELECT @@session.time_zone, @@session.sql_mode").Scan(&zone, &mode))
+	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT @@session.time_zone, @@session.sql_mode").Scan(&zone, &mode))
 	if zone != "+00:00" || !strings.Contains(mode, "STRICT") {
 		t.Errorf("the session's zone is %q and its mode %q; want +00:00 and a strict one", zone, mode)
 	}
@@ -56,8 +56,7 @@ func TestMySQL_PageReadsOneIndexRowPerRowFound(t *testing.T) {
 
 func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
-	now, err := s.Now(t.Context())
-	must(t, err)
+	now := must.Get(s.Now(t.Context()))(t)
 	const n = 3000
 	for status := range 3 { // as many paid and closed orders
 		values := strings.TrimSuffix(strings.Repeat("(?, '', ?, ?, ?, 1), ", n), ", ")
@@ -72,8 +71,7 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	var after orderclose.Order
 	for page := range 5 {
 		exec(t, s.DB(), "FLUSH STATUS")
-		orders, err := s.Overdue(t.Context(), now, after, 200)
-		must(t, err)
+		orders := must.Get(s.Overdue(t.Context(), now, after, 200))(t)
 		if len(orders) != 200 {
 			t.Fatalf("page %d has %d orders, want 200", page, len(orders))
 		}
@@ -84,7 +82,7 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	}
 	exec(t, s.DB(), "FLUSH STATUS")
 	orders, _, more, err := s.OverdueNow(t.Context(), 0)
-	must(t, err)
+	must.Do(t, err)
 	if read := handlerReads(t, s.DB()); read > 1000+20 || !more || len(orders) != 1000 {
 		t.Errorf("%d of 3,000 overdue orders were found in %d rows", len(orders), read)
 	}
@@ -93,16 +91,15 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 // handlerReads returns how many rows the connection read from tables and indexes.
 func handlerReads(t *testing.T, db *sql.DB) (sum int) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
-	must(t, err)
+	rows := must.Get(db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'"))(t)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var name string
 		var n int
-		must(t, rows.Scan(&name, &n))
+		must.Do(t, rows.Scan(&name, &n))
 		sum += n
 	}
-	must(t, rows.Err())
+	must.Do(t, rows.Err())
 	return sum
 }
 
@@ -111,7 +108,7 @@ func TestCreateDatabase_RefusesAnExistingDatabase(t *testing.T) { eachServer(t, 
 func databaseThatExists(t *testing.T) {
 	dsn := ownDatabase(t)
 	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	must.Do(t, err)
 	if _, _, err = scenario.CreateDatabase(t.Context(), dsn, nil, cfg.DBName); err == nil || !strings.Contains(err.Error(), "database exists") {
 		t.Errorf("error %v; want that the database exists", err)
 	}
@@ -133,7 +130,7 @@ func foreignTable(t *testing.T) {
 		t.Errorf("the database has %s", got)
 	}
 	exec(t, s.DB(), "DROP TABLE stock")
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 }
 
 // The server commits each CREATE TABLE by itself.
@@ -146,10 +143,10 @@ func migrationStopped(t *testing.T) {
 	} {
 		exec(t, s.DB(), q)
 	}
-	must(t, s.Migrate(t.Context()))
-	must(t, s.Migrated(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrated(t.Context()))
 	overdue(t, s, "a")
-	must(t, <-closeA(t, s))
+	must.Do(t, <-closeA(t, s))
 }
 
 func TestMigrate_ServersMigrateOnce(t *testing.T) { eachDatabase(t, serversMigrateOnce) }
@@ -166,5 +163,5 @@ func serversMigrateOnce(t *testing.T) {
 			t.Errorf("one of four that migrate at once: %v", err)
 		}
 	}
-	must(t, open(t, store.Options{DSN: dsn}).Migrated(t.Context()))
+	must.Do(t, open(t, store.Options{DSN: dsn}).Migrated(t.Context()))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -28,13 +29,12 @@ func openMall(t *testing.T, dsn string, m *mapping.Mapping, orders ...[3]int) *s
 	s := open(t, store.Options{DSN: dsn, Orders: m})
 	exec := func(query string, args ...any) {
 		t.Helper()
-		_, err := s.DB().ExecContext(t.Context(), query, args...)
-		must(t, err)
+		must.Get(s.DB().ExecContext(t.Context(), query, args...))(t)
 	}
 	for _, ddl := range mall(t).DDL {
 		exec(ddl)
 	}
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 	exec("INSERT INTO pms_sku_stock (id, stock, lock_stock) VALUES (10, 100, 50)")
 	for _, o := range orders {
 		exec("INSERT IGNORE INTO ums_member (id, integration) VALUES (?, 100)", o[1])
@@ -48,7 +48,7 @@ func openMall(t *testing.T, dsn string, m *mapping.Mapping, orders ...[3]int) *s
 // mallState returns the coupons as "member:used", the points as "member=points", and the reserved stock.
 func mallState(t *testing.T, db *sql.DB) (state string) {
 	t.Helper()
-	must(t, db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ',"+
+	must.Do(t, db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ',"+
 		"(SELECT GROUP_CONCAT(member_id, ':', use_status ORDER BY id SEPARATOR ' ') FROM sms_coupon_history),"+
 		"(SELECT GROUP_CONCAT(id, '=', integration ORDER BY id SEPARATOR ' ') FROM ums_member),"+
 		"(SELECT lock_stock FROM pms_sku_stock))").Scan(&state))
@@ -72,18 +72,17 @@ func TestMySQL_StatementsOfACloseChangeTheRowsOfItsOrders(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		// The member 1 has used three coupons of one kind, for the orders 1, 2 and 3.
 		s := openMall(t, ownDatabase(t), mall(t).Mapping, [3]int{1, 1, 5}, [3]int{2, 1, 0}, [3]int{3, 1, 20}, [3]int{4, 2, 1})
-		must(t, s.CheckMapping(t.Context()))
+		must.Do(t, s.CheckMapping(t.Context()))
 		for range 2 { // a record that is delivered again changes nothing
-			_, err := closeOrders(t, s, "1", "3", "4")
-			must(t, err)
+			must.Get(closeOrders(t, s, "1", "3", "4"))(t)
 			if got, want := mallState(t, s.DB()), "1:0 1:0 1:1 2:0 1=125 2=101 47"; got != want {
 				t.Errorf("%s; want %s", got, want)
 			}
 		}
 		var payload string
-		must(t, s.DB().QueryRowContext(t.Context(), "SELECT payload FROM outbox_events WHERE order_id = '3'").Scan(&payload))
+		must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT payload FROM outbox_events WHERE order_id = '3'").Scan(&payload))
 		_, event, err := orderclose.DecodeOrderClosed(store.ExpandEvent("3", []byte(payload)))
-		must(t, err)
+		must.Do(t, err)
 		want := map[string]json.RawMessage{"member_id": json.RawMessage("1"), "order_sn": json.RawMessage(`"SN3"`), "pay_amount": json.RawMessage(`"99.90"`)}
 		if diff := cmp.Diff(want, event.Columns); diff != "" {
 			t.Errorf("columns of the event (-want +got):\n%s", diff)
@@ -99,8 +98,7 @@ func TestMySQL_StatementsOfACommitInDoubtRunOnce(t *testing.T) {
 			proxy, dsn := throughProxy(t, ownDatabase(t))
 			s := openMall(t, dsn, mall(t).Mapping, [3]int{1, 1, 5}, [3]int{2, 1, 5})
 			broken := cut(proxy, testkit.MySQLCommit)
-			verdicts, err := closeOrders(t, s, "1", "2")
-			must(t, err)
+			verdicts := must.Get(closeOrders(t, s, "1", "2"))(t)
 			<-broken
 			if got, want := fmt.Sprint(verdicts, mallState(t, s.DB())), "[closed closed]1:0 1:0 1=110 48"; got != want {
 				t.Errorf("cut %s the commit: %s; want %s", name, got, want)
@@ -114,17 +112,17 @@ func TestMySQL_ALockedRowOfAStatementDelaysItsOrderOnly(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		s := openMall(t, ownDatabase(t), mall(t).Mapping, [3]int{1, 1, 0}, [3]int{2, 2, 0}, [3]int{3, 3, 0})
 		checkout, err := s.DB().BeginTx(t.Context(), nil)
-		must(t, err)
+		must.Do(t, err)
 		defer func() { _ = checkout.Rollback() }()
 		_, err = checkout.ExecContext(t.Context(), "UPDATE sms_coupon_history SET use_time = NULL WHERE member_id = 2")
-		must(t, err)
+		must.Do(t, err)
 		_, err = closeOrders(t, s, "1", "2", "3")
 		wantError(t, err, orderclose.ErrContended)
 		_, err = closeOrders(t, s, "1", "3")
-		must(t, err)
-		must(t, checkout.Rollback())
+		must.Do(t, err)
+		must.Do(t, checkout.Rollback())
 		_, err = closeOrders(t, s, "2")
-		must(t, err)
+		must.Do(t, err)
 		if got, want := mallState(t, s.DB()), "1:0 2:0 3:0 1=100 2=100 3=100 47"; got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
@@ -141,8 +139,7 @@ func TestMySQL_AFailureOfAStatementIsThatOfItsOrder(t *testing.T) {
 				t.Errorf("%q: %v; want an error of an order that names the statement", ids, err)
 			}
 		}
-		_, err := closeOrders(t, s, "1")
-		must(t, err)
+		must.Get(closeOrders(t, s, "1"))(t)
 		if got, want := mallState(t, s.DB()), "1:0 2:1 1=101 2=100 49"; got != want {
 			t.Errorf("%s; want %s", got, want)
 		}

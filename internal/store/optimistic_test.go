@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // lockedShop is a table of orders whose column touched has a type; %s is the type.
@@ -54,13 +55,11 @@ func eachChangeChangesLocks(t *testing.T) {
 			s := open(t, store.Options{DSN: dsn, Orders: m})
 			exec(t, s.DB(), fmt.Sprintf(lockedShop, kind, nullable))
 			exec(t, s.DB(), "CREATE INDEX status_due ON shop_order (status, pay_by, id)")
-			must(t, s.Migrate(t.Context()))
-			must(t, s.CheckMapping(t.Context()))
-			must(t, s.Writable(t.Context()))
-			codec, err := lock.Codec()
-			must(t, err)
-			now, err := s.Now(t.Context())
-			must(t, err)
+			must.Do(t, s.Migrate(t.Context()))
+			must.Do(t, s.CheckMapping(t.Context()))
+			must.Do(t, s.Writable(t.Context()))
+			codec := must.Get(lock.Codec())(t)
+			now := must.Get(s.Now(t.Context()))(t)
 			due := now.Add(-time.Minute).Truncate(time.Second)
 			for id := 1; id <= 24; id++ {
 				touched := []any{codec.Arg(now), codec.Arg(now.Add(-time.Second)), codec.Arg(now.Add(time.Minute)), nil}[id%4]
@@ -71,35 +70,30 @@ func eachChangeChangesLocks(t *testing.T) {
 			for id := 1; id <= 12; id++ {
 				ids = append(ids, fmt.Sprint(id))
 			}
-			verdicts, err := closeOrders(t, s, ids...)
-			must(t, err)
+			verdicts := must.Get(closeOrders(t, s, ids...))(t)
 			for _, v := range verdicts {
 				if v != orderclose.Closed {
 					t.Errorf("verdicts %v", verdicts)
 				}
 			}
 			for id := 13; id <= 16; id++ {
-				_, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: fmt.Sprint(id)}})
-				must(t, err)
+				must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: fmt.Sprint(id)}}))(t)
 			}
 			for id := 17; id <= 20; id++ {
-				tx, err := s.DB().BeginTx(t.Context(), nil)
-				must(t, err)
-				_, err = s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"})
-				must(t, err)
-				must(t, tx.Commit())
-				_, err = s.Postpone(t.Context(), []orderclose.Order{{ID: fmt.Sprint(id + 4), Due: due}}, time.Hour)
-				must(t, err)
+				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
+				must.Get(s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
+				must.Do(t, tx.Commit())
+				must.Get(s.Postpone(t.Context(), []orderclose.Order{{ID: fmt.Sprint(id + 4), Due: due}}, time.Hour))(t)
 			}
 			stale := func(what string, rows int) {
 				t.Helper()
 				var n, same, closed int
-				must(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.touched = was.touched OR o.touched IS NULL").Scan(&n))
-				must(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.rev <> was.rev + 1").Scan(&same))
+				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.touched = was.touched OR o.touched IS NULL").Scan(&n))
+				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM was JOIN shop_order AS o ON o.id = was.id WHERE o.rev <> was.rev + 1").Scan(&same))
 				if n != 0 || same != 0 {
 					t.Errorf("%s: %d stale writes of a time and %d of a number would succeed", what, n, same)
 				}
-				must(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM shop_order WHERE end_time IS NOT NULL AND gone_at IS NOT NULL").Scan(&closed))
+				must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM shop_order WHERE end_time IS NOT NULL AND gone_at IS NOT NULL").Scan(&closed))
 				if closed != rows {
 					t.Errorf("%s: %d orders have all times of the close, want %d", what, closed, rows)
 				}
@@ -109,11 +103,9 @@ func eachChangeChangesLocks(t *testing.T) {
 			exec(t, s.DB(), "DROP TABLE was")
 			exec(t, s.DB(), "CREATE TABLE was AS SELECT id, touched, rev FROM shop_order WHERE id IN (13, 14, 15, 16)")
 			for id := 13; id <= 16; id++ {
-				tx, err := s.DB().BeginTx(t.Context(), nil)
-				must(t, err)
-				_, err = s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"})
-				must(t, err)
-				must(t, tx.Commit())
+				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
+				must.Get(s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
+				must.Do(t, tx.Commit())
 			}
 			stale("payments of paid orders", 12)
 		})

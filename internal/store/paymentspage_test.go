@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // paymentsPage returns the statements of docs/payments.md for shops, without their indent.
 func paymentsPage(t *testing.T) (blocks []string) {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/payments.md")
-	must(t, err)
+	data := must.Get(os.ReadFile("../../docs/payments.md"))(t)
 	_, section, _ := strings.Cut(string(data), "\n## What your shop must do\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, rest := range strings.Split(section, "```sql\n")[1:] {
@@ -39,8 +39,7 @@ func TestMySQL_TheStatementsOfThePaymentsPage(t *testing.T) {
 		check("due", blocks[1], 0)
 
 		const seldom = "SELECT COUNT(*) FROM order_payments WHERE order_id IN ('a') AND (reference IS NOT NULL OR started_at > NOW() - INTERVAL 10 MINUTE)"
-		page, err := os.ReadFile("../../docs/payments.md")
-		must(t, err)
+		page := must.Get(os.ReadFile("../../docs/payments.md"))(t)
 		if _, condition, _ := strings.Cut(seldom, "('a') "); !strings.Contains(string(page), condition) {
 			t.Errorf("docs/payments.md has no %q", condition)
 		}
@@ -50,7 +49,7 @@ func TestMySQL_TheStatementsOfThePaymentsPage(t *testing.T) {
 		}{{"reference = NULL", 1}, {"started_at = NOW() - INTERVAL 11 MINUTE", 0}, {"reference = 'cs_1'", 1}} {
 			exec(t, s.DB(), "UPDATE order_payments SET "+row.set)
 			var n int
-			must(t, s.DB().QueryRowContext(t.Context(), seldom).Scan(&n))
+			must.Do(t, s.DB().QueryRowContext(t.Context(), seldom).Scan(&n))
 			if n != row.want {
 				t.Errorf("after %s the query returns %d rows, want %d", row.set, n, row.want)
 			}
@@ -86,8 +85,7 @@ func checker(t *testing.T, s *store.Store, blocks []string) func(what, statement
 	return func(what, statement string, want int64) {
 		t.Helper()
 		exec(t, s.DB(), "UPDATE order_payments SET reference = NULL")
-		result, err := s.DB().ExecContext(t.Context(), statement)
-		must(t, err)
+		result := must.Get(s.DB().ExecContext(t.Context(), statement))(t)
 		if n, err := result.RowsAffected(); err != nil || n != want {
 			t.Errorf("%s: the second check changes %d rows, want %d; %v", what, n, want, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -21,14 +22,12 @@ import (
 // ownPool opens a pool on the database as a program of the shop does, in another time zone.
 func ownPool(t *testing.T, dsn string, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	cfg.ParseTime, cfg.Params = true, map[string]string{"time_zone": "'+03:00'", "innodb_lock_wait_timeout": "50"}
 	change(cfg)
-	c, err := mysql.NewConnector(cfg)
-	must(t, err)
+	c := must.Get(mysql.NewConnector(cfg))(t)
 	pool := sql.OpenDB(c)
-	t.Cleanup(func() { must(t, pool.Close()) })
+	t.Cleanup(func() { must.Do(t, pool.Close()) })
 	return pool
 }
 
@@ -57,30 +56,28 @@ func usesAnOwnPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool := openPool(t, migratedDatabase(t))
 			pool.SetMaxOpenConns(8)
-			s, err := store.Open(store.Options{DB: pool, MaxOpenConns: 4})
-			must(t, err)
-			must(t, s.Migrated(t.Context()))
-			must(t, s.Ping(t.Context()))
+			s := must.Get(store.Open(store.Options{DB: pool, MaxOpenConns: 4}))(t)
+			must.Do(t, s.Migrated(t.Context()))
+			must.Do(t, s.Ping(t.Context()))
 			exec(t, pool, "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 10, 0)")
 			overdue(t, s, "a")
 			out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "a"}})
 			if err != nil || out[0].Verdict != orderclose.Closed || out[0].Remaining() > -time.Minute {
 				t.Errorf("%+v, %v", out, err)
 			}
-			tx, err := s.DB().BeginTx(t.Context(), nil)
-			must(t, err)
+			tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 			var settings, mode string
-			must(t, tx.QueryRowContext(t.Context(), query).Scan(&settings))
+			must.Do(t, tx.QueryRowContext(t.Context(), query).Scan(&settings))
 			if !isPostgres(t) {
-				must(t, tx.QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
+				must.Do(t, tx.QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
 			}
-			must(t, tx.Rollback())
+			must.Do(t, tx.Rollback())
 			if settings != want || !isPostgres(t) && mode != "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION" {
 				t.Errorf("the store's transactions have %s %s, want %s", settings, mode, want)
 			}
-			must(t, s.Close())
+			must.Do(t, s.Close())
 			for range 10 { // the program's own sessions are as before, and the pool is open
-				must(t, pool.QueryRowContext(t.Context(), query).Scan(&settings))
+				must.Do(t, pool.QueryRowContext(t.Context(), query).Scan(&settings))
 				if settings != before {
 					t.Fatalf("a session of the pool has %s", settings)
 				}
@@ -95,8 +92,7 @@ func usesAnOwnPool(t *testing.T) {
 func TestPool_APoolThatDoesNotFitIsRefused(t *testing.T) { eachServer(t, refusesAPool) }
 
 func refusesAPool(t *testing.T) {
-	tokyo, err := time.LoadLocation("Asia/Tokyo")
-	must(t, err)
+	tokyo := must.Get(time.LoadLocation("Asia/Tokyo"))(t)
 	for want, change := range map[string]func(*mysql.Config){
 		"parseTime=true":          func(c *mysql.Config) { c.ParseTime = false },
 		"loc=UTC":                 func(c *mysql.Config) { c.Loc = tokyo },
@@ -137,7 +133,7 @@ func keepsHalf(t *testing.T) {
 	if stats.InUse > 5 || stats.WaitCount > 0 {
 		t.Errorf("the store took %d connections of 10, and waited %d times for one", stats.InUse, stats.WaitCount)
 	}
-	must(t, pool.PingContext(t.Context()))
+	must.Do(t, pool.PingContext(t.Context()))
 }
 
 func TestOpen_RefusesAPoolWithTooFewConnections(t *testing.T) {
@@ -152,7 +148,7 @@ func TestOpen_RefusesAPoolWithTooFewConnections(t *testing.T) {
 		pool.SetMaxOpenConns(c.pool)
 		s, err := store.Open(store.Options{DB: pool, MaxOpenConns: c.most, NeedConns: c.need})
 		if err == nil {
-			must(t, s.Close())
+			must.Do(t, s.Close())
 		}
 		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, store.ErrPool) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v", c, err)
@@ -170,15 +166,14 @@ func withoutAnswer(t *testing.T) {
 		openPool = pgxPools["sql.Open"]
 	}
 	s := open(t, store.Options{DB: openPool(t, dsn)}.WithLimit(time.Second))
-	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	for what, stall := range map[string]func(){
 		"any statement":    proxy.Stall,
 		"the commit":       func() { proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) },
 		"a new connection": func() { s.DB().SetMaxIdleConns(0); proxy.Stall() },
 	} {
 		overdue(t, s, what)
-		tx, err := s.DB().BeginTx(t.Context(), nil)
-		must(t, err)
+		tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 		stall()
 		ended := make(chan error, 1)
 		go func() { ended <- errors.Join(s.Probe(t.Context()), tx.Commit()) }()
@@ -200,8 +195,8 @@ func lockOfAPool(t *testing.T) {
 	pool := ownPool(t, ownDatabase(t), func(*mysql.Config) {})
 	s := open(t, store.Options{DB: pool})
 	held, release, err := s.TakeLock(t.Context(), "sweep", time.Minute)
-	must(t, err)
-	must(t, held(t.Context()))
+	must.Do(t, err)
+	must.Do(t, held(t.Context()))
 	if again, _, err := s.TakeLock(t.Context(), "sweep", time.Minute); again != nil || err != nil {
 		t.Errorf("two connections have the lock, %v", err)
 	}
@@ -210,7 +205,7 @@ func lockOfAPool(t *testing.T) {
 		t.Errorf("%d connections are left in the pool", used)
 	}
 	_, release, err = s.TakeLock(t.Context(), "sweep", time.Minute)
-	must(t, err)
+	must.Do(t, err)
 	release(t.Context())
 }
 
@@ -220,7 +215,7 @@ func TestMySQL_DatabasesShareNoLocks(t *testing.T) { eachServer(t, databasesShar
 func databasesShareNoLocks(t *testing.T) {
 	for range 2 {
 		held, release, err := open(t, store.Options{DSN: ownDatabase(t)}).TakeLock(t.Context(), "sweep", time.Minute)
-		must(t, err)
+		must.Do(t, err)
 		if held == nil {
 			t.Fatal("another database has the lock")
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -24,18 +25,16 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 	if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		t.Skip("it needs a PostgreSQL of its own")
 	}
-	server, err := servers.New("postgresql", filepath.Join(t.TempDir(), "postgresql"))
-	must(t, err)
+	server := must.Get(servers.New("postgresql", filepath.Join(t.TempDir(), "postgresql")))(t)
 	server.Env = append(server.Env, "ORDERCLOSE_SERVERS=native")
-	must(t, server.Start(t.Context()))
-	t.Cleanup(func() { must(t, server.Stop(context.WithoutCancel(t.Context()))) })
-	pool, err := sql.Open("pgx", "postgres://postgres@"+server.Addr()+"/postgres?sslmode=disable")
-	must(t, err)
+	must.Do(t, server.Start(t.Context()))
+	t.Cleanup(func() { must.Do(t, server.Stop(context.WithoutCancel(t.Context()))) })
+	pool := must.Get(sql.Open("pgx", "postgres://postgres@"+server.Addr()+"/postgres?sslmode=disable"))(t)
 	t.Cleanup(func() { pool.Close() })
 	pool.SetMaxOpenConns(40)
 	s := open(t, store.Options{DB: pool}.WithLimit(time.Second))
-	must(t, s.Migrate(t.Context()))
-	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	must.Do(t, s.Migrate(t.Context()))
+	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	overdue(t, s, "a")
 	setting := func(standbys string) {
 		exec(t, pool, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
@@ -44,7 +43,7 @@ func TestPostgres_ACommitWithoutAnAnswerIsNotCancelled(t *testing.T) {
 	counts := func(query string, want int) func() (string, bool) {
 		return func() (string, bool) {
 			n := -1
-			must(t, pool.QueryRowContext(t.Context(), query).Scan(&n))
+			must.Do(t, pool.QueryRowContext(t.Context(), query).Scan(&n))
 			return fmt.Sprint(n), n == want
 		}
 	}
@@ -82,9 +81,8 @@ func TestPostgres_APaymentNeedsReadCommitted(t *testing.T) { onPostgres(t, needs
 
 func needsReadCommitted(t *testing.T) {
 	s := open(t, store.Options{DSN: migratedDatabase(t)})
-	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	must(t, err)
-	defer func() { must(t, tx.Rollback()) }()
+	tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
+	defer func() { must.Do(t, tx.Rollback()) }()
 	if _, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"}); err == nil || !strings.Contains(err.Error(), "begin it at READ COMMITTED") {
 		t.Errorf("recorded: %v", err)
 	}

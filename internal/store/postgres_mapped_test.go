@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -111,8 +112,7 @@ func postgresShops(t *testing.T) []storetest.Shop {
 
 func postgresMapping(t *testing.T, yaml string) *mapping.Mapping {
 	t.Helper()
-	cfg, err := config.Parse("topics.yaml", []byte("buckets: [1m]\norders:"+yaml))
-	must(t, err)
+	cfg := must.Get(config.Parse("topics.yaml", []byte("buckets: [1m]\norders:"+yaml)))(t)
 	return cfg.Orders
 }
 
@@ -191,25 +191,22 @@ func aPartialIndexServesThePages(t *testing.T) {
 	m.Where = []mapping.ColumnValue{{Column: "hidden", Value: mapping.TextValue("false")}}
 	shop.Mapping = &m
 	s := openShop(t, ownDatabase(t), shop)
-	must(t, s.CheckMapping(t.Context()))
+	must.Do(t, s.CheckMapping(t.Context()))
 	exec(t, s.DB(), `INSERT INTO "order" (id, state, "expiresAt") SELECT gen_random_uuid(), 'PAID', now() - make_interval(secs => i) FROM generate_series(1, 20000) AS i`)
 	exec(t, s.DB(), `INSERT INTO "order" (id, state, "expiresAt", hidden) SELECT CAST(lpad(i::text, 32, '0') AS uuid), 'PENDING', now() - make_interval(secs => i), i = 2 FROM generate_series(1, 3) AS i`)
 	exec(t, s.DB(), `ANALYZE "order"`)
-	now, err := s.Now(t.Context())
-	must(t, err)
+	now := must.Get(s.Now(t.Context()))(t)
 	query, args := s.PageStatement(now, orderclose.Order{}, 100)
 	if plan := texts(t, s, "EXPLAIN "+query, args...); !strings.Contains(plan, "Index Scan using order_due") || strings.Contains(plan, "Sort") {
 		t.Error(plan)
 	}
-	page, err := s.Overdue(t.Context(), now, orderclose.Order{}, 100)
-	must(t, err)
+	page := must.Get(s.Overdue(t.Context(), now, orderclose.Order{}, 100))(t)
 	var reqs []orderclose.CloseRequest
 	for i := range 4 {
 		reqs = append(reqs, orderclose.CloseRequest{OrderID: "00000000-0000-0000-0000-00000000000" + strconv.Itoa(i+1)})
 	}
 	reqs = append(reqs, orderclose.CloseRequest{OrderID: "no-uuid"}, orderclose.CloseRequest{OrderID: "00000000000000000000000000000001"})
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-	must(t, err)
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	got := ""
 	for _, o := range out {
 		got += " " + string(o.Verdict)
@@ -217,13 +214,11 @@ func aPartialIndexServesThePages(t *testing.T) {
 	if len(page) != 2 || got != " closed excluded closed not_found not_found not_found" {
 		t.Errorf("the page has %d orders, the verdicts are%s", len(page), got)
 	}
-	counts, err := s.CountOrders(t.Context(), time.Second)
-	must(t, err)
+	counts := must.Get(s.CountOrders(t.Context(), time.Second))(t)
 	if counts.From != 1 || counts.To != 2 || counts.Excluded != 1 {
 		t.Errorf("%+v", counts)
 	}
-	parts, err := s.AuditParts(t.Context())
-	must(t, err)
+	parts := must.Get(s.AuditParts(t.Context()))(t)
 	if len(parts) != 4 {
 		t.Errorf("%+v", parts)
 	}
@@ -241,8 +236,7 @@ func hintsNameTriggersAndOptimisticLocks(t *testing.T) {
 		`CREATE TRIGGER order_touch BEFORE UPDATE ON "order" FOR EACH ROW EXECUTE FUNCTION touch()`,
 		`CREATE TRIGGER order_made BEFORE INSERT ON "order" FOR EACH ROW EXECUTE FUNCTION touch()`,
 		`INSERT INTO "order" (id, state) VALUES (gen_random_uuid(), 'PAID'), (gen_random_uuid(), 'PAID')`)
-	hints, err := s.MappingHints(t.Context())
-	must(t, err)
+	hints := must.Get(s.MappingHints(t.Context()))(t)
 	for _, want := range []string{"fires the triggers of table order: order_touch; make", "not every close changes the column updated_at", `no order has the status "PENDING"`} {
 		if !strings.Contains(strings.Join(hints, "\n"), want) {
 			t.Errorf("%q; want %q", hints, want)
@@ -260,8 +254,7 @@ func anEventHasTheValuesOfTheColumns(t *testing.T) {
 	s := openShop(t, ownDatabase(t), shop, "ALTER TABLE shop.orders ALTER hidden TYPE boolean USING NULL, ALTER placed TYPE timestamptz(3)",
 		"INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02 03:04:05.678+08', '2026-01-02 00:00:00')",
 		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1), (2, 1)")
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
-	must(t, err)
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}))(t)
 	const want = `"columns":{"amount":"12.30","buyer":7,"day":"2026-01-02","hidden":null,"note":"50 % off?","placed":"2026-01-01 19:04:05.678","weight":1.5}`
 	if got := texts(t, s, "SELECT payload FROM outbox_events"); out[0].Verdict != orderclose.Closed || !strings.Contains(got, want) {
 		t.Errorf("%+v %s", out, got)
@@ -278,8 +271,7 @@ func TestPostgres_AnIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
 
 func anIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
 	s := openShop(t, ownDatabase(t), postgresShops(t)[1])
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "3000000000"}, {OrderID: "7"}})
-	must(t, err)
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "3000000000"}, {OrderID: "7"}}))(t)
 	for _, o := range out {
 		if o.Verdict != orderclose.NotFound {
 			t.Errorf("%+v", o)

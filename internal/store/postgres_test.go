@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
@@ -44,11 +45,9 @@ func pooled(t *testing.T, dsn, mode string) string {
 	if os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
 		t.Skip("the pooler is native")
 	}
-	u, err := url.Parse(dsn)
-	must(t, err)
+	u := must.Get(url.Parse(dsn))(t)
 	size := map[string]string{"session": "40"}[mode]
-	p, err := servers.New("pgbouncer", filepath.Join(t.TempDir(), "pgbouncer"), u.Port(), mode, "default_pool_size="+cmp.Or(size, "2"))
-	must(t, err)
+	p := must.Get(servers.New("pgbouncer", filepath.Join(t.TempDir(), "pgbouncer"), u.Port(), mode, "default_pool_size="+cmp.Or(size, "2")))(t)
 	p.Env = append(p.Env, "ORDERCLOSE_SERVERS=native")
 	if err := p.Start(t.Context()); err != nil {
 		if os.Getenv("REQUIRE_REAL") != "1" {
@@ -56,7 +55,7 @@ func pooled(t *testing.T, dsn, mode string) string {
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { must(t, p.Stop(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(func() { must.Do(t, p.Stop(context.WithoutCancel(t.Context()))) })
 	u.Host = p.Addr()
 	return u.String()
 }
@@ -67,8 +66,8 @@ func behindAPooler(t *testing.T, s *store.Store) {
 	for range 4 {
 		all.Go(func() error { return s.Migrate(t.Context()) })
 	}
-	must(t, all.Wait())
-	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	must.Do(t, all.Wait())
+	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	const orders = 40
 	for i := range orders {
 		overdue(t, s, t.Name()+strconv.Itoa(i))
@@ -88,16 +87,15 @@ func behindAPooler(t *testing.T, s *store.Store) {
 			return nil
 		})
 	}
-	must(t, all.Wait())
+	must.Do(t, all.Wait())
 	if closed.Load() != orders {
 		t.Errorf("%d closes of %d orders", closed.Load(), orders)
 	}
 	for range 20 { // whichever connection to the server a transaction gets
-		tx, err := s.DB().BeginTx(t.Context(), nil)
-		must(t, err)
+		tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 		var settings string
-		must(t, tx.QueryRowContext(t.Context(), "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')").Scan(&settings))
-		must(t, tx.Rollback())
+		must.Do(t, tx.QueryRowContext(t.Context(), "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')").Scan(&settings))
+		must.Do(t, tx.Rollback())
 		if settings != "UTC 2s" {
 			t.Fatalf("a transaction has %s", settings)
 		}

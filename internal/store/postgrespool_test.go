@@ -10,25 +10,23 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // pgxPools open a pool on a PostgreSQL database in the ways of a program of the shop, with sessions in another
 // time zone.
 var pgxPools = map[string]func(t *testing.T, dsn string) *sql.DB{
 	"sql.Open": func(t *testing.T, dsn string) *sql.DB {
-		db, err := sql.Open("pgx", dsn+"&timezone=Asia/Shanghai&lock_timeout=50s")
-		must(t, err)
+		db := must.Get(sql.Open("pgx", dsn+"&timezone=Asia/Shanghai&lock_timeout=50s"))(t)
 		return closed(t, db)
 	},
 	"stdlib.OpenDBFromPool": func(t *testing.T, dsn string) *sql.DB {
-		pool, err := pgxpool.New(context.Background(), dsn+"&timezone=Asia/Shanghai&lock_timeout=50s&pool_max_conns=8")
-		must(t, err)
+		pool := must.Get(pgxpool.New(context.Background(), dsn+"&timezone=Asia/Shanghai&lock_timeout=50s&pool_max_conns=8"))(t)
 		t.Cleanup(pool.Close)
 		return closed(t, stdlib.OpenDBFromPool(pool))
 	},
 	"stdlib.OpenDB": func(t *testing.T, dsn string) *sql.DB {
-		c, err := pgx.ParseConfig(dsn + "&timezone=Asia/Shanghai&lock_timeout=50s")
-		must(t, err)
+		c := must.Get(pgx.ParseConfig(dsn + "&timezone=Asia/Shanghai&lock_timeout=50s"))(t)
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 		return closed(t, stdlib.OpenDB(*c))
 	},
@@ -36,7 +34,7 @@ var pgxPools = map[string]func(t *testing.T, dsn string) *sql.DB{
 
 // closed closes a pool when the test ends.
 func closed(t *testing.T, db *sql.DB) *sql.DB {
-	t.Cleanup(func() { must(t, db.Close()) })
+	t.Cleanup(func() { must.Do(t, db.Close()) })
 	return db
 }
 
@@ -53,13 +51,12 @@ func recordedInAnyTransaction(t *testing.T) {
 			pool := openPool(t, dsn)
 			overdue(t, s, name)
 			for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
-				tx, err := pool.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-				must(t, err)
+				tx := must.Get(pool.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 				got, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: name, PaymentID: "p", Amount: 100, Currency: "EUR"})
 				if err != nil || got != want {
 					t.Errorf("%v, %v; want %v", got, err, want)
 				}
-				must(t, tx.Commit())
+				must.Do(t, tx.Commit())
 			}
 		})
 	}

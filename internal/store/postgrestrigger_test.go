@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -41,7 +42,7 @@ func foreignTableWithTheTrigger(t *testing.T) {
 		}
 		return err
 	}
-	must(t, as(`CREATE TYPE mallory.evil AS (s text);
+	must.Do(t, as(`CREATE TYPE mallory.evil AS (s text);
 		CREATE FUNCTION mallory.f(mallory.evil) RETURNS text LANGUAGE plpgsql AS $$ BEGIN UPDATE public.orders SET status = 1; RETURN ($1).s; END $$;
 		CREATE CAST (mallory.evil AS text) WITH FUNCTION mallory.f(mallory.evil);
 		CREATE TABLE mallory.t (id mallory.evil, category varchar(64), status smallint, created_at timestamptz, expire_at timestamptz)`))
@@ -86,15 +87,14 @@ func ownerWithOneRight(t *testing.T) {
 func ownSchema(t *testing.T) *store.Store {
 	t.Helper()
 	s := open(t, store.Options{DSN: ownDatabase(t)})
-	must(t, s.Migrate(t.Context()))
-	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	must.Do(t, s.Migrate(t.Context()))
+	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	return s
 }
 
 func printedTrigger(t *testing.T, m *mapping.Mapping, o store.TriggerOptions) string {
 	t.Helper()
-	statement, err := store.Trigger(store.Postgres, m, o)
-	must(t, err)
+	statement := must.Get(store.Trigger(store.Postgres, m, o))(t)
 	return statement
 }
 
@@ -104,8 +104,7 @@ func role(t *testing.T, s *store.Store) string {
 	name := "oc_" + strings.ToLower(rand.Text())
 	exec(t, s.DB(), "CREATE ROLE "+name)
 	t.Cleanup(func() {
-		_, err := s.DB().ExecContext(context.WithoutCancel(t.Context()), "DROP OWNED BY "+name+" CASCADE; DROP ROLE "+name)
-		must(t, err)
+		must.Get(s.DB().ExecContext(context.WithoutCancel(t.Context()), "DROP OWNED BY "+name+" CASCADE; DROP ROLE "+name))(t)
 	})
 	return name
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -28,39 +29,34 @@ func rightsSuffice(t *testing.T) {
 		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, 5, 5)")
 	s := open(t, store.Options{DSN: asUserOf(t, admin, dsn, shop), Orders: shop.Mapping})
 
-	must(t, s.Migrated(t.Context()))
-	must(t, s.CheckMapping(t.Context()))
-	must(t, s.Writable(t.Context()))
-	must(t, s.Probe(t.Context()))
+	must.Do(t, s.Migrated(t.Context()))
+	must.Do(t, s.CheckMapping(t.Context()))
+	must.Do(t, s.Writable(t.Context()))
+	must.Do(t, s.Probe(t.Context()))
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (2, 'WAIT_PAY', '2026-01-01', '2036-01-01')")
-	waiting, err := s.DueBetween(t.Context(), time.Now(), time.Now().Add(20*365*24*time.Hour), orderclose.Order{}, 10)
-	must(t, err)
+	waiting := must.Get(s.DueBetween(t.Context(), time.Now(), time.Now().Add(20*365*24*time.Hour), orderclose.Order{}, 10))(t)
 	late, _, err := s.Remind(t.Context(), []store.Reminder{{Order: waiting[0], Deadline: waiting[0].Due, Before: time.Hour}})
-	if must(t, err); len(late) != 1 {
+	if must.Do(t, err); len(late) != 1 {
 		t.Errorf("%d reminders", len(late))
 	}
-	must(t, s.ForgetReminders(t.Context(), time.Now()))
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
-	must(t, err)
+	must.Do(t, s.ForgetReminders(t.Context(), time.Now()))
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}))(t)
 	if out[0].Verdict != orderclose.Closed {
 		t.Errorf("%+v", out)
 	}
 	n, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, publishAll)
-	if must(t, err); n != 2 {
+	if must.Do(t, err); n != 2 {
 		t.Errorf("%d events", n)
 	}
-	_, err = s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 10, publishAll)
-	must(t, err)
-	tx, err := s.DB().BeginTx(t.Context(), nil)
-	must(t, err)
+	must.Get(s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 10, publishAll))(t)
+	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 	recorded, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "1", PaymentID: "p"})
-	must(t, errors.Join(err, tx.Commit()))
+	must.Do(t, errors.Join(err, tx.Commit()))
 	if recorded != store.RecordedLate {
 		t.Errorf("payment after the close: %s", recorded)
 	}
-	must(t, s.SweepFinished(t.Context(), "p"))
-	_, err = s.AuditParts(t.Context())
-	must(t, err)
+	must.Do(t, s.SweepFinished(t.Context(), "p"))
+	must.Get(s.AuditParts(t.Context()))(t)
 }
 
 var rightsRow = regexp.MustCompile("(?m)^ *\\| ([a-z_`, ]+) \\| ((?:`[A-Z]+`(?:, )?)+) \\|$")
@@ -68,10 +64,8 @@ var rightsRow = regexp.MustCompile("(?m)^ *\\| ([a-z_`, ]+) \\| ((?:`[A-Z]+`(?:,
 // asUserOf creates a user with the privileges of docs/mapping.md, and returns its DSN.
 func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/mapping.md")
-	must(t, err)
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	text := must.Get(os.ReadFile("../../docs/mapping.md"))(t)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	user := "oc_" + strings.ToLower(rand.Text()[:16])
 	exec(t, admin.DB(), "CREATE USER "+user+"@'%'")
 	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + user + "@'%'") })
@@ -98,9 +92,8 @@ func TestMySQL_UpdateOnTheWrittenColumnsSuffices(t *testing.T) {
 		admin := openMigrated(t, store.Options{})
 		overdue(t, admin, "order")
 		var name string
-		must(t, admin.DB().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&name))
-		cfg, err := mysql.ParseDSN(realDSN(t))
-		must(t, err)
+		must.Do(t, admin.DB().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&name))
+		cfg := must.Get(mysql.ParseDSN(realDSN(t)))(t)
 		cfg.DBName, cfg.User, cfg.Passwd = name, "oc_"+strings.ToLower(rand.Text()[:16]), ""
 		exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%'")
 		defer exec(t, admin.DB(), "DROP USER "+cfg.User+"@'%'")
@@ -111,9 +104,9 @@ func TestMySQL_UpdateOnTheWrittenColumnsSuffices(t *testing.T) {
 			exec(t, admin.DB(), "GRANT "+privileges+" ON "+name+"."+table+" TO "+cfg.User+"@'%'")
 		}
 		s := open(t, store.Options{DSN: cfg.FormatDSN()})
-		must(t, s.Writable(t.Context()))
+		must.Do(t, s.Writable(t.Context()))
 		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "order"}})
-		if must(t, err); out[0].Verdict != orderclose.Closed {
+		if must.Do(t, err); out[0].Verdict != orderclose.Closed {
 			t.Errorf("%+v", out)
 		}
 	})
@@ -131,8 +124,7 @@ func shadowOnlyReads(t *testing.T) {
 	}
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
 	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline, finish_time) VALUES (2, 'CLOSED', '2026-01-01', '2026-01-01', '2026-01-01 00:00:09')")
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	cfg.User, cfg.Passwd = "oc_"+strings.ToLower(rand.Text()[:16]), ""
 	exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%'")
 	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + cfg.User + "@'%'") })
@@ -140,19 +132,16 @@ func shadowOnlyReads(t *testing.T) {
 		exec(t, admin.DB(), "GRANT SELECT ON "+cfg.DBName+"."+table+" TO "+cfg.User+"@'%'")
 	}
 	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping})
-	must(t, s.Ping(t.Context()))
-	must(t, s.CheckTables(t.Context()))
-	out, err := s.PreviewClose(t.Context(), "", []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}})
-	must(t, err)
+	must.Do(t, s.Ping(t.Context()))
+	must.Do(t, s.CheckTables(t.Context()))
+	out := must.Get(s.PreviewClose(t.Context(), "", []orderclose.CloseRequest{{OrderID: "1"}, {OrderID: "2"}}))(t)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.AlreadyClosed {
 		t.Errorf("%+v", out)
 	}
-	parts, err := s.AuditParts(t.Context())
-	must(t, err)
+	parts := must.Get(s.AuditParts(t.Context()))(t)
 	due, closedAt := out[0].Due, map[string]time.Time{}
 	for _, part := range parts {
-		page, err := s.ClosedPage(t.Context(), part, due, due.Add(time.Hour), orderclose.Order{}, 10)
-		must(t, err)
+		page := must.Get(s.ClosedPage(t.Context(), part, due, due.Add(time.Hour), orderclose.Order{}, 10))(t)
 		for _, r := range page {
 			closedAt[r.ID] = r.ClosedAt
 		}

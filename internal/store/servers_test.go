@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -135,10 +136,7 @@ func migratedDatabase(t *testing.T) string {
 
 func open(t *testing.T, o store.Options) *store.Store {
 	t.Helper()
-	s, err := store.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(o))(t)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -154,7 +152,7 @@ func openMigrated(t *testing.T, o store.Options) *store.Store {
 		o.DSN = migratedDatabase(t)
 	}
 	s := open(t, o)
-	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	return s
 }
 
@@ -165,15 +163,8 @@ func openShop(t *testing.T, dsn string, shop storetest.Shop, more ...string) *st
 	for _, statement := range slices.Concat(shop.DDL, more) {
 		exec(t, s.DB(), statement)
 	}
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 	return s
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // overdue creates an order of one "ink" that was due a minute ago.
@@ -185,26 +176,23 @@ func overdue(t *testing.T, s *store.Store, id string) {
 // overdueWith creates an order that was due a minute ago.
 func overdueWith(t *testing.T, s *store.Store, id string, items ...shopdb.Item) {
 	t.Helper()
-	now, err := s.Now(t.Context())
-	must(t, err)
+	now := must.Get(s.Now(t.Context()))(t)
 	o := orderclose.Order{ID: id, CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}
-	must(t, scenario.OrdersOf(s).CreateOrder(t.Context(), o, items))
+	must.Do(t, scenario.OrdersOf(s).CreateOrder(t.Context(), o, items))
 }
 
 func exec(t *testing.T, db interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 }, query string, args ...any) {
 	t.Helper()
-	_, err := db.ExecContext(t.Context(), query, args...)
-	must(t, err)
+	must.Get(db.ExecContext(t.Context(), query, args...))(t)
 }
 
 // throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
 func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
 	t.Helper()
-	proxy, err := testkit.NewProxy(address(t, dsn))
-	must(t, err)
-	t.Cleanup(func() { must(t, proxy.Close()) })
+	proxy := must.Get(testkit.NewProxy(address(t, dsn)))(t)
+	t.Cleanup(func() { must.Do(t, proxy.Close()) })
 	return proxy, at(t, dsn, proxy.Addr())
 }
 
@@ -212,12 +200,10 @@ func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
 func address(t *testing.T, dsn string) string {
 	t.Helper()
 	if strings.HasPrefix(dsn, "postgres:") {
-		u, err := url.Parse(dsn)
-		must(t, err)
+		u := must.Get(url.Parse(dsn))(t)
 		return u.Host
 	}
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	return cfg.Addr
 }
 
@@ -231,12 +217,11 @@ func at(t *testing.T, dsn, addr string) string {
 // connections of that DSN.
 func lockTimeouts(t *testing.T, dsn string) (counted string, count func() int64) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c := &counter{to: address(t, dsn)}
 	c.all.Go(func() { c.accept(l) })
 	t.Cleanup(func() {
-		must(t, l.Close())
+		must.Do(t, l.Close())
 		c.all.Wait()
 	})
 	return at(t, dsn, l.Addr().String()), c.n.Load

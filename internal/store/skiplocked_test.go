@@ -12,13 +12,13 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // begin begins a transaction with these statements. It is rolled back when the test ends.
 func begin(t *testing.T, db *sql.DB, queries ...string) *sql.Tx {
 	t.Helper()
-	tx, err := db.BeginTx(t.Context(), nil)
-	must(t, err)
+	tx := must.Get(db.BeginTx(t.Context(), nil))(t)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	for _, q := range queries {
 		exec(t, tx, q)
@@ -30,8 +30,7 @@ func begin(t *testing.T, db *sql.DB, queries ...string) *sql.Tx {
 // waits for one fails.
 func patient(t *testing.T, dsn string) string {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "3600"}
 	return cfg.FormatDSN()
 }
@@ -39,8 +38,7 @@ func patient(t *testing.T, dsn string) string {
 // wantVerdicts closes orders and checks their verdicts.
 func wantVerdicts(t *testing.T, s *store.Store, want orderclose.Verdict, reqs ...orderclose.CloseRequest) {
 	t.Helper()
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
-	must(t, err)
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
 	for _, o := range out {
 		if o.Verdict != want || o.At.IsZero() || want == orderclose.Contended && !errors.Is(o.Err, orderclose.ErrContended) {
 			t.Errorf("%+v; want it to be %s", o, want)
@@ -60,15 +58,14 @@ func paymentHoldsOrder(t *testing.T) {
 		payment := begin(t, s.DB(), "UPDATE orders SET status = 1, version = version + 1 WHERE id = 'a'")
 		wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
 		wantVerdicts(t, s, orderclose.NotFound, orderclose.CloseRequest{OrderID: "unknown"})
-		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a"}})
-		must(t, err)
+		out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a"}}))(t)
 		if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Contended {
 			t.Errorf("%+v; want b closed and a contended", out)
 		}
 		if end == "COMMIT" {
-			must(t, payment.Commit())
+			must.Do(t, payment.Commit())
 		} else {
-			must(t, payment.Rollback())
+			must.Do(t, payment.Rollback())
 		}
 		wantVerdicts(t, s, want, orderclose.CloseRequest{OrderID: "a"})
 	}
@@ -94,7 +91,7 @@ func lockedInItsMonth(t *testing.T) {
 	payment := begin(t, s.DB(), "UPDATE "+this+" SET status = 1 WHERE no = 'a'")
 	wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "b", CreatedAt: now}) // in the month before
-	must(t, payment.Rollback())
+	must.Do(t, payment.Rollback())
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last); got != "a 0, b 2" {
 		t.Errorf("the month before has %s", got)
@@ -113,8 +110,8 @@ func twoClosers(t *testing.T) {
 	waitsFor(t, s.DB(), "STRAIGHT_JOIN")
 	second := open(t, store.Options{DSN: dsn})
 	wantVerdicts(t, second, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
-	must(t, hold.Rollback())
-	must(t, <-done)
+	must.Do(t, hold.Rollback())
+	must.Do(t, <-done)
 	wantVerdicts(t, second, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"); got != "1000 0" {
 		t.Errorf("the stock is %s; want it returned once", got)
@@ -144,12 +141,12 @@ func lostCommitWaits(t *testing.T) {
 	}()
 	waitsFor(t, direct.DB(), "/* other */")
 	broken := proxy.CutBefore(testkit.MySQLCommit)
-	must(t, hold.Rollback())
+	must.Do(t, hold.Rollback())
 	<-broken
-	must(t, <-locked)
+	must.Do(t, <-locked)
 	waitsFor(t, direct.DB(), "UTC_TIMESTAMP(3)")
-	must(t, other.Rollback())
-	must(t, <-done)
+	must.Do(t, other.Rollback())
+	must.Do(t, <-done)
 }
 
 // A commit was lost, and the orders are locked when they are tried again. The store still knows that
@@ -171,7 +168,7 @@ func doubtWhileLocked(t *testing.T) {
 	proxy.Heal()
 	other := begin(t, direct.DB(), "UPDATE orders SET category = 'other' WHERE id = 'a'")
 	wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
-	must(t, other.Rollback())
+	must.Do(t, other.Rollback())
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a"})
 	wantVerdicts(t, s, orderclose.AlreadyClosed, orderclose.CloseRequest{OrderID: "a"})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -70,8 +71,7 @@ func trialRefused(t *testing.T) {
 	}
 	exec(t, s.DB(), "UPDATE t_order_line SET num = 2")
 
-	cfg, err := mysql.ParseDSN(asUserOf(t, s, dsn, shop))
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(asUserOf(t, s, dsn, shop)))(t)
 	trialSays(t, open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping}), true, "could not be read")
 	exec(t, s.DB(), "GRANT TRIGGER ON "+cfg.DBName+".* TO "+cfg.User+"@'%'")
 	trialSays(t, open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping}), false, "")

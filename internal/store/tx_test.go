@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // scripted is a database that only answers COMMIT, with a given error.
@@ -38,14 +39,8 @@ func (d *scripted) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, er
 // inBubble runs test with a store on d, in a synctest bubble.
 func inBubble(t *testing.T, d *scripted, test func(t *testing.T, s *Store)) {
 	synctest.Test(t, func(t *testing.T) {
-		db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(d), SkipInitializeWithVersion: true}), GormConfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := New(db, mysqlDialect, nil, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := must.Get(gorm.Open(gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(d), SkipInitializeWithVersion: true}), GormConfig()))(t)
+		s := must.Get(New(db, mysqlDialect, nil, ""))(t)
 		defer func() { _ = s.Close() }()
 		test(t, s)
 	})

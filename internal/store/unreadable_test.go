@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // TestMySQL_ARowThatCannotBeReadEndsNoPage holds for a sweep and an audit.
@@ -15,7 +16,7 @@ func TestMySQL_ARowThatCannotBeReadEndsNoPage(t *testing.T) { eachServer(t, unre
 func unreadableRows(t *testing.T) {
 	shop := examples(t)[1]
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 2})
-	must(t, s.Migrate(t.Context()))
+	must.Do(t, s.Migrate(t.Context()))
 	month := time.Now().UTC().Format("200601")
 	for _, ddl := range shop.DDL[:2] {
 		exec(t, s.DB(), strings.ReplaceAll(ddl, shop.Month, month))
@@ -29,8 +30,7 @@ func unreadableRows(t *testing.T) {
 	var after orderclose.Order
 	var found []string
 	for {
-		page, err := s.Overdue(t.Context(), time.Now(), after, 1)
-		must(t, err)
+		page := must.Get(s.Overdue(t.Context(), time.Now(), after, 1))(t)
 		if len(page) == 0 {
 			break
 		}
@@ -40,18 +40,15 @@ func unreadableRows(t *testing.T) {
 	if got := strings.Join(found, " "); got != "a b" {
 		t.Errorf("the sweep finds %q", got)
 	}
-	notes, err := s.MappingHints(t.Context())
-	must(t, err)
+	notes := must.Get(s.MappingHints(t.Context()))(t)
 	if got := strings.Join(notes, "\n"); !strings.Contains(got, "orders whose order_no (orders.id) is NULL") {
 		t.Errorf("the notes do not mention rows without an id: %s", got)
 	}
 
-	parts, err := s.AuditParts(t.Context())
-	must(t, err)
+	parts := must.Get(s.AuditParts(t.Context()))(t)
 	rows := map[string]store.AuditRow{}
 	for _, part := range parts {
-		page, err := s.AuditPage(t.Context(), part, time.Time{}, time.Now(), orderclose.Order{}, 10)
-		must(t, err)
+		page := must.Get(s.AuditPage(t.Context(), part, time.Time{}, time.Now(), orderclose.Order{}, 10))(t)
 		for _, r := range page {
 			rows[r.ID] = r
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -45,7 +46,7 @@ func writable(t *testing.T) {
 func writableLeavesNothing(t *testing.T, dsn string) {
 	s := open(t, store.Options{DSN: dsn, MaxOpenConns: 1})
 	setting := func() (n int) {
-		must(t, s.DB().QueryRowContext(t.Context(), "SELECT @@lock_wait_timeout").Scan(&n))
+		must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT @@lock_wait_timeout").Scan(&n))
 		return n
 	}
 	before := setting()
@@ -54,7 +55,7 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 	}
 	mustBeWritable(t, s)
 	var rows int
-	must(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM receipts) + (SELECT COUNT(*) FROM stock_ledger) + (SELECT COUNT(*) FROM outbox_events)").Scan(&rows))
+	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM receipts) + (SELECT COUNT(*) FROM stock_ledger) + (SELECT COUNT(*) FROM outbox_events)").Scan(&rows))
 	if rows != 0 || setting() != before {
 		t.Errorf("%d rows; the wait for a table lock is %d s, was %d s", rows, setting(), before)
 	}
@@ -72,15 +73,14 @@ func mustBeWritable(t *testing.T, s *store.Store) {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return err.Error(), false
 		}
-		must(t, err)
+		must.Do(t, err)
 		return "", true
 	})
 }
 
 // Writable waits for a table lock for one second.
 func writableSeesLocks(t *testing.T, s *store.Store) {
-	other, err := s.DB().Conn(t.Context())
-	must(t, err)
+	other := must.Get(s.DB().Conn(t.Context()))(t)
 	defer func() { _ = other.Close() }()
 	exec(t, other, "LOCK TABLES stock WRITE")
 	if err := s.Writable(t.Context()); !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), "`stock`") {
@@ -92,8 +92,7 @@ func writableSeesLocks(t *testing.T, s *store.Store) {
 
 // The error names the column on which the user lacks a privilege.
 func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	name := "oc_" + strings.ToLower(rand.Text()[:16])
 	exec(t, admin.DB(), "CREATE USER "+name+"@'%'")
 	defer exec(t, admin.DB(), "DROP USER "+name+"@'%'")
@@ -106,7 +105,7 @@ func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
 	if err := s.Writable(t.Context()); err == nil || !strings.Contains(err.Error(), "'reserved'") {
 		t.Errorf("without the privilege to update reserved: %v", err)
 	}
-	must(t, s.TakesWrites(t.Context())) // the server does
+	must.Do(t, s.TakesWrites(t.Context())) // the server does
 	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".stock TO "+name+"@'%'")
 	mustBeWritable(t, s)
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -23,7 +24,7 @@ var created = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // whole returns a message with every field and header that a record can have.
 func whole(t testing.TB) wire.Message {
 	t.Helper()
-	m, err := wire.Record{
+	m := must.Get(wire.Record{
 		Order: orderclose.Order{
 			ID: "ORD-17", Category: "virtual", CreatedAt: created, Due: created.Add(5 * time.Minute),
 			Attributes: map[string]any{"shop": "eu"},
@@ -31,8 +32,7 @@ func whole(t testing.TB) wire.Message {
 		Release: created.Add(6 * time.Minute), Traceparent: "00-ab-cd-01",
 		Attempt: 2, Cause: "timeout", NotDue: 3, Lane: wire.LaneReplay,
 		PendingSince: created.Add(time.Hour), Origin: wire.Origin{Topic: "order-close", Partition: 11, Offset: 1 << 40},
-	}.Encode()
-	must(t, err)
+	}.Encode())(t)
 	return m
 }
 
@@ -85,8 +85,7 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 }
 
 func TestEncode_OmitsUnsetFields(t *testing.T) {
-	m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
-	must(t, err)
+	m := must.Get(wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode())(t)
 	if len(m.Headers) != 2 || strings.Contains(string(m.Value), "attributes") {
 		t.Errorf("headers %v, value %s", m.Headers, m.Value)
 	}
@@ -95,8 +94,7 @@ func TestEncode_OmitsUnsetFields(t *testing.T) {
 func TestEncode_WritesUTCForAnyZone(t *testing.T) {
 	zone := time.FixedZone("+08:00", 8*3600)
 	o := orderclose.Order{ID: "1", CreatedAt: created.In(zone), Due: created.Add(time.Minute).In(zone)}
-	m, err := wire.Record{Order: o, Release: o.Due}.Encode()
-	must(t, err)
+	m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)
 	const want = `{"order_id":"1","category":"","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:01:00.000Z"}`
 	if got := string(m.Value); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -121,10 +119,8 @@ func TestEncode_RejectsRecordsThatCannotBeDecoded(t *testing.T) {
 func TestEncode_RoundsDueUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "due"))
-		m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode()
-		must(t, err)
-		r, err := m.Decode()
-		must(t, err)
+		m := must.Get(wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode())(t)
+		r := must.Get(m.Decode())(t)
 		for _, got := range []time.Time{r.Release, r.Order.Due} {
 			if up := got.Sub(due); up < 0 || up >= time.Millisecond {
 				t.Fatalf("due %v is encoded as %v", due, got)
@@ -144,8 +140,7 @@ func TestCeilMilli_RoundsUpAlsoBeforeTheEpoch(t *testing.T) {
 func TestDecode_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawRecord(t)
-		m, err := want.Encode()
-		must(t, err)
+		m := must.Get(want.Encode())(t)
 		got, err := m.Decode()
 		if err != nil {
 			t.Fatalf("%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
@@ -165,10 +160,8 @@ func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 	m := whole(t)
 	m.Value = []byte(strings.Replace(string(m.Value), `{"shop":"eu"}`,
 		`{"amount":10.50,"list":[1e400,null,true],"user":9007199254740993}`, 1))
-	r, err := m.Decode()
-	must(t, err)
-	again, err := r.Encode()
-	must(t, err)
+	r := must.Get(m.Decode())(t)
+	again := must.Get(r.Encode())(t)
 	if diff := cmp.Diff(string(m.Value), string(again.Value)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
@@ -241,8 +234,7 @@ func TestDecode_RejectsInvalidOrderIds(t *testing.T) {
 	for _, id := range []string{strings.Repeat("x", 65), "a\nb", "a ", "\x7f"} {
 		m := whole(t)
 		m.Key = []byte(id)
-		quoted, err := json.Marshal(id)
-		must(t, err)
+		quoted := must.Get(json.Marshal(id))(t)
 		m.Value = bytes.Replace(m.Value, []byte(`"ORD-17"`), quoted, 1)
 		if _, err := m.Decode(); !errors.Is(err, wire.ErrBadValue) || !strings.HasPrefix(err.Error(), "bad_value: order_id: order ") {
 			t.Errorf("%q: %v", id, err)
@@ -260,8 +252,7 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 			{Key: "v", Value: []byte("1")}, {Key: "due", Value: []byte("1772366700000")}, // the last one counts
 		},
 	}
-	r, err := m.Decode()
-	must(t, err)
+	r := must.Get(m.Decode())(t)
 	due := created.Add(5 * time.Minute)
 	if r.Order.ID != "订单-17" || !r.Order.Due.Equal(due) || !r.Release.Equal(due) || r.Order.Category != "" {
 		t.Errorf("got %+v", r)
@@ -296,7 +287,7 @@ func FuzzDecode(f *testing.F) {
 		case err == nil && (dueErr != nil || !release.Equal(r.Release)):
 			t.Fatalf("Decode says %v, Due %v, %v", r.Release, release, dueErr)
 		case err == nil:
-			must(t, orderclose.ValidateID(r.Order.ID))
+			must.Do(t, orderclose.ValidateID(r.Order.ID))
 			again, err := r.Encode()
 			if err != nil {
 				return // a year that only the parser accepts, such as 0000 in another zone
@@ -357,9 +348,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decode(); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(decode())(b)
 			}
 		})
 	}
@@ -384,13 +373,5 @@ func TestSentAgain_GoesToTheReplayLaneWithoutAttempts(t *testing.T) {
 		if r, err := again.Decode(); err != nil || r.Attempt != 0 || r.Lane != wire.LaneReplay || r.Origin.Topic != "" {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
@@ -22,10 +23,7 @@ func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
 		"one that found nothing":          {StartedAt: at, Cutoff: at.Add(-time.Minute), Lock: "none", Holder: "shop-1/17", Why: SweepPeriod},
 		"one that could not read a clock": {StartedAt: at, Lock: "none", Holder: "shop-1/17", Why: SweepOnce, Error: "read the database clock: refused"},
 	} {
-		m, err := s.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(s.Encode())(t)
 		got, err := DecodeSweep(m.Value)
 		if diff := cmp.Diff(s, got); err != nil || diff != "" || string(m.Key) != KeySweep {
 			t.Errorf("%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
@@ -55,10 +53,7 @@ func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {
 
 func TestProcess_IsARecordOfTheControlTopic(t *testing.T) {
 	p := Process{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60, Delays: map[string]int64{"": 1_800_000, "virtual": 1500}, File: "0123456789"}
-	m, err := p.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(p.Encode())(t)
 	var got Process
 	if err := json.Unmarshal(m.Value, &got); err != nil || string(m.Key) != KeyProcess || !m.Recognized() {
 		t.Fatalf("%s %s, recognized %v, %v", m.Key, m.Value, m.Recognized(), err)

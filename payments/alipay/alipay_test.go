@@ -30,6 +30,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -210,10 +211,7 @@ func (s *standIn) api(t *testing.T, o alipay.Options) *alipay.API {
 		o.AlipayPublicKey = publicText(alipayKey)
 	}
 	o.Transport = s
-	api, err := alipay.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(alipay.New(o))(t)
 	return api
 }
 
@@ -313,9 +311,7 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 func TestAPI_AnOpenTradeIsOneCall(t *testing.T) {
 	s := start(t)
 	s.status[number] = "WAIT_BUYER_PAY"
-	if _, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.api(t, alipay.Options{}).Cancel(t.Context(), open))(t)
 	if diff := cmp.Diff([]string{"alipay.trade.close"}, s.calls); diff != "" || s.hosts[0] != "openapi.alipay.com" {
 		t.Errorf("calls at %s (-want +got):\n%s", s.hosts[0], diff)
 	}
@@ -500,16 +496,10 @@ func certificate(t *testing.T, key *rsa.PrivateKey, algorithm x509.SignatureAlgo
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "the shop"}, SignatureAlgorithm: algorithm}
 	var signer crypto.Signer = alipayKey
 	if algorithm == x509.ECDSAWithSHA256 {
-		ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ec := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		signer = ec
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer))(t)
 	sum := md5.Sum(fmt.Appendf(nil, "CN=Ant Financial Certification Authority Class 2 R1,OU=Certification Authority,O=Ant Financial,C=CN%d", serial))
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), hex.EncodeToString(sum[:])
 }

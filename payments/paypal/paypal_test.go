@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/paypal"
@@ -109,10 +110,7 @@ func (s *standIn) api(t *testing.T, o paypal.Options) *paypal.API {
 		o.ClientID, o.Secret = "client", "secret"
 	}
 	o.Transport = s
-	api, err := paypal.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(paypal.New(o))(t)
 	return api
 }
 
@@ -272,10 +270,7 @@ func TestAPI_OwnsPayPalOrders(t *testing.T) {
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.
 func TestAPI_APayPalThatHangsIsUnknownInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, err := paypal.New(paypal.Options{ClientID: "client", Secret: "secret", ShopCapturesBeforeDue: true, Transport: apitest.Hanging{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		api := must.Get(paypal.New(paypal.Options{ClientID: "client", Secret: "secret", ShopCapturesBeforeDue: true, Transport: apitest.Hanging{}}))(t)
 		apitest.UnknownInTime(t, api, id)
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/stripe"
 )
@@ -246,9 +247,7 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 func TestAPI_AnOpenSessionIsOneCall(t *testing.T) {
 	s := start(t)
 	s.session("cs_1", "open", "unpaid", "")
-	if _, err := s.api(stripe.Options{}).Cancel(t.Context(), "cs_1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.api(stripe.Options{}).Cancel(t.Context(), "cs_1"))(t)
 	if diff := cmp.Diff([]string{"POST /v1/checkout/sessions/cs_1/expire"}, s.requests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
@@ -377,9 +376,7 @@ func TestAPI_NamesTheConnectedAccount(t *testing.T) {
 		accounts = append(accounts, r.Header.Get("Stripe-Account"))
 		return false
 	}
-	if _, err := s.api(stripe.Options{Account: "acct_1"}).Cancel(t.Context(), "cs_1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.api(stripe.Options{Account: "acct_1"}).Cancel(t.Context(), "cs_1"))(t)
 	if diff := cmp.Diff([]string{"acct_1", "acct_1"}, accounts); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)
 	}
@@ -396,10 +393,7 @@ func TestAPI_OwnsSessionsAndIntents(t *testing.T) {
 // The closer waits for three seconds, so the provider says within the limit of a question that it does not know.
 func TestAPI_AStripeThatHangsIsUnknownInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, err := stripe.New(stripe.Options{Key: key, Transport: apitest.Hanging{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		api := must.Get(stripe.New(stripe.Options{Key: key, Transport: apitest.Hanging{}}))(t)
 		apitest.UnknownInTime(t, api, "cs_1", "pi_1")
 	})
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/wechatpay"
@@ -193,10 +194,7 @@ func (s *standIn) api(t *testing.T, change func(o *wechatpay.Options)) *wechatpa
 	if change != nil {
 		change(&o)
 	}
-	api, err := wechatpay.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(wechatpay.New(o))(t)
 	return api
 }
 
@@ -280,9 +278,7 @@ func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
 func TestAPI_AnOpenOrderIsOneCall(t *testing.T) {
 	s := start(t)
 	s.state[number] = "NOTPAY"
-	if _, err := s.api(t, nil).Cancel(t.Context(), open); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.api(t, nil).Cancel(t.Context(), open))(t)
 	if diff := cmp.Diff([]string{"POST /v3/pay/transactions/out-trade-no/ORDER%7C17%2Aa/close"}, s.calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}

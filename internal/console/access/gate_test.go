@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
@@ -301,11 +302,10 @@ func TestGate_WorksBelowABasePath(t *testing.T) {
 
 func TestGate_TheConsoleWritesRefusals(t *testing.T) {
 	var got []access.Refusal
-	g, err := access.New(access.Options{
+	g := must.Get(access.New(access.Options{
 		Settings: config.Console{Listen: "127.0.0.1:9465"},
 		Refuse:   func(_ http.ResponseWriter, _ *http.Request, refusal access.Refusal) { got = append(got, refusal) },
-	})
-	must(t, err)
+	}))(t)
 	r := &rig{t: t, gate: g, handler: g.Wrap(http.NotFoundHandler())}
 	r.do(request{host: "evil.example"})
 	r.do(request{host: "evil.example", path: "/api/v1/status"})
@@ -381,7 +381,6 @@ func TestGate_WithoutIdentityOnlyTheLoopbackIsServed(t *testing.T) {
 
 func body(t *testing.T, resp *http.Response) string {
 	t.Helper()
-	text, err := io.ReadAll(resp.Body)
-	must(t, err)
+	text := must.Get(io.ReadAll(resp.Body))(t)
 	return string(text)
 }

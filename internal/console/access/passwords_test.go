@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // bcrypted is the hash of "pass:word" that the C library writes, as htpasswd does.
@@ -27,26 +28,18 @@ func newTestPasswords(t *testing.T, users string) (p *passwords, path string) {
 	writeUsers(t, path, users)
 	logger := slog.New(slog.DiscardHandler)
 	s := config.Console{Listen: config.DefaultConsoleListen, WebConfigFile: path}
-	file, err := openWebFile(s, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(openWebFile(s, logger))(t)
 	return newPasswords(s, file, logger), path
 }
 
 func writeUsers(t *testing.T, path, users string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("basic_auth_users: {"+users+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("basic_auth_users: {"+users+"}\n"), 0o600))
 }
 
 func bcryptOf(t *testing.T, password string) string {
 	t.Helper()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 	return string(hash)
 }
 

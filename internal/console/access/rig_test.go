@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // rig is a console with a Gate.
@@ -49,16 +50,14 @@ func newRig(t *testing.T, change func(r *rig, s *config.Console)) *rig {
 	if change != nil {
 		change(r, &s)
 	}
-	var err error
-	r.gate, err = access.New(access.Options{
+	r.gate = must.Get(access.New(access.Options{
 		Settings: s,
 		Refuse: func(w http.ResponseWriter, _ *http.Request, refusal access.Refusal) {
 			http.Error(w, refusal.Text, refusal.Status)
 		},
 		Public: []string{"/static/", "/language"},
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	must(t, err)
+	}))(t)
 	mux := http.NewServeMux()
 	for pattern, handler := range map[string]http.Handler{
 		"/":                    r.handle("page"),
@@ -122,7 +121,7 @@ func prefixes(texts ...string) []netip.Prefix {
 func (r *rig) write(name, text string) (path string) {
 	r.t.Helper()
 	path = filepath.Join(r.dir, name)
-	must(r.t, os.WriteFile(path, []byte(text), 0o600))
+	must.Do(r.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -226,7 +225,7 @@ func users() map[string]func(t *testing.T) (*rig, user) {
 func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
 	r.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(r.t, err)
+	must.Do(r.t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: []string{"Shop, Inc."}}, DNSNames: []string{"example.com"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
@@ -240,9 +239,9 @@ func (r *rig) pair(name string, ca *tls.Certificate) *tls.Certificate {
 		signer = ca.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	must(r.t, err)
+	must.Do(r.t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	must(r.t, err)
+	must.Do(r.t, err)
 	r.write(name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	r.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -252,12 +251,4 @@ func basic(name, password string) string {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.SetBasicAuth(name, password)
 	return r.Header.Get("Authorization")
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // serve serves a rig on a real listener.
@@ -34,12 +35,9 @@ func serve(t *testing.T, r *rig) *httptest.Server {
 // raw sends the bytes of a request and returns the status of the response.
 func raw(t *testing.T, server *httptest.Server, text string) int {
 	t.Helper()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	must(t, err)
+	conn := must.Get(net.Dial("tcp", server.Listener.Addr().String()))(t)
 	defer conn.Close()
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, text))(t)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
@@ -135,8 +133,7 @@ func TestServer_EventsAreFlushed(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-end
 	}))
-	resp, err := http.Get(serve(t, r).URL + "/live")
-	must(t, err)
+	resp := must.Get(http.Get(serve(t, r).URL + "/live"))(t)
 	defer resp.Body.Close()
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	close(end)

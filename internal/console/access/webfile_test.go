@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 const webVariable = "ORDERCLOSE_CONSOLE_WEB_CONFIG_FILE"
@@ -126,7 +127,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 				}
 			}
 		}
-		must(t, os.Remove(r.dir+"/web.yml"))
+		must.Do(t, os.Remove(r.dir+"/web.yml"))
 		if status(ben) != 200 {
 			t.Error("the last valid file is not used")
 		}
@@ -170,8 +171,7 @@ func TestWebFile_IsReadAgainWhenItChanges(t *testing.T) {
 // serveTLS serves a rig on a real listener with its TLS.
 func serveTLS(t *testing.T, r *rig) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &http.Server{Handler: r.handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn)}
 	go func() { _ = server.Serve(tls.NewListener(listener, r.gate.TLS())) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -197,7 +197,7 @@ func askTLS(t *testing.T, address, path string, cert *tls.Certificate, authoriza
 		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	req, err := http.NewRequest("GET", "https://example.com"+path, nil)
-	must(t, err)
+	must.Do(t, err)
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
@@ -213,8 +213,7 @@ func TestWebFile_ServesTLS(t *testing.T) {
 	r := newRig(t, func(r *rig, s *config.Console) {
 		withPasswords(r, s)
 		r.pair("server", nil)
-		text, err := os.ReadFile(s.WebConfigFile)
-		must(t, err)
+		text := must.Get(os.ReadFile(s.WebConfigFile))(t)
 		r.write("web.yml", string(text)+"tls_server_config: {cert_file: server.crt, key_file: server.key}\n")
 		s.Hosts, s.Listen = []string{"example.com"}, "0.0.0.0:9465"
 	})

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // A token is renewed after half of its life. If that fails, it is used until it ends, and no longer.
@@ -177,9 +179,7 @@ func TestTokenFromFile_ReadsTheFileEachTime(t *testing.T) {
 		t.Errorf("without the file: %v", err)
 	}
 	for _, content := range []string{"first\n", "second"} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 		if got, ends, err := token(t.Context()); got != strings.TrimSpace(content) || !ends.IsZero() || err != nil {
 			t.Errorf("got %q, %v, %v", got, ends, err)
 		}

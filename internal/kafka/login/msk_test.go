@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/aws_msk_iam_v2"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 type environ map[string]string
@@ -72,9 +74,7 @@ func TestMSK_SignsTheHostOfTheBroker(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got map[string]string
-		if err := json.Unmarshal(message, &got); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(message, &got))
 		want := map[string]string{
 			"version": "2020_10_22", "action": "kafka-cluster:Connect", "host": row.host, "user-agent": got["user-agent"],
 			"x-amz-algorithm": "AWS4-HMAC-SHA256", "x-amz-credential": "ACCESS_KEY/20211014/" + row.region + "/kafka-cluster/aws4_request",
@@ -146,9 +146,7 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 	}))
 	defer stand.Close()
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("pod"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("pod"), 0o600))
 	find := func(env environ) (aws.Credentials, time.Time, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -185,10 +183,7 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 
 func TestProxyOf_AsksEndpointsOfTheMachineItself(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://proxy.example:3128")
-	req, err := http.NewRequest(http.MethodGet, ec2Endpoint+"/latest", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(http.MethodGet, ec2Endpoint+"/latest", nil))(t)
 	if proxy, err := proxyOf(req); proxy != nil || err != nil {
 		t.Errorf("asked through %v, %v", proxy, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -37,9 +38,7 @@ func batch(t testing.TB, base int64, attributes protocol.Attributes, keys ...str
 	}
 	var b bytes.Buffer
 	set := protocol.RecordSet{Version: 2, Attributes: attributes, Records: protocol.NewRecordReader(records...)}
-	if _, err := set.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(set.WriteTo(&b))(t)
 	raw := b.Bytes()[4:] // the size comes first
 	binary.BigEndian.PutUint64(raw, uint64(base))
 	return raw
@@ -180,9 +179,7 @@ func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 		set := protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: protocol.NewRecordReader(protocol.Record{
 			Key: protocol.NewBytes([]byte("k")), Value: protocol.NewBytes(make([]byte, size)),
 		})}
-		if _, err := set.WriteTo(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(set.WriteTo(&b))(t)
 		raw := b.Bytes()[4:]
 		binary.BigEndian.PutUint64(raw, uint64(base))
 		return stamp(raw, time.UnixMilli(1000))
@@ -290,9 +287,7 @@ func byLibrary(raw []byte) (all []wire.Message, err error) {
 func decode(t testing.TB, raw []byte) (all []wire.Message) {
 	t.Helper()
 	var set protocol.RecordSet
-	if _, err := set.ReadFrom(bytes.NewReader(raw)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(set.ReadFrom(bytes.NewReader(raw)))(t)
 	for {
 		r, err := set.Records.ReadRecord()
 		if err == io.EOF {
@@ -315,10 +310,7 @@ func read(t testing.TB, b protocol.Bytes) []byte {
 	if b == nil {
 		return nil
 	}
-	v, err := io.ReadAll(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(io.ReadAll(b))(t)
 	return v
 }
 

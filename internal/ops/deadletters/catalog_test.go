@@ -17,6 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -57,9 +58,7 @@ func (f *fakeLog) recreate(id byte) {
 // fed polls once.
 func (c *Catalog) fed(t *testing.T) *Catalog {
 	t.Helper()
-	if err := c.poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.poll(t.Context()))
 	return c
 }
 
@@ -84,10 +83,7 @@ func brief(s CatalogState) string {
 // keys lists a page and returns the keys.
 func (c *Catalog) keys(t *testing.T, q Query) string {
 	t.Helper()
-	l, err := c.List(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(c.List(t.Context(), q))(t)
 	var keys []string
 	for _, letter := range l.Letters {
 		keys = append(keys, letter.Key)
@@ -270,7 +266,7 @@ func TestCatalog_PagesThroughAHundredThousand(t *testing.T) {
 	}
 	log.little = 0
 	far := []Position{{1, 40_000}, {0, 20}, {0, 40_000}, {0, 22}, {0, 21}}
-	if l := must[Listing](t)(c.Letters(t.Context(), far)); len(l.Letters) != 5 || l.Letters[0].Key != "order-80001" || l.Letters[4].Key != "order-42" || log.little != 9 {
+	if l := must.Get(c.Letters(t.Context(), far))(t); len(l.Letters) != 5 || l.Letters[0].Key != "order-80001" || l.Letters[4].Key != "order-42" || log.little != 9 {
 		t.Errorf("far from one another: %d letters; %d records were read in fetches of 3", len(l.Letters), log.little)
 	}
 	if got := c.all(Query{Cause: "failed", All: true, Limit: maxPage}); len(got) != n/4 {
@@ -292,7 +288,7 @@ func TestCatalog_ShowsHowALetterWasResolvedSince(t *testing.T) {
 	if got := c.keys(t, Query{}); got != "b" {
 		t.Errorf("pending: %q", got)
 	}
-	l := must[Listing](t)(c.Letters(t.Context(), []Position{at, {0, 1}, {0, 2}}))
+	l := must.Get(c.Letters(t.Context(), []Position{at, {0, 1}, {0, 2}}))(t)
 	if len(l.Letters) != 2 || l.Letters[0].Resolution != wire.Discarded || l.Letters[1].Resolution != "" || l.Gone != 1 {
 		t.Errorf("%+v", l)
 	}
@@ -305,7 +301,7 @@ func TestCatalog_LeavesOutWhatRetentionDeleted(t *testing.T) {
 	}
 	c := log.catalog(0).fed(t)
 	log.retain(0, 4) // and the catalog has not noticed yet
-	l := must[Listing](t)(c.List(t.Context(), Query{Limit: 8}))
+	l := must.Get(c.List(t.Context(), Query{Limit: 8}))(t)
 	if len(l.Letters) != 6 || l.Letters[5].Key != "4" || l.Gone != 2 || l.Next == nil {
 		t.Errorf("%d letters, %d gone, next %v", len(l.Letters), l.Gone, l.Next)
 	}
@@ -337,7 +333,7 @@ func TestCatalog_StartsAgainForARecreatedTopic(t *testing.T) {
 	c := log.catalog(0).fed(t)
 	log.recreate(2)
 	log.addDeadLetter(t, 0, "new", "not_found", now)
-	l := must[Listing](t)(c.List(t.Context(), Query{}))
+	l := must.Get(c.List(t.Context(), Query{}))(t)
 	if len(l.Letters) != 0 || l.Gone != 2 {
 		t.Errorf("before it is noticed: %+v", l)
 	}
@@ -354,7 +350,7 @@ func TestCatalog_ARecordThatIsNotTheOneIndexedIsGone(t *testing.T) {
 	for what, at := range map[string]time.Time{"b": now, "a": now.Add(time.Millisecond)} {
 		log.recreate(0)
 		log.addLetter(0, what, "failed", "closer", "order-close", at)
-		if l := must[Listing](t)(c.List(t.Context(), Query{})); len(l.Letters) != 0 || l.Gone != 1 {
+		if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 0 || l.Gone != 1 {
 			t.Errorf("%s at %v: %+v", what, at, l)
 		}
 	}
@@ -437,7 +433,7 @@ func TestCatalog_PassesHostileContentThroughUnchanged(t *testing.T) {
 		t.Errorf("%d letters are counted by cause and by source", total)
 	}
 	for i, key := range hostile {
-		l := must[Listing](t)(c.List(t.Context(), Query{Order: key, Limit: maxPage}))
+		l := must.Get(c.List(t.Context(), Query{Order: key, Limit: maxPage}))(t)
 		if n := len(l.Letters); n != 200 || l.Letters[n-1].Key != key || l.Letters[n-1].Cause != fmt.Sprint("cause ", i) {
 			t.Errorf("%.20q: %d letters", key, len(l.Letters))
 		}
@@ -445,7 +441,7 @@ func TestCatalog_PassesHostileContentThroughUnchanged(t *testing.T) {
 	if got := c.all(Query{Cause: Other, Stage: Other, Limit: maxPage}); !slices.Equal(got[len(got)-2:], []Position{{0, 1}, {0, 0}}) {
 		t.Errorf("counted as other: %v", got)
 	}
-	l := must[Listing](t)(c.Letters(t.Context(), []Position{{0, 0}, {0, 1}, {0, 2}}))
+	l := must.Get(c.Letters(t.Context(), []Position{{0, 0}, {0, 1}, {0, 2}}))(t)
 	if len(l.Letters) != 3 || l.Letters[0].Cause != long || l.Letters[1].Cause != "\xff\xfe" || l.Letters[2].Cause != "" {
 		t.Errorf("%d letters", len(l.Letters))
 	}
@@ -461,7 +457,7 @@ func TestCatalog_AListingHasABoundInBytes(t *testing.T) {
 	c := log.catalog(0).fed(t)
 	var keys []string
 	for q := (Query{}); ; {
-		l := must[Listing](t)(c.List(t.Context(), q))
+		l := must.Get(c.List(t.Context(), q))(t)
 		if len(l.Letters) == 0 || len(l.Letters) > maxListing>>20 {
 			t.Fatalf("%d letters of a megabyte", len(l.Letters))
 		}
@@ -483,7 +479,7 @@ func TestCatalog_AListingHasABoundInBytes(t *testing.T) {
 	huge := wire.Message{Key: []byte("huge"), Value: make([]byte, maxListing+1)}
 	log.put(deadTopic, 0, huge.Raw(), now.Add(time.Hour))
 	c.fed(t)
-	if l := must[Listing](t)(c.List(t.Context(), Query{})); len(l.Letters) != 1 || l.Letters[0].Key != "huge" || *l.Next != l.Letters[0].At {
+	if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 1 || l.Letters[0].Key != "huge" || *l.Next != l.Letters[0].At {
 		t.Errorf("%d letters, next %v", len(l.Letters), l.Next)
 	}
 }

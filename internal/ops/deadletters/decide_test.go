@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -33,10 +34,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		if c.want == "" {
 			continue
 		}
-		r, err := m.Decode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(m.Decode())(t)
 		want := wire.Record{
 			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
 			Release: c.due, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,

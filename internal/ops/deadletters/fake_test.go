@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -195,10 +196,7 @@ func recordOf(t *testing.T, id string, due time.Time) wire.Message {
 		Order:   orderclose.Order{ID: id, Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: due, Attributes: map[string]any{"shop": "eu"}},
 		Release: due.Add(time.Minute), Attempt: 3, Cause: "failed", NotDue: 2, Traceparent: "00-ab-cd-01",
 	}
-	m, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(r.Encode())(t)
 	return m
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -146,9 +147,9 @@ func TestCatalog_ReadsALetterThatItHasNotIndexedYet(t *testing.T) {
 }
 
 func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
-	broker := must[*kfake.Cluster](t)(kfake.NewCluster(kfake.NumBrokers(1)))
+	broker := must.Get(kfake.NewCluster(kfake.NumBrokers(1)))(t)
 	defer broker.Close()
-	client := must[*kafka.Cluster](t)(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))
+	client := must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	defer client.Close()
 	create := func(keys ...string) {
 		t.Helper()
@@ -156,9 +157,7 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, key := range keys {
-			if _, err := client.Append(t.Context(), deadTopic, 0, []wire.Message{dead(t, key, "failed", now)}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(client.Append(t.Context(), deadTopic, 0, []wire.Message{dead(t, key, "failed", now)}))(t)
 		}
 	}
 	create("a", "b", "c", "d")
@@ -167,15 +166,13 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	deleteRecords(t, broker.ListenAddrs(), 1)
-	if l := must[Listing](t)(c.List(t.Context(), Query{})); len(l.Letters) != 3 || l.Gone != 1 {
+	if l := must.Get(c.List(t.Context(), Query{}))(t); len(l.Letters) != 3 || l.Gone != 1 {
 		t.Errorf("deleted: %d letters, %d gone", len(l.Letters), l.Gone)
 	}
 	if got := c.fed(t).keys(t, Query{}); got != "d c b" || c.State().Letters != 3 {
 		t.Errorf("deleted: %q, %s", got, brief(c.State()))
 	}
-	if err := client.DeleteTopics(t.Context(), deadTopic); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.DeleteTopics(t.Context(), deadTopic))
 	if err := c.poll(t.Context()); err == nil || c.State().Problem == "" {
 		t.Errorf("the topic is missing: %v, %s", err, brief(c.State()))
 	}
@@ -188,7 +185,7 @@ func TestCatalog_FollowsATopicOfABroker(t *testing.T) {
 // deleteRecords deletes the records below an offset.
 func deleteRecords(t *testing.T, brokers []string, below int64) {
 	t.Helper()
-	client := must[*kgo.Client](t)(kgo.NewClient(kgo.SeedBrokers(brokers...)))
+	client := must.Get(kgo.NewClient(kgo.SeedBrokers(brokers...)))(t)
 	defer client.Close()
 	p := kmsg.NewDeleteRecordsRequestTopicPartition()
 	p.Offset = below

@@ -13,20 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func must[V any](t *testing.T) func(V, error) V {
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
 
 func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 	log := &fakeLog{most: 2}
@@ -66,11 +57,11 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
 		}
 	}
-	l := must[*Letter](t)(log.topic().Find(t.Context(), b))
+	l := must.Get(log.topic().Find(t.Context(), b))(t)
 	if l == nil || l.Resolution != wire.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
 		t.Errorf("%+v", l)
 	}
-	if l := must[*Letter](t)(log.topic().Find(t.Context(), Position{1, 2})); l != nil {
+	if l := must.Get(log.topic().Find(t.Context(), Position{1, 2}))(t); l != nil {
 		t.Errorf("a resolution is shown as a dead letter: %+v", l)
 	}
 }
@@ -82,12 +73,12 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	}
 	corrupt := wire.DeadLetter(wire.Message{Topic: "order-close"}, "relay", "corrupt", "")
 	log.put(deadTopic, 0, corrupt.Raw(), now)
-	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
+	plan := must.Get(log.topic().MakePlan(t.Context(), redrive(Filter{})))(t)
 	if plan.Pending != 11 || plan.Refused != 1 || plan.To[replayTopic] != 7 || plan.To["delay_1h"] != 3 || log.appends != 0 {
 		t.Errorf("%+v after %d appends", plan, log.appends)
 	}
 
-	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
 	if diff := cmp.Diff(plan, result.Plan); diff != "" || result.Done != 10 {
 		t.Errorf("done %d (-plan +done):\n%s", result.Done, diff)
 	}
@@ -99,12 +90,12 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	}
 
 	log.appends = 0
-	result = must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	result = must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
 	if result.Done != 0 || result.Refused != 1 || log.appends != 0 {
 		t.Errorf("a second run: %+v after %d appends", result, log.appends)
 	}
 	discard := Options{Filter: Filter{Cause: "corrupt"}, How: wire.Discarded}
-	if result = must[Result](t)(log.topic().Run(t.Context(), discard, nil)); result.Done != 1 || log.pending(t) != "map[]" {
+	if result = must.Get(log.topic().Run(t.Context(), discard, nil))(t); result.Done != 1 || log.pending(t) != "map[]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
 }
@@ -113,9 +104,9 @@ func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 	log := &fakeLog{}
 	log.addDeadLetter(t, 0, "a", "failed", now)
 	log.addDeadLetter(t, 1, "b", "failed", now)
-	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
+	plan := must.Get(log.topic().MakePlan(t.Context(), redrive(Filter{})))(t)
 	log.addDeadLetter(t, 0, "later", "failed", now)
-	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Through: plan.Through}), nil))
+	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{Through: plan.Through}), nil))(t)
 	if result.Done != 2 || log.pending(t) != "map[failed:1]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
@@ -125,11 +116,11 @@ func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	log := &fakeLog{}
 	at := log.addDeadLetter(t, 0, "a", "failed", now)
 	o := redrive(Filter{Positions: []Position{at, {1, 5}}})
-	result := must[Result](t)(log.topic().Run(t.Context(), o, nil))
+	result := must.Get(log.topic().Run(t.Context(), o, nil))(t)
 	if result.Done != 1 || !cmp.Equal(result.Missing, []Position{{1, 5}}) || result.Settled != nil {
 		t.Errorf("%+v", result)
 	}
-	if result = must[Result](t)(log.topic().Run(t.Context(), o, nil)); result.Done != 0 || !cmp.Equal(result.Settled, []Position{at}) {
+	if result = must.Get(log.topic().Run(t.Context(), o, nil))(t); result.Done != 0 || !cmp.Equal(result.Settled, []Position{at}) {
 		t.Errorf("again: %+v", result)
 	}
 }
@@ -149,7 +140,7 @@ func TestRedrive_KilledBeforeTheMarksOnlyRepeats(t *testing.T) {
 		t.Errorf("%+v, %v", result, err)
 	}
 	log.refuse = nil
-	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
 	if result.Done != 1 || log.pending(t) != "map[]" || len(log.keys(replayTopic)) != 2 {
 		t.Errorf("%+v, pending %v, sent %v", result, log.pending(t), log.keys(replayTopic))
 	}
@@ -166,7 +157,7 @@ func TestRedrive_ARefusedRecordDelaysNoOther(t *testing.T) {
 		}
 		return nil
 	}
-	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	result := must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
 	if result.Done != 7 || result.Refused != 2 || !strings.Contains(result.Refusals[0].Why, wire.ErrRefused.Error()) || log.pending(t) != "map[failed:2]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
@@ -239,8 +230,8 @@ func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 		expect("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
 		later := dead(t, "c", "failed", now)
 		log.put(deadTopic, 1, later.Raw(), now)
-		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))
-		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))
+		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))(t)
+		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))(t)
 		expect("one settled, one new", "map[failed:1 not_found:0]", now)
 		log.mu.Lock()
 		log.start[1] = 1

@@ -7,15 +7,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func codec(t testing.TB, m TimeColumn) Codec {
 	t.Helper()
 	m.Column = "due"
-	c, err := m.Codec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(m.Codec())(t)
 	return c
 }
 
@@ -132,10 +130,7 @@ func TestParseZone_HasNoDefault(t *testing.T) {
 }
 
 func TestCodec_OfPostgreSQL(t *testing.T) {
-	c, err := (&TimeColumn{Column: "due", Type: TimestampTZ, Precision: Millis}).Codec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get((&TimeColumn{Column: "due", Type: TimestampTZ, Precision: Millis}).Codec())(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
 	if got := c.Arg(at.In(time.FixedZone("", 8*3600))); got != "2026-01-02 03:04:05.678+00" {
 		t.Errorf("an argument is %v, want the zone in it", got)

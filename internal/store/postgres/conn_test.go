@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // After a deadline the driver waits, for some seconds, until the server has closed the connection.
@@ -41,10 +43,7 @@ func serverDSN(t *testing.T) string {
 // connect opens a pool on the server, with statements that end after limit.
 func connect(t *testing.T, limit time.Duration) *sql.DB {
 	t.Helper()
-	c, err := ParseDSN(serverDSN(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ParseDSN(serverDSN(t), nil))(t)
 	c.Limit = limit
 	db := sql.OpenDB(c.Connector())
 	t.Cleanup(func() { _ = db.Close() })
@@ -55,9 +54,7 @@ func connect(t *testing.T, limit time.Duration) *sql.DB {
 func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
 	db := connect(t, answerLimit)
 	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(t.Context(), "SET default_transaction_isolation = 'serializable'; SET lock_timeout = 0"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.ExecContext(t.Context(), "SET default_transaction_isolation = 'serializable'; SET lock_timeout = 0"))(t)
 	for _, row := range []struct {
 		o    *sql.TxOptions
 		want string
@@ -89,10 +86,7 @@ func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
 // A COMMIT after a failed statement rolls back, and the server reports that as a success.
 func TestConn_ACommitThatRollsBackIsAnError(t *testing.T) {
 	db := connect(t, answerLimit)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must.Get(db.BeginTx(t.Context(), nil))(t)
 	if _, err := tx.ExecContext(t.Context(), "SELECT 1/0"); Code(err) != "22012" {
 		t.Fatal(err)
 	}
@@ -136,10 +130,7 @@ func (c silentConn) Write(b []byte) (int, error) {
 }
 
 func TestConn_ACommitWithoutAnAnswerEnds(t *testing.T) {
-	c, err := ParseDSN(serverDSN(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ParseDSN(serverDSN(t), nil))(t)
 	silent := make(chan struct{})
 	dial := c.conn.DialFunc
 	var first net.Conn
@@ -157,10 +148,7 @@ func TestConn_ACommitWithoutAnAnswerEnds(t *testing.T) {
 	db := sql.OpenDB(c.Connector())
 	defer func() { _ = db.Close() }()
 	defer func() { _ = first.Close() }() // the COMMIT has its answer
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must.Get(db.BeginTx(t.Context(), nil))(t)
 	close(silent)
 	if err := tx.Commit(); !IsConnection(err) {
 		t.Errorf("the commit: %v", err)

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestIsDSN_KnowsBothForms(t *testing.T) {
@@ -95,10 +97,7 @@ func TestParseDSN_NeverConnectsWithoutVerifiedTLSUnlessToldTo(t *testing.T) {
 func TestParseDSN_ForcesSettings(t *testing.T) {
 	t.Setenv("PGOPTIONS", "-c timezone=Asia/Shanghai")
 	t.Setenv("PGTZ", "Asia/Shanghai")
-	c, err := ParseDSN("postgres://u:p@localhost:6432/shop?search_path=shop", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ParseDSN("postgres://u:p@localhost:6432/shop?search_path=shop", nil))(t)
 	got := c.conn.RuntimeParams
 	if len(got) != 6 || got["datestyle"] != "ISO" || got["timezone"] != "UTC" || got["search_path"] != "shop" || got["standard_conforming_strings"] != "on" || got["client_encoding"] != "UTF8" || got["application_name"] != "orderclose" {
 		t.Errorf("the session begins with %v", got)

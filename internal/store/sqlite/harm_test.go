@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // drawn returns how many mappings TestMappings_AnAcceptedOneDoesNoHarm draws. Two thousand take five seconds.
@@ -153,18 +154,11 @@ func mistake(r *rand.Rand, m *mapping.Mapping) {
 // may fail.
 func closeAll(t *testing.T, m *mapping.Mapping) (before, after map[string]map[string]string) {
 	t.Helper()
-	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m, Now: func() time.Time { return harmAt }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m, Now: func() time.Time { return harmAt }}))(t)
 	defer func() { _ = s.Close() }()
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Migrate(t.Context()))
 	for _, ddl := range harmDDL {
-		if _, err := s.DB().ExecContext(t.Context(), ddl); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.DB().ExecContext(t.Context(), ddl))(t)
 	}
 	before = rowsOf(t, s.DB())
 	for id := range 8 {
@@ -186,19 +180,14 @@ func rowsOf(t *testing.T, db *sql.DB) map[string]map[string]string {
 	t.Helper()
 	all := map[string]map[string]string{}
 	for _, table := range []string{"o", "l", "s", "coupons"} {
-		rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := must.Get(db.QueryContext(t.Context(), "SELECT * FROM "+table))(t)
 		columns, _ := rows.Columns()
 		for rows.Next() {
 			values, into := make([]any, len(columns)), make([]any, len(columns))
 			for i := range values {
 				into[i] = &values[i]
 			}
-			if err := rows.Scan(into...); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, rows.Scan(into...))
 			row := map[string]string{}
 			for i, c := range columns {
 				row[c] = fmt.Sprint(values[i])

@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -122,23 +123,14 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 			}
 		}
 		shards.Months = shards.MinMonths(delay)
-		s, err := sqlite.OpenWith(sqlite.Memory, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(sqlite.OpenWith(sqlite.Memory, o))(t)
 		defer s.Close()
-		if err := s.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Migrate(t.Context()))
 		for _, ddl := range shops[1].DDL {
-			if _, err := s.DB().ExecContext(t.Context(), strings.ReplaceAll(ddl, shops[1].Month, "202601")); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.DB().ExecContext(t.Context(), strings.ReplaceAll(ddl, shops[1].Month, "202601")))(t)
 		}
-		if _, err := s.DB().ExecContext(t.Context(), "INSERT INTO orders_202601 (order_no, status, created_ms, expire_ms) VALUES ('o', 10, ?, ?)",
-			created.UnixMilli(), due.UnixMilli()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.DB().ExecContext(t.Context(), "INSERT INTO orders_202601 (order_no, status, created_ms, expire_ms) VALUES ('o', 10, ?, ?)",
+			created.UnixMilli(), due.UnixMilli()))(t)
 		page, err := s.Overdue(t.Context(), o.Now(), orderclose.Order{}, 10)
 		if err != nil || len(page) != 1 {
 			t.Errorf("after %v a sweep finds %+v, %v", delay, page, err)
@@ -154,14 +146,9 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 func TestClose_SKUsMayBeSpelledInSeveralWays(t *testing.T) {
 	m := *shops[1].Mapping
 	m.Orders, m.Items, m.Shards = "o", &mapping.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
-	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m}))(t)
 	defer s.Close()
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Migrate(t.Context()))
 	for _, q := range []string{
 		"CREATE TABLE o (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",
 		"CREATE TABLE l (order_no TEXT, sku TEXT, quantity INTEGER)",
@@ -170,19 +157,15 @@ func TestClose_SKUsMayBeSpelledInSeveralWays(t *testing.T) {
 		"INSERT INTO o (order_no, status, created_ms, expire_ms) VALUES ('a', 10, 1, 1), ('b', 10, 1, 1)",
 		"INSERT INTO l VALUES ('a', 'ink', 1), ('a', 'INK', 2), ('b', 'Ink', 3), ('b', 'nib', 4)",
 	} {
-		if _, err := s.DB().ExecContext(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.DB().ExecContext(t.Context(), q))(t)
 	}
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
 	if err != nil || out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	var stock, ledger string
-	if err := s.DB().QueryRowContext(t.Context(), "SELECT (SELECT group_concat(sku || available) FROM (SELECT * FROM sku_stock ORDER BY sku)),"+
-		" (SELECT group_concat(order_id || sku_id || quantity) FROM (SELECT * FROM stock_ledger ORDER BY 1, 2))").Scan(&stock, &ledger); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT group_concat(sku || available) FROM (SELECT * FROM sku_stock ORDER BY sku)),"+
+		" (SELECT group_concat(order_id || sku_id || quantity) FROM (SELECT * FROM stock_ledger ORDER BY 1, 2))").Scan(&stock, &ledger))
 	if stock != "ink6,nib4" || ledger != "aINK2,aink1,bInk3,bnib4" {
 		t.Errorf("the stock is %s, the ledger %s", stock, ledger)
 	}

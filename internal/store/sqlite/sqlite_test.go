@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -30,10 +31,7 @@ func open(t *testing.T, path string) *store.Store {
 
 func opened(t *testing.T, path string, o sqlite.Options) *store.Store {
 	t.Helper()
-	s, err := sqlite.OpenWith(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sqlite.OpenWith(path, o))(t)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -71,13 +69,9 @@ func TestSuite_InAFile(t *testing.T) {
 func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, sqlite.Memory)
-		if err := s.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Migrate(t.Context()))
 		o := orderclose.Order{ID: "a", CreatedAt: time.Now(), Due: time.Now().Add(30 * time.Minute)}
-		if err := scenario.OrdersOf(s).CreateOrder(t.Context(), o, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, scenario.OrdersOf(s).CreateOrder(t.Context(), o, nil))
 		var wg sync.WaitGroup
 		for _, c := range []struct {
 			at   time.Duration
@@ -108,17 +102,10 @@ func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 func TestBubble_WritersWaitInThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, sqlite.Memory)
-		if err := s.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Migrate(t.Context()))
 		o := orderclose.Order{ID: "a", CreatedAt: time.Now(), Due: time.Now()}
-		if err := scenario.OrdersOf(s).CreateOrder(t.Context(), o, nil); err != nil {
-			t.Fatal(err)
-		}
-		busy, err := s.DB().BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, scenario.OrdersOf(s).CreateOrder(t.Context(), o, nil))
+		busy := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ask := []orderclose.CloseRequest{{OrderID: "a"}}
@@ -138,9 +125,7 @@ func TestBubble_WritersWaitInThePool(t *testing.T) {
 			})
 		}
 		<-time.After(time.Minute)
-		if err := busy.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, busy.Rollback())
 		if wg.Wait(); closed.Load() != 1 {
 			t.Errorf("%d of 8 closed the order, want 1", closed.Load())
 		}
@@ -149,9 +134,7 @@ func TestBubble_WritersWaitInThePool(t *testing.T) {
 
 func TestOpen_DatabasesInMemoryAreSeparate(t *testing.T) {
 	a, b := open(t, sqlite.Memory), open(t, sqlite.Memory)
-	if err := a.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Migrate(t.Context()))
 	if err := b.Migrated(t.Context()); err == nil {
 		t.Error("the second database has the first one's schema")
 	}
@@ -159,10 +142,7 @@ func TestOpen_DatabasesInMemoryAreSeparate(t *testing.T) {
 
 func TestOpen_UsesTheGivenClock(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 678_900_000, time.FixedZone("far", 8*3600))
-	s, err := sqlite.Open(sqlite.Memory, func() time.Time { return at })
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sqlite.Open(sqlite.Memory, func() time.Time { return at }))(t)
 	defer func() { _ = s.Close() }()
 	now, err := s.Now(t.Context())
 	if want := at.UTC().Truncate(time.Millisecond); err != nil || now != want {

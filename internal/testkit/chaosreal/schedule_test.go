@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func allKinds(t *testing.T) []kind {
@@ -98,10 +100,7 @@ func TestKinds_AreComplete(t *testing.T) {
 }
 
 func TestKinds_AreThoseOfTheDocuments(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../docs/reliability.md"))(t)
 	for _, k := range allKinds(t) {
 		row := "| `" + k.name + "` | " + k.does + " |"
 		for _, role := range roles {

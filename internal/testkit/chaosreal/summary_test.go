@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // aRound is a minute with two faults, one of which makes the orders of six seconds late.
@@ -99,13 +100,8 @@ func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "report.html")
 	rounds := []*round{aRound()}
 	rounds[0].verdict.Violations = []string{"<script>alert(1)</script>"}
-	if err := writeReport(path, summarize(settings{seed: 4, database: mariadb}, rounds, []string{"full-disk-broker"}), rounds); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writeReport(path, summarize(settings{seed: 4, database: mariadb}, rounds, []string{"full-disk-broker"}), rounds))
+	text := must.Get(os.ReadFile(path))(t)
 	for _, want := range []string{"kill-relay", "one process by SIGKILL", "&lt;b&gt;&#34;kind&#34;", "&lt;script&gt;", "full-disk-broker", `class="p50" points="`, "<title>kill-relay, 22 s to 25 s</title>"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report does not have %s", want)

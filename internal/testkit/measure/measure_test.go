@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestMedian_DoesNotDependOnTheOrder(t *testing.T) {
@@ -43,9 +45,7 @@ func TestPrint_WritesOneObjectAndItsTables(t *testing.T) {
 		Of    map[string]Number `json:"of"`
 	}{[]row{{"relay", 2000.44444, SpreadOf([]time.Duration{2 * time.Millisecond, 1500 * time.Microsecond})}, {"copy", 7, Spread{}}}, 3, map[string]Number{"b": 2, "a": 1}}
 	var out, tables strings.Builder
-	if err := Print(&out, &tables, result); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Print(&out, &tables, result))
 	const want = `{"rows":[{"side":"relay","rps":2000.444,"stage":{"p50_ms":1.5,"p99_ms":2,"max_ms":2}},` +
 		`{"side":"copy","rps":7,"stage":{"p50_ms":0,"p99_ms":0,"max_ms":0}}],"early":3,"of":{"a":1,"b":2}}` + "\n"
 	if out.String() != want {

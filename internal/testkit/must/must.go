@@ -4,10 +4,14 @@
 //	file := must.Get(os.Open(name))(t)
 package must
 
-import "testing"
+// A TB is a *testing.T, a *testing.B, or a *rapid.T.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+}
 
 // Do ends the test if err is not nil.
-func Do(t testing.TB, err error) {
+func Do(t TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -15,8 +19,8 @@ func Do(t testing.TB, err error) {
 }
 
 // Get returns a function that returns v, or ends the test if err is not nil.
-func Get[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
+func Get[T any](v T, err error) func(TB) T {
+	return func(t TB) T {
 		t.Helper()
 		Do(t, err)
 		return v

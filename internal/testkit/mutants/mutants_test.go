@@ -26,6 +26,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // killTime limits the test that has to fail. It allows for a busy machine: on an idle one the slowest test takes 5 s.
@@ -128,10 +130,7 @@ func (m mutant) mustDie(t *testing.T, root, program string) verdict {
 // write files beside the tests, nor search long for the shortest failure.
 func flags(t *testing.T, program string) []string {
 	t.Helper()
-	data, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(program))(t)
 	if !bytes.Contains(data, []byte("rapid.nofailfile")) {
 		return nil
 	}

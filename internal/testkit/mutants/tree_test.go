@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // played is the variable of the environment, and of each changed package, with the slug of the mutant that is played.
@@ -40,12 +42,9 @@ type tree struct {
 // readTree reads the product's code, not its tests.
 func readTree(t *testing.T) tree {
 	t.Helper()
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs("../../.."))(t)
 	all := tree{root: root}
-	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -60,10 +59,7 @@ func readTree(t *testing.T) tree {
 			all.sources = append(all.sources, parseMarkers(filepath.ToSlash(folder), d.Name(), string(text)))
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 
@@ -201,29 +197,17 @@ func (t tree) overlay(mutants []mutant) (map[string]string, error) {
 func (t tree) build(test *testing.T, mutants []mutant, programs map[string]string) {
 	test.Helper()
 	dir, replace := test.TempDir(), map[string]string{}
-	files, err := t.overlay(all())
-	if err != nil {
-		test.Fatal(err)
-	}
+	files := must.Get(t.overlay(all()))(test)
 	for file, text := range files {
 		replace[file] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
-		if err := os.WriteFile(replace[file], []byte(text), 0o600); err != nil {
-			test.Fatal(err)
-		}
+		must.Do(test, os.WriteFile(replace[file], []byte(text), 0o600))
 	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		test.Fatal(err)
-	}
+	list := must.Get(json.Marshal(map[string]any{"Replace": replace}))(test)
 	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		test.Fatal(err)
-	}
+	must.Do(test, os.WriteFile(overlay, list, 0o600))
 	for b, pkgs := range t.batches(mutants) {
 		out := filepath.Join(dir, strconv.Itoa(b.number), b.module)
-		if err := os.MkdirAll(out, 0o700); err != nil {
-			test.Fatal(err)
-		}
+		must.Do(test, os.MkdirAll(out, 0o700))
 		// Linking without debug information takes half the time.
 		build := exec.Command("go", append([]string{"test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", out + "/"}, pkgs...)...)
 		build.Dir = filepath.Join(t.root, b.module)

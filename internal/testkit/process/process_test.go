@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func sleeper() *exec.Cmd { return exec.Command("sleep", "60") }
@@ -20,9 +22,7 @@ func TestProcess_StartsAgainAfterKillAndEndsByItsSignal(t *testing.T) {
 		t.Errorf("before the start: %v, process %d", err, p.PID())
 	}
 	for range 2 {
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Start())
 		pid := p.PID()
 		if !Alive(pid) || p.Ended() != nil {
 			t.Errorf("process %d does not run: %v", pid, p.Ended())
@@ -32,12 +32,8 @@ func TestProcess_StartsAgainAfterKillAndEndsByItsSignal(t *testing.T) {
 			t.Errorf("process %d after SIGKILL: %d, %d exits, state %v", pid, p.PID(), p.Exits(), p.State())
 		}
 	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Start())
+	must.Do(t, p.Signal(syscall.SIGSTOP))
 	if err := p.End(syscall.SIGTERM, time.Minute); err == nil || !strings.Contains(err.Error(), "terminated") {
 		t.Errorf("a frozen process that is ended: %v", err)
 	}
@@ -47,9 +43,7 @@ func TestProcess_IsKilledAfterTheLimit(t *testing.T) {
 	printed := make(chan struct{})
 	p := &Process{Name: "deaf", Command: func() *exec.Cmd { return exec.Command("sh", "-c", "trap '' TERM; echo; while :; do sleep 0.01; done") },
 		Output: func(out io.Reader) { io.ReadFull(out, make([]byte, 1)); close(printed); io.Copy(io.Discard, out) }}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Start())
 	<-printed
 	if err := p.End(syscall.SIGTERM, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not end within") {
 		t.Errorf("got %v", err)
@@ -58,17 +52,13 @@ func TestProcess_IsKilledAfterTheLimit(t *testing.T) {
 
 func TestProcess_SaysThatItEndedByItselfAndIsStartedAgain(t *testing.T) {
 	p := &Process{Name: "false", Command: func() *exec.Cmd { return exec.Command("false") }}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Start())
 	err := Await(t.Context(), func(context.Context) error { return errNotRunning }, p)
 	if err == nil || !strings.Contains(err.Error(), "false ended by itself: exit status 1") || p.Exits() != 1 {
 		t.Errorf("got %v, %d exits", err, p.Exits())
 	}
 	again := &Process{Name: "false", Restart: time.Millisecond, Command: p.Command}
-	if err := again.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, again.Start())
 	if err := Await(t.Context(), func(context.Context) error {
 		if again.Exits() < 3 {
 			return errNotRunning

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Each folder with code is in the table, and each folder and part of the table exists.
@@ -38,10 +40,7 @@ func TestFolders_AreComplete(t *testing.T) {
 
 // Each module but the console's is a part, and belongs to a folder that plays it.
 func TestParts_HaveEachModule(t *testing.T) {
-	text, err := os.ReadFile("../../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../Makefile"))(t)
 	for _, dir := range strings.Fields(string(regexp.MustCompile(`(?m)^MODULES := (.*)$`).FindSubmatch(text)[1])) {
 		if dir == "deploy/consoletest" {
 			continue // the part console
@@ -67,21 +66,12 @@ func TestPartsOf_AChange(t *testing.T) {
 
 func TestRecord_IsReadBack(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("docs", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir("docs", 0o700))
 	before := "# Tests\n\n" + recordBegin + "commit `abc`\n" + recordEnd + "\nMore.\n"
-	if err := os.WriteFile(recordFile, []byte(before), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(recordFile, []byte(before), 0o600))
 	r := record{"0123456789ab", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 30 * time.Minute, []step{{"lint", 61 * time.Second}}}
-	if err := r.write(); err != nil {
-		t.Fatal(err)
-	}
-	after, err := os.ReadFile(recordFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.write())
+	after := must.Get(os.ReadFile(recordFile))(t)
 	if !strings.Contains(string(after), "2026-01-02, 30.0 minutes") || !strings.Contains(string(after), "| lint | 61 |") || !strings.HasSuffix(string(after), "More.\n") {
 		t.Errorf("%s", after)
 	}

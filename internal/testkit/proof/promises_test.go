@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Each promise of docs/reliability.md is in the table of docs/testing.md, with tests that exist and run in the ring of
@@ -49,10 +51,7 @@ var (
 // tableRows returns the cells of the first table of a section, without its head.
 func tableRows(t *testing.T, file, heading string) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	_, section, found := strings.Cut(string(text), heading+"\n")
 	if !found {
 		t.Fatalf("%s has no section %s", file, heading)
@@ -77,7 +76,7 @@ func tableRows(t *testing.T, file, heading string) (rows [][]string) {
 func testBodies(t *testing.T) map[string]string {
 	t.Helper()
 	all, declared := map[string]string{}, regexp.MustCompile(`(?ms)^func (Test\w+)\(.*?^}`)
-	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -86,9 +85,6 @@ func testBodies(t *testing.T) map[string]string {
 			all[test[1]] = test[0]
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // row is a row of the access table in docs/security.md.
@@ -22,10 +24,7 @@ var rowPattern = regexp.MustCompile("^\\| (\\w+) \\| (Topic|Group) \\| `([^`]+)`
 // document says.
 func accessTable(t *testing.T) (parts []string, rows map[string][]row) {
 	t.Helper()
-	f, err := os.Open("../../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open("../../../docs/security.md"))(t)
 	defer f.Close()
 	rows = map[string][]row{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -56,12 +55,8 @@ func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 	if name, ok := strings.CutSuffix(e.ResourceName, "*"); ok {
 		e.ResourceName, e.ResourcePatternType = name, kafkago.PatternTypePrefixed
 	}
-	if err := e.ResourceType.UnmarshalText([]byte(r.resource)); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Operation.UnmarshalText([]byte(r.operation)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.ResourceType.UnmarshalText([]byte(r.resource)))
+	must.Do(t, e.Operation.UnmarshalText([]byte(r.operation)))
 	return e
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -71,9 +72,7 @@ func accessCases(t *testing.T, b *broker) []*accessCase {
 				}
 			}
 			c.file = filepath.Join(t.TempDir(), "topics.yaml")
-			if err := os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600))
 			var err error
 			if c.cfg, err = config.Load(c.file); err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -30,9 +31,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 		for i := range requests {
 			requests[i].OrderID = fmt.Sprintf("replayed-%d", first+i)
 		}
-		if _, err := r.store.CloseOrders(t.Context(), orderclose.PathPipeline, requests); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.store.CloseOrders(t.Context(), orderclose.PathPipeline, requests))(t)
 	}
 	r.exec("UPDATE receipts SET closed_at = due + INTERVAL 1 SECOND")
 	r.exec("DELETE FROM outbox_events WHERE order_id = 'replayed-9'")
@@ -48,9 +47,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 				Finding *ops.Finding
 				Summary *ops.AuditSummary
 			}
-			if err := json.Unmarshal([]byte(line), &l); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(line), &l))
 			if l.Finding != nil {
 				found[l.Finding.Kind] = append(found[l.Finding.Kind], l.Finding.Order)
 			} else {
@@ -68,10 +65,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead < int64(orders)-1 || sum.NoRecord != 0 || len(sum.NotRead) != 0 {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
 	}
-	payload, err := orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	payload := must.Get(orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode())(t)
 	r.append(r.cfg.Topics.Events, 0, wire.Message{Key: []byte("replayed-9"), Value: payload})
 	if found, sum = run(0); len(found) != 0 || sum.FindingCount != 0 {
 		t.Errorf("%v", found)
@@ -90,9 +84,7 @@ func TestReal_AnAuditFindsPlantedFaults(t *testing.T) {
 		r.exec(change, id)
 	}
 	open := orderclose.Order{ID: "open", CreatedAt: time.Now().Add(-2 * time.Hour), Due: time.Now().Add(-time.Hour)}
-	if err := r.shop.Orders.CreateOrder(t.Context(), open, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), open, nil))
 	want = map[ops.FindingKind][]string{
 		ops.StillOpen: {"open"}, ops.NoReceipt: {"replayed-1"}, ops.LedgerMissing: {"replayed-2"}, ops.LedgerWrong: {"replayed-3"},
 		ops.LedgerDouble: {"replayed-4"}, ops.PaidButClosed: {"replayed-8", "replayed-5"}, ops.StrayReceipt: {"replayed-6"}, ops.ClosedEarly: {"replayed-7"},
@@ -111,9 +103,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	order := func(id string) orderclose.Order {
 		due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
 		o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
-		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
 		return o
 	}
 	append1 := func(topic string, m wire.Message) {
@@ -126,10 +116,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	}
 	record := func(o orderclose.Order, release time.Time, attempt int) wire.Message {
 		t.Helper()
-		m, err := wire.Record{Order: o, Release: release, Attempt: attempt}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(wire.Record{Order: o, Release: release, Attempt: attempt}.Encode())(t)
 		return m
 	}
 	r.configureCauses("{time: 2m}")

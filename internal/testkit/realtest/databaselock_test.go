@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -22,18 +23,12 @@ func databaseLock(t *testing.T, dsn, key string) compensator.Lock {
 	cfg := config.Default()
 	cfg.Compensator.Lock = config.Lock{Kind: config.LockDatabase, Key: key, Expiry: 3 * time.Second, Extend: 500 * time.Millisecond}
 	// A Redis is named, and nothing connects to it.
-	c, err := clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Pool{}, cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Pool{}, cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)
 	if c.Redis != nil {
 		t.Error("it made a client of Redis")
 	}
-	lock, err := c.SweepLock(cfg.Compensator.Lock, "", config.Never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(c.SweepLock(cfg.Compensator.Lock, "", config.Never))(t)
 	return lock
 }
 
@@ -59,10 +54,7 @@ func (p patient) Hold(ctx context.Context, work func(context.Context) error) err
 // sweepUnderDatabaseLock begins a sweep whose lock is in a database behind a proxy. It returns the lock without the proxy.
 func sweepUnderDatabaseLock(t *testing.T) (s *sweeping, direct compensator.Lock) {
 	t.Helper()
-	o, err := mysql.ParseDSN(realServers(t).DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(mysql.ParseDSN(realServers(t).DSN))(t)
 	o.DBName = "information_schema"
 	s = newSweeping(t, o.Addr)
 	direct = databaseLock(t, o.FormatDSN(), s.key)

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -54,9 +55,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 		t.Errorf("%+v does not say why and where", letter)
 	}
 
-	if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}))
 	var plan deadletters.Plan
 	r.decode(r.must("dlq", "redrive", "-o", "json"), &plan)
 	if plan.Pending != 2 || plan.Refused != 1 || plan.To[r.cfg.Topics.Replay] != 1 {
@@ -123,9 +122,7 @@ func doctorChecksEverythingAndTheStock(t *testing.T, servers config.Servers) {
 	if report.Orders != 60 || report.SKUs != skus || report.Receipts == 0 {
 		t.Errorf("%+v", report)
 	}
-	if _, err := r.store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = reserved + 1 WHERE sku_id = ?", scenario.SKU(0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = reserved + 1 WHERE sku_id = ?", scenario.SKU(0)))(t)
 	out, code := r.cli("doctor", "--stock", "-o", "json")
 	if r.decode(out, &report); code != 3 || report.Found != 1 || report.Findings[0].SKU != scenario.SKU(0) && report.Findings[0].Kind != "reserved" {
 		t.Errorf("it exits with %d and finds %+v", code, report.Findings)

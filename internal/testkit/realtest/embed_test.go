@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -24,16 +25,12 @@ func publish(t *testing.T, version string) (module, proxy string) {
 	module = strings.Fields(goMod)[1]
 	dir := t.TempDir()
 	versions := filepath.Join(dir, filepath.FromSlash(module), "@v")
-	if err := os.MkdirAll(versions, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(versions, 0o755))
 	for name, content := range map[string]string{
 		"list": version + "\n", version + ".mod": goMod,
 		version + ".info": `{"Version": "` + version + `"}`,
 	} {
-		if err := os.WriteFile(filepath.Join(versions, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(versions, name), []byte(content), 0o600))
 	}
 	file, err := os.Create(filepath.Join(versions, version+".zip"))
 	if err != nil {
@@ -79,10 +76,7 @@ func publish(t *testing.T, version string) (module, proxy string) {
 
 func readFile(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(path))(t)
 	return string(content)
 }
 
@@ -127,9 +121,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 func buildEmbed(t *testing.T) (program string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../../examples/embed")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(dir, os.DirFS("../../../examples/embed")))
 	version := "v0.0.1-" + strings.ToLower(rand.Text())
 	var module, proxy string
 	command := func(args ...string) string {
@@ -149,19 +141,13 @@ func buildEmbed(t *testing.T) (program string) {
 		return string(out)
 	}
 	if !ring.All() {
-		here, err := filepath.Abs("../../..")
-		if err != nil {
-			t.Fatal(err)
-		}
+		here := must.Get(filepath.Abs("../../.."))(t)
 		command("mod", "edit", "-replace", "github.com/orderclose/orderclose="+here)
 		command("build", "-o", "embed", ".")
 		return filepath.Join(dir, "embed")
 	}
 	module, proxy = publish(t, version)
-	found, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output())(t)
 	cache, usual, _ := strings.Cut(strings.TrimSpace(string(found)), "\n")
 	t.Cleanup(func() {
 		inCache := filepath.FromSlash(module)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -97,9 +98,7 @@ func (f *replicated) rig(t *testing.T, s config.Servers) *rig {
 // kill kills the primary, and returns when the standby has applied what it received.
 func (f *replicated) kill(t *testing.T) {
 	t.Helper()
-	if err := f.primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.primary.Kill())
 	f.run(f.stop...)
 	f.until(f.caughtUp)
 }

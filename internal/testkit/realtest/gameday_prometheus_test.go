@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -54,10 +55,7 @@ scrape_configs:
 		t.Fatalf("no rules: %v", err)
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(name))(t)
 		p.write(filepath.Base(name), hurried(t, data))
 	}
 	p.scrape("", "")
@@ -69,9 +67,7 @@ scrape_configs:
 		cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 		return cmd
 	}}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.Start())
 	t.Cleanup(func() {
 		server.Kill()
 		if t.Failed() {
@@ -86,14 +82,9 @@ scrape_configs:
 func hurried(t *testing.T, rules []byte) string {
 	t.Helper()
 	var document yaml.Node
-	if err := yaml.Unmarshal(rules, &document); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(rules, &document))
 	hurry(t, &document)
-	out, err := yaml.Marshal(&document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(yaml.Marshal(&document))(t)
 	return string(out)
 }
 
@@ -101,10 +92,7 @@ func hurry(t *testing.T, n *yaml.Node) {
 	t.Helper()
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 1 && slices.Contains([]string{"for", "keep_firing_for", "interval"}, n.Content[i-1].Value) {
-			d, err := time.ParseDuration(child.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := must.Get(time.ParseDuration(child.Value))(t)
 			child.Value = fmt.Sprintf("%dms", (d / faster).Milliseconds())
 		}
 		hurry(t, child)

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // serverIncidents are those in which Kafka, a database or Redis fails, or its topics or rows are wrong.
@@ -292,13 +293,10 @@ func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
 			b.grant([]kafkago.ACLEntry{read})
 			return
 		}
-		_, err := b.admin.DeleteACLs(t.Context(), &kafkago.DeleteACLsRequest{Filters: []kafkago.DeleteACLsFilter{{
+		must.Get(b.admin.DeleteACLs(t.Context(), &kafkago.DeleteACLsRequest{Filters: []kafkago.DeleteACLsFilter{{
 			ResourceTypeFilter: read.ResourceType, ResourceNameFilter: read.ResourceName, ResourcePatternTypeFilter: read.ResourcePatternType,
 			PrincipalFilter: read.Principal, HostFilter: read.Host, Operation: read.Operation, PermissionType: read.PermissionType,
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}}))(t)
 	}
 	s.Brokers, s.Kafka = []string{b.mtls}, admin
 	return own

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // docs/testing.md says of every alert how it was tested: in which incidents of the game day, or why
@@ -59,9 +61,6 @@ func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 
 func find(t *testing.T, file, expression string) [][]string {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(file))(t)
 	return regexp.MustCompile(expression).FindAllStringSubmatch(string(data), -1)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -38,17 +39,13 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
 	topic := r.prefix + "shop.orders"
 	r.configure("intake: {topic: " + topic + ", format: debezium}\n")
-	if err := apply(t.Context(), r.kafka, []kafka.TopicSpec{{Name: topic, Partitions: 4, Replication: 1, Retention: time.Hour}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, apply(t.Context(), r.kafka, []kafka.TopicSpec{{Name: topic, Partitions: 4, Replication: 1, Retention: time.Hour}}))
 	t.Cleanup(func() { r.clean(func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, topic) }) })
 	r.start("relay", "closer", "intake-1", "intake-2")
 	count := inRing(300, 600)
 	write := r.kafka.Idempotent(nil) // it repeats what a busy broker does not answer
 	put := func(m wire.Message) {
-		if _, err := write(t.Context(), topic, kafka.PartitionOf(m.Key, 4), []wire.RawRecord{m.Raw()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(write(t.Context(), topic, kafka.PartitionOf(m.Key, 4), []wire.RawRecord{m.Raw()}))(t)
 	}
 	shop, orders := scenario.OrdersOf(r.store), []orderclose.Order{}
 	for i := range count {
@@ -60,14 +57,10 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s config.Servers) {
 		scenario.Pause(t.Context(), 10*time.Millisecond) // an intake begins to work between two kills
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		o := orderclose.Order{ID: fmt.Sprintf("o-%05d", i), Category: "virtual", CreatedAt: now, Due: now.Add(4 * time.Second)}
-		if err := shop.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, shop.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}))
 		put(debezium(o, "c", 0, 0))
 		if orders = append(orders, o); i%3 == 0 {
-			if _, err := shop.Pay(t.Context(), o.ID, "p"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(shop.Pay(t.Context(), o.ID, "p"))(t)
 			put(debezium(o, "u", 0, 1))
 		}
 	}

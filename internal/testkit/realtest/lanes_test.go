@@ -10,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -64,12 +65,8 @@ func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
 	r.start("relay", "closer")
 	for i := range 400 {
 		o := r.shop.Producer.Order(fmt.Sprint("fresh-", i), time.Now(), "flash-sale")
-		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.shop.Publish(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}))
+		must.Do(t, r.shop.Publish(t.Context(), o))
 		scenario.Pause(t.Context(), 10*time.Millisecond)
 	}
 	r.settle()
@@ -93,12 +90,8 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	r.signal("compensator", syscall.SIGTERM) // on a busy machine, a sweep might close an order before the pipeline
 	order := func(id, category string) orderclose.Order {
 		o := r.shop.Producer.Order(id, time.Now(), category)
-		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.shop.Publish(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
+		must.Do(t, r.shop.Publish(t.Context(), o))
 		return o
 	}
 	move := func(o orderclose.Order, by time.Duration) orderclose.Order {
@@ -108,17 +101,11 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	}
 	move(order("later", "flash-sale"), 13*time.Second) // 2 s; longer than a closer would keep it in memory
 	sooner := move(order("earlier", "physical"), -5*time.Second)
-	if err := r.shop.Publish(t.Context(), sooner); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.shop.Publish(t.Context(), sooner))
 	far := r.shop.Producer.Order("far", time.Now(), "physical")
 	far.Due = far.Due.Add(time.Hour)
-	if err := r.shop.Orders.CreateOrder(t.Context(), far, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.shop.Publish(t.Context(), far); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), far, nil))
+	must.Do(t, r.shop.Publish(t.Context(), far))
 	move(far, -time.Hour)
 	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
 		t.Fatal(answer, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -57,12 +58,8 @@ func everyKindOfLoss(t *testing.T, s config.Servers) {
 			r.signal("relay", syscall.SIGTERM)
 			for i := range 12 {
 				o := r.shop.Producer.Order(fmt.Sprint("lost", i), time.Now(), "virtual") // 5 seconds
-				if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
-					t.Fatal(err)
-				}
-				if err := r.shop.Publish(t.Context(), o); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
+				must.Do(t, r.shop.Publish(t.Context(), o))
 			}
 			partitions := lose(r, bucket.Topic, r.cfg.RelayGroup(bucket), r.ends(bucket.Topic))
 			r.start("relay")

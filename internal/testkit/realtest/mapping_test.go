@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,
@@ -48,15 +49,9 @@ func newShopTables(t *testing.T, s config.Servers) *ownTables {
 // plain opens the database as any program does: in the server's time zone.
 func plain(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	delete(cfg.Params, "time_zone")
-	db, err := sql.Open("mysql", cfg.FormatDSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("mysql", cfg.FormatDSN()))(t)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -64,10 +59,7 @@ func plain(t *testing.T, dsn string) *sql.DB {
 // example returns the SQL and the YAML of the first example in docs/mapping.md.
 func example(t *testing.T) (ddl, mapping string) {
 	t.Helper()
-	data, err := os.ReadFile("../../../docs/mapping.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("../../../docs/mapping.md"))(t)
 	_, text, _ := strings.Cut(string(data), "## Example: ")
 	_, ddl, _ = strings.Cut(text, "```sql\n")
 	ddl, _, _ = strings.Cut(ddl, "```")

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -71,9 +72,7 @@ func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
 	for i := range waiting {
 		now := time.Now()
 		o := r.shop.Producer.Order(fmt.Sprintf("many-%05d", i), now, "physical") // closed already: harmless
-		if err := r.shop.Outbox.Add(t.Context(), r.store.DB(), orderclose.Order{ID: o.ID, CreatedAt: now, Due: o.Due}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Outbox.Add(t.Context(), r.store.DB(), orderclose.Order{ID: o.ID, CreatedAt: now, Due: o.Due}))
 	}
 	r.start("relay", "closer", "outbox-1", "outbox-2")
 	r.load(11, 300, 10*time.Second, func() {

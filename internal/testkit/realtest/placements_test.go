@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -203,10 +204,7 @@ var needsServers = regexp.MustCompile(`(?m)^func (Test(?:Real_\w+|Secure\w*|Upgr
 // TestPlacements_NameEveryTestAndShareTheDatabases fails if a test is not in the table, if the table has a test that does
 // not exist, or if a database has less than a quarter of the tests.
 func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*_test.go"))(t)
 	var written, listed []string
 	for _, file := range files {
 		for _, m := range needsServers.FindAllStringSubmatch(readFile(t, file), -1) {
@@ -251,16 +249,13 @@ func TestPlacements_NameEveryTestAndShareTheDatabases(t *testing.T) {
 func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	declared, names := regexp.MustCompile(`(?m)^func (Test\w+)\(`), map[string]bool{}
-	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
 			for _, m := range declared.FindAllStringSubmatch(readFile(t, path), -1) {
 				names[m[1]] = true
 			}
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return names
 }

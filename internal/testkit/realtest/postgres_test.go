@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -38,10 +39,7 @@ func (s *ownServer) write(name string, content []byte) {
 // openStore opens a store on a database server.
 func openStore(t *testing.T, o store.Options) *store.Store {
 	t.Helper()
-	db, err := store.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(store.Open(o))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -71,9 +69,7 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 	}
 	root := environ("postgres", "localhost", "", files).connect(t).Store
 	for _, statement := range []string{"CREATE ROLE certified LOGIN", "CREATE ROLE guarded LOGIN PASSWORD 'right'"} {
-		if _, err := root.DB().ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(root.DB().ExecContext(t.Context(), statement))(t)
 	}
 	for name, row := range map[string]struct {
 		env  tlsEnviron
@@ -130,9 +126,7 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := openStore(t, store.Options{DSN: dsn})
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context()))
 	s.stop()
 	s.write("standby.signal", nil)
 	s.start()
@@ -153,9 +147,7 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 
 	// A server that takes no writes any more, as when its disk is full: the statements fail, and new connections
 	// are made, which may reach another server.
-	if _, err := db.DB().ExecContext(t.Context(), "SET default_transaction_read_only = on"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.DB().ExecContext(t.Context(), "SET default_transaction_read_only = on"))(t)
 	_, err = db.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
 	if !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "25006") {
 		t.Errorf("a read-only session: %v", err)
@@ -168,10 +160,7 @@ func TestReal_AStandbyOfPostgreSQLIsNoStore(t *testing.T) {
 // promote makes a standby a primary.
 func promote(t *testing.T, s *ownServer) {
 	t.Helper()
-	c, err := pgx.Connect(t.Context(), s.dsn())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(pgx.Connect(t.Context(), s.dsn()))(t)
 	defer c.Close(context.WithoutCancel(t.Context()))
 	if _, err := c.Exec(t.Context(), "SELECT pg_promote()"); err != nil { // it waits until the server is the primary
 		t.Fatal(err)

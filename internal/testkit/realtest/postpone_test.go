@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // The orders of a category are postponed while their records are on their way, half of them through
@@ -35,19 +36,14 @@ func TestReal_PostponedOrdersCloseAtTheirNewDueTimes(t *testing.T) {
 	r.settle()
 	r.drain()
 	r.check()
-	content, err := os.ReadFile(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(plan))(t)
 	closed := 0
 	for line := range strings.Lines(string(content)) {
 		var l struct {
 			ID  string
 			Due time.Time
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(line), &l))
 		for _, due := range r.texts("SELECT CONCAT(due) FROM receipts WHERE order_id = ? AND closed_at >= due", l.ID) {
 			if want := l.Due.Add(3 * time.Second).UTC().Format("2006-01-02 15:04:05.000"); due != want {
 				t.Errorf("order %s was closed as due at %s, want %s", l.ID, due, want)

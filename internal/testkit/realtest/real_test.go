@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -130,18 +131,13 @@ func aKilledReplayContinues(t *testing.T, s config.Servers) {
 	const records, rate = 40, 20
 	begin := time.Now()
 	for i := range records {
-		m, err := wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: begin, Due: begin}, Release: begin}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: begin, Due: begin}, Release: begin}.Encode())(t)
 		r.append(r.cfg.Topics.Close, i%r.cfg.Partitions, m)
 	}
 	replay := []string{"replay", "--from", begin.Add(-time.Minute).UTC().Format(time.RFC3339), "--to", time.Now().UTC().Format(time.RFC3339Nano), "--rate", fmt.Sprint(rate), "-o", "json", "--yes"}
 	sent := func() int64 { return r.sent(r.cfg.Topics.Replay) }
 	cmd := r.command(replay...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	r.eventually(func() error { return atLeast("records that were sent", int(sent()), records/2) })
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -205,9 +201,7 @@ func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 	// A bucket with too short a retention, and a missing topic.
 	specs := ops.TopicSpecs(r.cfg)
 	short := specs[0]
-	if err := r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name))
 	r.eventually(func() error {
 		states, err := r.kafka.Topics(t.Context(), short.Name, specs[1].Name)
 		if err == nil && len(states) > 0 {
@@ -216,9 +210,7 @@ func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 		return err
 	})
 	short.Retention, short.BrokerTime = time.Minute, false
-	if err := apply(t.Context(), r.kafka, []kafka.TopicSpec{short}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, apply(t.Context(), r.kafka, []kafka.TopicSpec{short}))
 	var result struct {
 		Findings []struct{ Topic, What string }
 	}
@@ -248,35 +240,22 @@ func aSweepOnDemand(t *testing.T, s config.Servers) {
 	}
 	missed := func(id string) {
 		t.Helper()
-		if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order(id, time.Now().Add(-time.Hour), "virtual"), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order(id, time.Now().Add(-time.Hour), "virtual"), nil))
 	}
 	missed("first")
 	sweep("a dry run", "", 0, "--dry-run")
-	lock, err := compensator.NewLock(compensator.LockOptions{Client: r.redisClient(), Key: r.cfg.Compensator.Lock.Key, Expiry: waitLimit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Hold(t.Context(), func(context.Context) error {
+	lock := must.Get(compensator.NewLock(compensator.LockOptions{Client: r.redisClient(), Key: r.cfg.Compensator.Lock.Key, Expiry: waitLimit}))(t)
+	must.Do(t, lock.Hold(t.Context(), func(context.Context) error {
 		if _, code := r.cli("compensate", "--once"); code != 5 {
 			t.Errorf("while another sweeps it exits with %d, want 5", code)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	sweep("the lock is free", "held", 1)
 
 	missed("second")
-	o, err := redis.ParseURL(s.RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := testkit.NewProxy(o.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(redis.ParseURL(s.RedisURL))(t)
+	proxy := must.Get(testkit.NewProxy(o.Addr))(t)
 	defer proxy.Close()
 	proxy.Stall()
 	r.servers.RedisURL = "redis://" + proxy.Addr() + "/0"

@@ -9,6 +9,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -24,16 +25,14 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 	})
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
-	if err := apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))
 	member := b.connect(t, b.by(kafka.Plain, "member"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var generations atomic.Int32
 	var over atomic.Bool
 	go func() { over.Store(scenario.Pause(ctx, 20*time.Second)) }() // four ends of a session
-	if err := member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
+	must.Do(t, member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
 		generations.Add(1)
 		for scenario.Pause(serving, 500*time.Millisecond) {
 			claim.Done(0, "")
@@ -41,9 +40,7 @@ func TestSecure_ASessionThatEndsCausesNoRebalance(t *testing.T) {
 				cancel()
 			}
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if n := generations.Load(); n != 1 {
 		t.Errorf("%d generations in 20 s, want 1", n)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -249,9 +250,7 @@ func survives(t *testing.T, fail func(p *testkit.Proxy)) {
 	fail(s.proxy)
 	scenario.Pause(t.Context(), 1200*time.Millisecond)
 	s.proxy.Heal()
-	if err := s.direct.PExpire(t.Context(), s.key, expiry/2).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.direct.PExpire(t.Context(), s.key, expiry/2).Err())
 	await(t, func() error {
 		if left := s.direct.PTTL(t.Context(), s.key).Val(); left <= expiry/2 {
 			return fmt.Errorf("nobody has extended the lock since, it has %v left", left)

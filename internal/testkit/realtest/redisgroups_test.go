@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -146,9 +147,7 @@ sentinel announce-ip localhost
 sentinel sentinel-pass %s
 requirepass %[3]s
 `, master.Port, redisPassword, sentinelPassword)
-		if err := os.WriteFile(filepath.Join(s.Dir, "sentinel.conf"), []byte(conf), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(s.Dir, "sentinel.conf"), []byte(conf), 0o600))
 		s.startNative()
 		hosts = append(hosts, "localhost:"+s.Port)
 	}
@@ -166,9 +165,7 @@ requirepass %[3]s
 	r.start("compensator-1")
 	r.untilClosed(30)
 	r.start("compensator-2")
-	if err := master.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, master.Kill())
 	r.untilClosed(400)
 	if v := r.check(); v.ByPath["sweep"] != 400 {
 		t.Errorf("closed %v", v.ByPath)
@@ -187,10 +184,7 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	var nodes []*ownServer
 	var hosts []string
 	for i := range 3 {
-		bus, err := servers.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bus := must.Get(servers.FreePort())(t)
 		node := g.newServer("redis", "--requirepass", redisPassword, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", bus,
 			"--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname")
 		node.startNative()
@@ -200,12 +194,8 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 		if i == 2 {
 			last = 16383
 		}
-		if err := c.ClusterAddSlotsRange(t.Context(), i*slots, last).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.direct(nodes[0]).Do(t.Context(), "cluster", "meet", "127.0.0.1", node.Port, bus).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.ClusterAddSlotsRange(t.Context(), i*slots, last).Err())
+		must.Do(t, g.direct(nodes[0]).Do(t.Context(), "cluster", "meet", "127.0.0.1", node.Port, bus).Err())
 	}
 	for _, node := range nodes {
 		g.until(node, "cluster_state:ok", "cluster", "info")
@@ -218,21 +208,12 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 		g.grant(node, r, strings.Fields(clusterACL.FindStringSubmatch(readFile(t, "../../../docs/security.md"))[1])...)
 	}
 	r.missed(1)
-	s, err := config.FromEnviron(func(name string) (string, bool) {
+	s := must.Get(config.FromEnviron(func(name string) (string, bool) {
 		return map[string]string{config.EnvRedis: r.servers.RedisURL, config.EnvRedisTLSCA: g.ca.file}[name], true
-	}, config.EnvRedis)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := clients.Connect(s, clients.Pool{}, r.cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, config.EnvRedis))(t)
+	c := must.Get(clients.Connect(s, clients.Pool{}, r.cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)
-	lock, err := c.SweepLock(r.cfg.Compensator.Lock, "", config.Never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(c.SweepLock(r.cfg.Compensator.Lock, "", config.Never))(t)
 	if err := lock.Hold(t.Context(), func(context.Context) error {
 		lock := "unavailable" // which a busy server may be
 		r.until("Redis answers", func() bool { lock = r.sweepOnce(); return lock != "unavailable" })
@@ -246,13 +227,8 @@ func TestReal_TheLockIsInARedisCluster(t *testing.T) {
 	if lock := r.sweepOnce(); lock != "held" || !r.doctorSays("it takes writes") {
 		t.Errorf("the lock is %q", lock)
 	}
-	slot, err := g.direct(nodes[0]).ClusterKeySlot(t.Context(), r.cfg.Compensator.Lock.Key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nodes[min(int(slot)/(16384/3), 2)].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	slot := must.Get(g.direct(nodes[0]).ClusterKeySlot(t.Context(), r.cfg.Compensator.Lock.Key).Result())(t)
+	must.Do(t, nodes[min(int(slot)/(16384/3), 2)].Kill())
 	r.until("a sweep goes on without the lock", func() bool { return r.sweepOnce() == "unavailable" })
 	r.until("doctor reports it", func() bool { return !r.doctorSays("it takes writes") })
 	r.check()

@@ -14,25 +14,20 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/producer"
 )
 
 func request(t *testing.T, method, url string) (code int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(io.ReadAll(res.Body))(t)
 	return res.StatusCode, string(data)
 }
 
@@ -49,12 +44,9 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 		}
 		return nil
 	}
-	p, err := producer.New(producer.Options{
+	p := must.Get(producer.New(producer.Options{
 		Brokers: r.servers.Brokers, TopicsFile: r.file, Watch: true, RolloutDelay: time.Second, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(p.Close)
 	r.shop.Producer = p
 	metric := func(name string) string {
@@ -74,12 +66,8 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 	order := func(id, category string) orderclose.Order {
 		t.Helper()
 		o := p.Order(r.prefix+id, time.Now().Truncate(time.Millisecond), category)
-		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.shop.Publish(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}))
+		must.Do(t, r.shop.Publish(t.Context(), o))
 		return o
 	}
 	r.start("relay", "closer", "compensator", "outbox")
@@ -160,9 +148,6 @@ func aChangedTopicsFile(t *testing.T, s config.Servers) {
 
 func mustLoad(t *testing.T, path string) *config.Config {
 	t.Helper()
-	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(config.Load(path))(t)
 	return c
 }

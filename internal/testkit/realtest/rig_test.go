@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -163,9 +164,7 @@ func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
 	t.Cleanup(func() { r.clean(drop) })
 	r.servers.DSN = dsn
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(r.file, []byte(scenario.Topics(r.prefix, min(len(s.Brokers), 3), 10*time.Second)+settings), 0o600))
 	r.readConfig()
 	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
 		t.Fatal(err)

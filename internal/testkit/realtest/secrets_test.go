@@ -31,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -428,14 +429,8 @@ func (r *secretsRig) once(t *testing.T, changed map[string]string, args ...strin
 // broken runs commands and roles with values that have mistakes.
 func (r *secretsRig) broken(t *testing.T, service string) {
 	const dsn, redisURL = config.EnvDSN, config.EnvRedis
-	database, err := mysql.ParseDSN(r.env[dsn])
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrongRedis, err := url.Parse(r.env[redisURL])
-	if err != nil {
-		t.Fatal(err)
-	}
+	database := must.Get(mysql.ParseDSN(r.env[dsn]))(t)
+	wrongRedis := must.Get(url.Parse(r.env[redisURL]))(t)
 	wrongRedis.User = url.UserPassword("default", r.secret(redisURL))
 	closed := freeAddress(t)
 	password := func(variable string) string { return r.secret(variable) }
@@ -532,9 +527,7 @@ func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics s
 	}
 	out := &testkit.LogBuffer{}
 	cmd := r.command(ctx, out, changed, "run", "all", "--config", topics)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	_ = process.Await(ctx, func(context.Context) error {

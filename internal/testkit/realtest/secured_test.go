@@ -22,6 +22,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 	"github.com/orderclose/orderclose/producer"
@@ -61,9 +62,7 @@ func newBrokerWith(t *testing.T, settings []string, plain ...string) *broker {
 	for _, user := range plain {
 		fmt.Fprintf(&users, "%s=%s\n", user, password(user))
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "plain-users"), []byte(users.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(b.dir, "plain-users"), []byte(users.String()), 0o600))
 	server.startNative()
 	_, security := b.mutual("admin")
 	b.admin = &kafkago.Client{Addr: kafkago.TCP(b.mtls), Timeout: 20 * time.Second, Transport: &kafkago.Transport{TLS: security.TLS}}
@@ -197,10 +196,7 @@ func (b *broker) grant(acls []kafkago.ACLEntry) {
 // connect returns a client with the access.
 func (b *broker) connect(t *testing.T, a access) *kafka.Cluster {
 	t.Helper()
-	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security}))(t)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -228,10 +224,7 @@ func (s *secured) producer(o *producer.Options) {
 // answer.
 func ping(t *testing.T, a access) error {
 	t.Helper()
-	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security}))(t)
 	defer c.Close()
 	return insist(t.Context(), func() error { return c.Ping(t.Context()) })
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -19,10 +20,7 @@ type ownServer struct {
 // newServer returns a server that stops when the test ends. It does not start it.
 func newServer(t *testing.T, kind string, args ...string) *ownServer {
 	t.Helper()
-	s, err := servers.New(kind, filepath.Join(t.TempDir(), kind), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(servers.New(kind, filepath.Join(t.TempDir(), kind), args...))(t)
 	own := &ownServer{s, t}
 	t.Cleanup(own.stop)
 	return own
@@ -91,10 +89,7 @@ type cluster []*ownServer
 // their addresses in s.
 func newCluster(t *testing.T, s *config.Servers) (c cluster) {
 	t.Helper()
-	all, err := servers.Brokers(filepath.Join(t.TempDir(), "cluster"), nil, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(servers.Brokers(filepath.Join(t.TempDir(), "cluster"), nil, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"))(t)
 	t.Cleanup(func() {
 		if err := servers.KillAll(all...); err != nil {
 			t.Error(err)
@@ -113,10 +108,7 @@ func (c cluster) broker(id int32) *ownServer { return c[id-1] }
 // freePort returns a port on which nothing listens, a different one each time.
 func freePort(t *testing.T) string {
 	t.Helper()
-	port, err := servers.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(servers.FreePort())(t)
 	return port
 }
 

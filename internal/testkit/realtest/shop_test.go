@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -255,16 +256,13 @@ func (r *rig) texts(query string, args ...any) []string {
 // answer.
 func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 	r := parallelRig(t)
-	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+	handler := must.Get(payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {
 			answers[i] = payment.Answer(id)
 		}
 		return answers, nil
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	provider := httptest.NewServer(handler)
 	t.Cleanup(provider.Close)
 	r.configure(fmt.Sprintf("closer: {payment: {url: %q}}\n", provider.URL+"/payments"))

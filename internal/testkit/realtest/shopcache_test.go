@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -180,15 +181,10 @@ func closedOnce(one, two *shopProcess) {
 	if err := back("after the close"); err != nil { // in its transaction
 		t.Error(err)
 	}
-	mapped, err := sqlclose.New(sqlclose.Options{DSN: one.servers.DSN, TopicsFile: one.file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapped := must.Get(sqlclose.New(sqlclose.Options{DSN: one.servers.DSN, TopicsFile: one.file}))(t)
 	defer mapped.Close()
 	for range 3 {
-		if _, err := mapped.CloseOrders(t.Context(), orderclose.PathTouch, requests); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(mapped.CloseOrders(t.Context(), orderclose.PathTouch, requests))(t)
 	}
 	if err := back("after repeated closes"); err != nil {
 		t.Error(err)
@@ -198,10 +194,7 @@ func closedOnce(one, two *shopProcess) {
 		return is("notices", len(one.texts("SELECT event FROM checkout_notices WHERE order_id LIKE 'closed-%'")), len(readers)*orders)
 	})
 	for _, q := range requests {
-		value, err := orderclose.OrderClosed{OrderID: q.OrderID, ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Get(orderclose.OrderClosed{OrderID: q.OrderID, ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode())(t)
 		one.append(one.cfg.Topics.Events, kafka.PartitionOf([]byte(q.OrderID), one.cfg.Partitions), wire.Message{Key: []byte(q.OrderID), Value: value})
 	}
 	for _, reader := range readers {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // slowly limits sweeps to a hundred orders a second, ten at a time.
@@ -114,12 +115,8 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	due := time.Now().Add(20 * time.Second).Truncate(time.Millisecond)
 	for i := range n {
 		o := orderclose.Order{ID: fmt.Sprint("waiting-", i), Category: "physical", CreatedAt: time.Now(), Due: due.Add(time.Duration(i) * 10 * time.Millisecond)}
-		if err := r.shop.Orders.CreateOrder(t.Context(), o, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.shop.Publish(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, nil))
+		must.Do(t, r.shop.Publish(t.Context(), o))
 	}
 	r.signal("relay", syscall.SIGTERM)
 	r.signal("closer", syscall.SIGTERM)

@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // authority is a private CA.
@@ -37,10 +38,7 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	a := &authority{dir: t.TempDir(), key: key, certificate: &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -53,10 +51,7 @@ func newAuthority(t *testing.T, name string) *authority {
 // paths.
 func (a *authority) issue(t *testing.T, name string, hosts ...string) (certificate, private string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return a.write(t, name, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -68,14 +63,10 @@ func (a *authority) write(t *testing.T, name string, template *x509.Certificate,
 	t.Helper()
 	signed, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	encoded, err2 := x509.MarshalPKCS8PrivateKey(key)
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, err2))
 	certificate, private = filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")
 	for path, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: signed}, private: {Type: "PRIVATE KEY", Bytes: encoded}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	return certificate, private
 }
@@ -143,9 +134,7 @@ func TestReal_TLSToDatabaseAndRedis(t *testing.T) {
 	s := startTLSServers(t)
 	right := s.environ("root", "localhost")
 	root := right.connect(t)
-	if _, err := root.Store.DB().ExecContext(t.Context(), "CREATE USER certified@'%' REQUIRE X509"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(root.Store.DB().ExecContext(t.Context(), "CREATE USER certified@'%' REQUIRE X509"))(t)
 	other := newAuthority(t, "another authority")
 	otherCrt, otherKey := other.issue(t, "stranger")
 	certificate := tlsEnviron{config.EnvDatabaseTLSCert: s.crt, config.EnvDatabaseTLSKey: s.key}
@@ -209,17 +198,13 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 	env := s.environ("root", "localhost")
 	env[config.EnvRedis] = "rediss://orderclose:" + url.PathEscape(password("orderclose")) + "@localhost:" + s.redis
 	env[config.EnvDSN] = strings.Replace(env[config.EnvDSN], "information_schema", "shop", 1)
-	if _, err := root.Store.DB().ExecContext(t.Context(), "CREATE DATABASE shop"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(root.Store.DB().ExecContext(t.Context(), "CREATE DATABASE shop"))(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte("buckets: [1m]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("buckets: [1m]\n"), 0o600))
 	run := func(args ...string) []byte {
 		t.Helper()
 		cmd := exec.Command(path, append(args, "--config", file)...)
@@ -237,9 +222,7 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 	run("migrate")
 	run("doctor")
 	for _, statement := range orders[:2] {
-		if _, err := root.Store.DB().ExecContext(t.Context(), strings.Replace(statement, "INTO ", "INTO shop.", 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(root.Store.DB().ExecContext(t.Context(), strings.Replace(statement, "INTO ", "INTO shop.", 1)))(t)
 	}
 	var report compensator.Report
 	if err := json.Unmarshal(run("compensate", "--once", "-o", "json"), &report); err != nil || report.Lock != "held" {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -38,10 +39,7 @@ type provider struct {
 }
 
 func newProvider(t *testing.T) *provider {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	p := &provider{key: key}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
@@ -100,9 +98,7 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 	})
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
-	if err := apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, apply(t.Context(), admin, []kafka.TopicSpec{{Name: "t", Partitions: 1, Replication: 1}}))
 	by := func(secret, scope string) access {
 		return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer,
 			config.EnvSASLTokenURL+"="+p.URL+"/token", config.EnvSASLUser+"=member", config.EnvSASLPassword+"="+secret, config.EnvSASLScope+"="+scope)
@@ -122,7 +118,7 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 	defer cancel()
 	var generations atomic.Int32
 	enough := func() bool { return p.issued.Load()-before >= 4 } // three ends of a token
-	if err := member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
+	must.Do(t, member.Consume(ctx, "g", "t", func(serving context.Context, claim wire.Claim) {
 		generations.Add(1)
 		for scenario.Pause(serving, 500*time.Millisecond) {
 			claim.Done(0, "")
@@ -130,9 +126,7 @@ func TestSecure_TokensAreRenewedBeforeTheyEnd(t *testing.T) {
 				cancel()
 			}
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if n := generations.Load(); n != 1 {
 		t.Errorf("%d generations during the lives of %d tokens, want 1", n, p.issued.Load()-before)
 	}

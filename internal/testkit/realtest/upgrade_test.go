@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -28,10 +29,7 @@ func TestUpgrade_UnderLoadAndBackLosesNothing(t *testing.T) {
 }
 
 func upgradeAndBack(t *testing.T, s config.Servers, old string) {
-	current, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	current := must.Get(binary())(t)
 	r := newRigBy(t, s, old)
 	r.disturbed = true // each restart hands partitions over
 	r.useOutbox()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 )
 
@@ -16,12 +17,8 @@ func script(t *testing.T, name, text string) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "deploy", "native", name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
 	t.Chdir(dir)
 }
 
@@ -40,13 +37,8 @@ func TestServer_SaysWhyItDoesNotStartInTheFirstLine(t *testing.T) {
 // The file pid may have the number of another process.
 func TestServer_KillsOnlyAProcessInItsFolder(t *testing.T) {
 	script(t, "redis.sh", "cd $2\n[ $1 = stop ] || { sh -c 'echo $$ >pid; exec sleep 60' >/dev/null 2>&1 & while [ ! -s pid ]; do sleep 0.01; done; }\n")
-	s, err := New("redis", filepath.Join(t.TempDir(), "redis"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New("redis", filepath.Join(t.TempDir(), "redis")))(t)
+	must.Do(t, s.Start(t.Context()))
 	pid := s.PID()
 	if !process.Alive(pid) || s.Restart(t.Context()) != nil || s.PID() != pid {
 		t.Errorf("process %d, then %d", pid, s.PID())
@@ -55,13 +47,9 @@ func TestServer_KillsOnlyAProcessInItsFolder(t *testing.T) {
 		t.Errorf("%v; process %d", err, s.PID())
 	}
 	other := exec.Command("sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Start())
 	defer func() { other.Process.Kill(); other.Wait() }()
-	if err := os.WriteFile(filepath.Join(s.Dir, "pid"), fmt.Append(nil, other.Process.Pid), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(s.Dir, "pid"), fmt.Append(nil, other.Process.Pid), 0o600))
 	if err := s.Kill(); err != nil || s.Signal(0) == nil || !process.Alive(other.Process.Pid) {
 		t.Errorf("%v; the other process runs: %v", err, process.Alive(other.Process.Pid))
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -73,8 +74,8 @@ func database(t *testing.T, server string) string {
 		t.Skipf("%s names no server", dsnVariables[server])
 	}
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), dsn, nil, "shop_"+strings.ToLower(rand.Text()))
-	must(t, err)
-	t.Cleanup(func() { must(t, drop(context.WithoutCancel(t.Context()))) })
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, drop(context.WithoutCancel(t.Context()))) })
 	return dsn
 }
 
@@ -93,14 +94,12 @@ func (s *Shop) Adopt() {
 	if _, err := os.Stat("alter.sql"); err == nil {
 		s.run("alter.sql")
 	}
-	cfg, err := config.Load("topics.yaml")
-	must(s.T, err)
-	s.Store, err = store.Open(store.Options{DSN: s.dsn, Orders: cfg.Orders, Pipeline: cfg.Topics.Close, Delays: cfg.Delays})
-	must(s.T, err)
-	s.Cleanup(func() { must(s.T, s.Store.Close()) })
-	must(s.T, s.Store.Migrate(s.Context()))
-	must(s.T, s.Store.RecordDelays(s.Context()))
-	must(s.T, s.Store.CheckMapping(s.Context()))
+	cfg := must.Get(config.Load("topics.yaml"))(s.T)
+	s.Store = must.Get(store.Open(store.Options{DSN: s.dsn, Orders: cfg.Orders, Pipeline: cfg.Topics.Close, Delays: cfg.Delays}))(s.T)
+	s.Cleanup(func() { must.Do(s.T, s.Store.Close()) })
+	must.Do(s.T, s.Store.Migrate(s.Context()))
+	must.Do(s.T, s.Store.RecordDelays(s.Context()))
+	must.Do(s.T, s.Store.CheckMapping(s.Context()))
 }
 
 // connect opens the database as the shop does.
@@ -108,22 +107,19 @@ func connect(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	driver := "pgx"
 	if !postgres.IsDSN(dsn) {
-		c, err := mysql.ParseDSN(dsn)
-		must(t, err)
+		c := must.Get(mysql.ParseDSN(dsn))(t)
 		driver, c.ClientFoundRows, c.Params["time_zone"] = "mysql", true, "'+08:00'"
 		dsn = c.FormatDSN()
 	}
-	db, err := sql.Open(driver, dsn)
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) })
+	db := must.Get(sql.Open(driver, dsn))(t)
+	t.Cleanup(func() { must.Do(t, db.Close()) })
 	return db
 }
 
 // run runs the statements of a file. A statement ends with a semicolon at the end of a line.
 func (s *Shop) run(file string) {
 	s.Helper()
-	text, err := os.ReadFile(file)
-	must(s.T, err)
+	text := must.Get(os.ReadFile(file))(s.T)
 	var code strings.Builder
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasPrefix(line, "--") {
@@ -134,12 +130,5 @@ func (s *Shop) run(file string) {
 		if strings.TrimSpace(statement) != "" {
 			s.Exec(statement)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -146,12 +146,10 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 		r.add("stays", 15*time.Minute, nil)
 		time.Sleep(time.Minute)
 		o.Due = time.Now().Truncate(time.Millisecond).Add(5 * time.Minute)
-		if err := r.shop.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
+		must.Do(t, r.shop.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
 			_, err := tx.SQL().ExecContext(ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", o.Due.UnixMilli(), o.ID)
 			return errors.Join(err, r.shop.Outbox.Add(ctx, tx.SQL(), o))
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		time.Sleep(6 * time.Minute)
 		if diff := cmp.Diff(map[string]string{"moved": "pipeline 0s"}, r.late()); diff != "" {
 			t.Errorf("closed (-want +got):\n%s", diff)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
@@ -49,10 +50,7 @@ func NewPool(server string, m *mapping.Mapping, create func(ctx context.Context,
 // Take returns the DSN of a database with empty tables. The pool gets the database back when the test ends.
 func (p *Pool) Take(t testing.TB) (dsn string) {
 	t.Helper()
-	d, err := p.take(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(p.take(t.Context()))(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			return // it is dropped with the pool

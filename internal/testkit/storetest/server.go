@@ -6,6 +6,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // Tag says where a promise is played, or how it begins. A promise without a tag begins with empty tables. In make test,
@@ -45,10 +46,7 @@ func OnServer(dsn string) Server {
 func opener(t *testing.T, dsn string, m *mapping.Mapping) func() *store.Store {
 	return func() *store.Store {
 		t.Helper()
-		s, err := store.Open(store.Options{DSN: dsn, Orders: m})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(store.Open(store.Options{DSN: dsn, Orders: m}))(t)
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {
 				t.Error(err)

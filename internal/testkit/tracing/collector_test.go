@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // collector is a running collector. It keeps the spans that it has received.
@@ -33,10 +34,7 @@ type collector struct {
 // startCollector starts a collector that receives OTLP over HTTP. It stops at the end of the test.
 func startCollector(t *testing.T) *collector {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	free.Close()
 	c, kind := &collector{url: "http://" + free.Addr().String()}, component.MustNewType("kept")
 	settings := otelcol.CollectorSettings{
@@ -61,10 +59,7 @@ service:
 		}},
 		DisableGracefulShutdown: true,
 	}
-	running, err := otelcol.NewCollector(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	running := must.Get(otelcol.NewCollector(settings))(t)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- running.Run(ctx) }()

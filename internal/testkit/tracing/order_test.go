@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -29,33 +30,17 @@ func (r released) Release(context.Context, release.Request) error {
 func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
 	collector := startCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-	exporter, err := otlp.FromEnvironment(t.Context(), os.LookupEnv, "test", slog.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	servers, err := pipelinetest.Start(pipelinetest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	exporter := must.Get(otlp.FromEnvironment(t.Context(), os.LookupEnv, "test", slog.Default()))(t)
+	servers := must.Get(pipelinetest.Start(pipelinetest.Options{}))(t)
 	defer servers.Close()
-	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n")))(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	app, err := servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: exporter.Provider, Releaser: released(stop)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, TracerProvider: exporter.Provider, Releaser: released(stop)}))(t)
 	checkout, span := exporter.Provider.Tracer("shop").Start(ctx, "checkout")
-	if err := addOrder(checkout, servers, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, addOrder(checkout, servers, cfg))
 	span.End()
-	if err := app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Release))
 	exporter.Close()
 	way := []string{"checkout", "schedule", "close", "event", "release"}
 	spans := map[string]ptrace.Span{}

@@ -16,6 +16,7 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
 
@@ -96,20 +97,14 @@ func TestExporter_ExportsStatementsAndRequestsOfTracedOrdersOnly(t *testing.T) {
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-	e, err := FromEnvironment(t.Context(), lookup(map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}), "v1", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(FromEnvironment(t.Context(), lookup(map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}), "v1", slog.New(slog.DiscardHandler)))(t)
 	var headers []string
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		headers = append(headers, r.Header.Get("traceparent"))
 	}))
 	defer service.Close()
 	client := http.Client{Transport: e.Transport(http.DefaultTransport)}
-	plain, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Get(sql.Open("sqlite", ":memory:"))(t)
 	defer plain.Close()
 	db := e.OpenDB(connector{plain.Driver()})
 	defer db.Close()
@@ -118,14 +113,8 @@ func TestExporter_ExportsStatementsAndRequestsOfTracedOrdersOnly(t *testing.T) {
 		if _, err := db.ExecContext(ctx, "SELECT 1"); err != nil {
 			t.Error(err)
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, service.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, service.URL, nil))(t)
+		answer := must.Get(client.Do(request))(t)
 		answer.Body.Close()
 	}
 	span.End()

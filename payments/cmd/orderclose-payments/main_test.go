@@ -26,6 +26,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
 )
@@ -36,7 +37,7 @@ var secrets = []string{strings.Repeat("s", 32)}
 func write(t *testing.T, name, content string) string {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(name, []byte(content), 0o600))
+	must.Do(t, os.WriteFile(name, []byte(content), 0o600))
 	return name
 }
 
@@ -112,7 +113,7 @@ func start(t *testing.T, hold func()) *service {
 	}))
 	t.Cleanup(provider.Close)
 	db, err := sql.Open("sqlite", "file:"+strings.ReplaceAll(t.Name(), "/", "")+"?mode=memory")
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { db.Close() })
 	db.SetMaxOpenConns(1)
 	if _, err := db.Exec(`CREATE TABLE order_payments (order_id TEXT, reference TEXT, started_at TIMESTAMP);
@@ -121,9 +122,9 @@ func start(t *testing.T, hold func()) *service {
 		t.Fatal(err)
 	}
 	c, err := readConfig(write(t, "payments.yaml", documented(t)))
-	must(t, err)
+	must.Do(t, err)
 	s, err := newService(c, secrets, db, to{provider}, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	must(t, err)
+	must.Do(t, err)
 	return s
 }
 
@@ -131,7 +132,7 @@ func start(t *testing.T, hold func()) *service {
 func documented(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/payments.md")
-	must(t, err)
+	must.Do(t, err)
 	_, rest, _ := strings.Cut(string(page), "```yaml\n# payments.yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
 	if !ok {
@@ -171,21 +172,21 @@ func publicText(key *rsa.PrivateKey) string {
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	resp, err := http.Get(url)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	return resp.StatusCode, string(body)
 }
 
 func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 	s := start(t, func() {})
 	handler, err := s.handler()
-	must(t, err)
+	must.Do(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL + "/orderclose/payments", Secrets: secrets})
-	must(t, err)
+	must.Do(t, err)
 	defer closer.Close()
 	ids := []string{"open", "paid", "starting", "idle", "at paypal", "at alipay", "at wechat pay"}
 	got, err := closer.Ask(t.Context(), ids)
@@ -199,7 +200,7 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 		}
 	}
 	stranger, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: []string{strings.Repeat("x", 32)}})
-	must(t, err)
+	must.Do(t, err)
 	defer stranger.Close()
 	if _, err := stranger.Canceler().Cancel(t.Context(), ids); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("with another secret: %v", err)
@@ -223,7 +224,7 @@ func TestService_CancelsThePaymentsOfOrders(t *testing.T) {
 func TestService_SaysWhetherItIsReady(t *testing.T) {
 	s := start(t, func() {})
 	handler, err := s.handler()
-	must(t, err)
+	must.Do(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	want := func(when, path string, status int) {
@@ -246,12 +247,12 @@ func TestService_AnswersTheLastQuestionsBeforeItStops(t *testing.T) {
 	asked, answer := make(chan bool), make(chan bool)
 	s := start(t, func() { asked <- true; <-answer })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	served, got := make(chan error), make(chan error)
 	go func() { served <- s.serve(ctx, listener) }()
 	closer, err := payment.NewHTTP(payment.HTTPOptions{URL: "http://" + listener.Addr().String(), Secrets: secrets})
-	must(t, err)
+	must.Do(t, err)
 	defer closer.Close()
 	go func() {
 		answers, err := closer.Canceler().Cancel(t.Context(), []string{"open"})
@@ -361,17 +362,15 @@ func TestNewService_AsksTheServerOfTheURL(t *testing.T) {
 	}))
 	defer server.Close()
 	c, err := readConfig(write(t, "payments.yaml", "query: SELECT a, b FROM c WHERE a IN (?)\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+", url: "+server.URL+"/}\n"))
-	must(t, err)
+	must.Do(t, err)
 	db, err := sql.Open("sqlite", "file:url?mode=memory")
-	must(t, err)
+	must.Do(t, err)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	if _, err := db.Exec("CREATE TABLE c (a TEXT, b TEXT); INSERT INTO c VALUES ('open', 'cs_1')"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.Exec("CREATE TABLE c (a TEXT, b TEXT); INSERT INTO c VALUES ('open', 'cs_1')"))(t)
 	var log bytes.Buffer
 	s, err := newService(c, secrets, db, http.DefaultTransport, slog.New(slog.NewTextHandler(&log, nil)))
-	must(t, err)
+	must.Do(t, err)
 	answers, err := s.provider.Ask(t.Context(), []string{"open"})
 	if err != nil || answers[0] != payment.Unpaid || asked != "/v1/checkout/sessions/cs_1" || !strings.Contains(log.String(), server.URL) {
 		t.Errorf("%s, %v, asked %s; the log is %s", answers, err, asked, log.String())
@@ -409,13 +408,5 @@ func TestRun_SaysWhatIsMissing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), row.says) || row.hidden != "" && strings.Contains(err.Error(), row.hidden) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
@@ -40,12 +41,12 @@ type forms struct {
 func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
 	t.Helper()
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
+	must.Do(t, err)
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	must(t, err)
+	must.Do(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(17), Subject: pkix.Name{CommonName: "Tenpay.com Root CA"}}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
+	must.Do(t, err)
 	pkcs1 := x509.MarshalPKCS1PrivateKey(key)
 	return forms{
 		text("RSA PRIVATE KEY", pkcs1), text("PRIVATE KEY", pkcs8), base64.StdEncoding.EncodeToString(pkcs1), base64.StdEncoding.EncodeToString(pkcs8),
@@ -56,7 +57,7 @@ func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
 func newKey(t *testing.T, bits int) *rsa.PrivateKey {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)
-	must(t, err)
+	must.Do(t, err)
 	return key
 }
 
@@ -70,7 +71,7 @@ func TestKeys_SignAndVerify(t *testing.T) {
 				t.Fatalf("%d, %d: %v", i, j, err)
 			}
 			theirs, err := signed.NewKeys("a", p.pkcs8, "b", s.public)
-			must(t, err)
+			must.Do(t, err)
 			request, err := ours.Sign("question")
 			if err != nil || !theirs.Verify("question", request) || theirs.Verify("question.", request) || theirs.Verify("question", "?") {
 				t.Errorf("%d, %d: the signature of a request, %v", i, j, err)
@@ -87,11 +88,11 @@ func TestKeys_SayWhatIsWrong(t *testing.T) {
 	rsaKey, short := newKey(t, 2048), newKey(t, 1024)
 	good, other, weak := keyForms(t, rsaKey), keyForms(t, newKey(t, 2048)), keyForms(t, short)
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	must.Do(t, err)
 	ecPrivate, err := x509.MarshalPKCS8PrivateKey(ec)
-	must(t, err)
+	must.Do(t, err)
 	ecPublic, err := x509.MarshalPKIXPublicKey(&ec.PublicKey)
-	must(t, err)
+	must.Do(t, err)
 	for name, row := range map[string]struct{ private, public, says string }{
 		"no private key":           {"", other.public, "private: it is no private RSA key"},
 		"not PEM":                  {"hunter2, not a key", other.public, "private: it is neither PEM"},
@@ -177,7 +178,7 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 	defer server.Close()
 	get := func(path string) (*http.Response, []byte, error) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		must(t, err)
+		must.Do(t, err)
 		return signed.Do(signed.Client(nil), request)
 	}
 	for _, path := range []string{"/long", "/cut"} {
@@ -197,19 +198,11 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil)
-		must(t, err)
+		must.Do(t, err)
 		began := time.Now()
 		var u *payments.Unavailable
 		if _, _, err := signed.Do(signed.Client(apitest.Hanging{}), request); !errors.As(err, &u) || time.Since(began) != payments.CallLimit {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
