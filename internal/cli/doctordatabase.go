@@ -48,6 +48,19 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 	}
 	all = append(all, ping, schema)
 	all = append(all, s.checkTables(ctx)...)
+	if s.Store.Dialect() == store.Postgres {
+		all = append(all, s.check(ctx, "functions of triggers", func(ctx context.Context, check string) checkup {
+			open, err := s.Store.OpenFunctions(ctx)
+			switch {
+			case err != nil:
+				return finding(check, err.Error(), "see orderclose runbook the-database-is-down-or-slow")
+			case len(open) > 0:
+				return finding(check, "every role may use the rights of the owner of "+strings.Join(open, ", "),
+					"drop the trigger and create it again: orderclose trigger --print=postgres; docs/intake.md, A trigger")
+			}
+			return passed(check, "no function that schedules orders is open to every role")
+		}))
+	}
 	if s.cfg != nil && s.cfg.Orders != nil && s.cfg.Orders.ByRule {
 		all = append(all, s.check(ctx, "delays of orders", func(ctx context.Context, check string) checkup {
 			if err := s.Store.CheckDelays(ctx); err != nil {

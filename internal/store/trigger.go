@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -76,17 +77,29 @@ var postgresTrigger = triggerSyntax{
 	iso:    `to_char(%s, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
 	text:   "text",
 	object: "json_build_object",
-	// It runs as its owner, so that the shop's user needs no right to the outbox, and with a fixed
-	// search path, so that no table of that user takes the outbox's place.
-	create: `CREATE OR REPLACE FUNCTION %[5]s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+	// The function runs as its owner, so that the shop's user needs no right to the outbox, and with a fixed search path,
+	// so that no table of that user takes the outbox's place. It casts columns of the new row, and a cast of a foreign
+	// table may be a function of somebody else. So nobody but the table's owner may use the function in a trigger, and it
+	// serves no other table than the one of orders and its partitions, also in triggers that exist already.
+	create: `BEGIN;
+CREATE OR REPLACE FUNCTION %[5]s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF TG_RELID <> %[7]s::regclass AND NOT EXISTS (SELECT 1 FROM pg_partition_ancestors(TG_RELID) AS oc_a WHERE oc_a.relid = %[7]s::regclass) THEN
+    RAISE EXCEPTION 'this function schedules the orders of %%, and %% is another table', %[7]s, TG_RELID::regclass;
+  END IF;
   %[4]s;
   RETURN NULL;
 END $$;
+REVOKE ALL ON FUNCTION %[5]s() FROM PUBLIC;
+DO $$ BEGIN
+  EXECUTE format('GRANT EXECUTE ON FUNCTION %%s TO %%I', %[8]s::regprocedure,
+    (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = %[7]s::regclass));
+END $$;
 CREATE TRIGGER %[1]s AFTER %[6]s ON %[2]s FOR EACH ROW
 WHEN (%[3]s)
-EXECUTE FUNCTION %[5]s()`,
+EXECUTE FUNCTION %[5]s();
+COMMIT`,
 	drop:    "DROP TRIGGER %[1]s ON %[2]s;\nDROP FUNCTION %[5]s()",
 	changed: "OLD.%[1]s IS DISTINCT FROM NEW.%[1]s",
 }
@@ -128,6 +141,19 @@ func Trigger(name DialectName, m *mapping.Mapping, o TriggerOptions) (string, er
 	return p.format(d.trigger.create), nil
 }
 
+// OpenFunctions returns the functions of triggers with which everybody schedules orders by the rights of the functions'
+// owner: such as those that Trigger printed before it revoked them. Only PostgreSQL has such functions.
+func (s *Store) OpenFunctions(ctx context.Context) (names []string, err error) {
+	if s.dialect.Name != Postgres {
+		return nil, nil
+	}
+	names, err = readAll(s.gorm.WithContext(ctx), `SELECT oid::regprocedure::text FROM pg_proc WHERE prosecdef AND prorettype = 'trigger'::regtype
+		AND strpos(prosrc, 'outbox_schedules') > 0
+		AND EXISTS (SELECT 1 FROM aclexplode(COALESCE(proacl, acldefault('f', proowner))) WHERE grantee = 0) ORDER BY 1`, nil,
+		func(name *string) []any { return []any{name} })
+	return names, s.failed(ctx, err, "read the rights of functions")
+}
+
 // triggerParts are the parts of a trigger. All are SQL with backquotes.
 type triggerParts struct {
 	d                                        Dialect
@@ -149,6 +175,7 @@ func newTriggerParts(d Dialect, m *mapping.Mapping, o TriggerOptions) (p trigger
 	}
 	if p.database = cmp.Or(o.Database, home); d.Name == Postgres {
 		p.database = cmp.Or(p.database, "public")
+		p.table = mapping.Quote(cmp.Or(home, p.database) + "." + table) // the search path of its function has no schema of the shop
 	}
 	due, err := d.newRowTime(m.Due)
 	if err != nil {
@@ -207,7 +234,9 @@ func (p triggerParts) format(format string) string {
 	if p.database != "" {
 		function = mapping.Quote(p.database) + "." + p.name
 	}
-	statement := fmt.Sprintf(format, p.name, p.table, p.condition, p.insert, function, p.event)
+	// A literal of PostgreSQL has its own quotes around names: Translate does not look into literals.
+	quoted := func(name string) string { return p.d.literal(strings.ReplaceAll(name, "`", `"`)) }
+	statement := fmt.Sprintf(format, p.name, p.table, p.condition, p.insert, function, p.event, quoted(p.table), quoted(function+"()"))
 	if p.d.translate != nil {
 		statement = p.d.translate(statement)
 	}
