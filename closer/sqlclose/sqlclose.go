@@ -144,7 +144,8 @@ type Recorded string
 const (
 	// Paid: the order was unpaid, due or not, and is paid now.
 	Paid Recorded = Recorded(store.RecordedPaid)
-	// AlreadyPaid: the order was paid before by this payment, or nobody knows by which: then the pipeline may have
+	// AlreadyPaid: the order was paid before by this payment, also if the shop has refunded or cancelled the order since. Or
+	// nobody knows by which payment: then the pipeline may have
 	// marked it as paid, with the event orderclose.OrderPaid. If a mapping has no
 	// payment_id, every later payment of a paid order gets this answer.
 	AlreadyPaid Recorded = Recorded(store.RecordedAlready)

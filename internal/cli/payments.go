@@ -35,7 +35,9 @@ the resolved ones, the newest first. At most %d are listed. It changes nothing.
 
   payment  the provider's id; -: the provider was asked about the order and told no id
   amount   in minor units of the currency, such as cents; -: unknown
-  found    callback: the provider told the shop; recheck: the provider was asked again
+  by       callback: the provider told the shop; recheck: the provider was asked again;
+           same_id: a callback, and the row of the closed order has the same payment id.
+           Ask whether this payment paid the order once, before money goes back
 
 Exits 3 if a late payment is not resolved.`, ops.LateListed),
 		Example: "  orderclose payments late -o json",

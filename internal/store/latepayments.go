@@ -53,6 +53,9 @@ type LateSource string
 const (
 	SourceCallback LateSource = "callback" // the provider called the shop
 	SourceRecheck  LateSource = "recheck"  // the provider was asked, and the order was closed
+	// SourceSameID is a callback of the payment whose id is in the row of the closed order. A person has to ask whether
+	// this payment paid the order once, and whether its money went back.
+	SourceSameID LateSource = "same_id"
 )
 
 // LateResolution is what became of the money of a late payment; "": nobody has decided yet.
@@ -70,7 +73,7 @@ type Recorded string
 // The results of RecordPayment.
 const (
 	RecordedPaid    Recorded = "paid"         // the order was unpaid, and is paid now
-	RecordedAlready Recorded = "already_paid" // the order is paid, as far as is known by this payment; nothing changed
+	RecordedAlready Recorded = "already_paid" // this payment paid the order, as far as is known; nothing changed
 	RecordedLate    Recorded = "paid_late"    // the order was closed, or another payment paid it: the payment is late
 )
 
@@ -165,9 +168,20 @@ func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Rec
 		return "", ErrNoOrder
 	case o.state == stateOpen || o.state == stateExcluded:
 		return RecordedPaid, s.pay(tx, o, p)
+	case o.payment == p.PaymentID && o.named && o.state == statePaid:
+		return RecordedAlready, nil
+	case o.payment == p.PaymentID:
+		// A close leaves the id that a shop wrote before the payment. Without a receipt of a close, this payment paid the
+		// order, whatever became of the order later: the money of a refunded order must not go back twice.
+		if closed, err := s.wasClosed(tx, p.OrderID); err != nil || !closed {
+			return RecordedAlready, err
+		}
+		p.Source = SourceSameID
+	}
+	switch {
 	case !o.named:
 		return "", fmt.Errorf("%w: it is %q; add it to orders.status.paid or orders.status.closed", ErrUnnamedStatus, o.status)
-	case o.state == statePaid && (o.payment == p.PaymentID || s.q.m.PaymentID == ""):
+	case o.state == statePaid && s.q.m.PaymentID == "":
 		return RecordedAlready, nil // the payment that paid the order is unknown
 	case o.state == statePaid && o.payment == "":
 		// The pipeline marked the order paid after it asked the provider: the first payment that arrives paid it.
@@ -175,6 +189,12 @@ func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Rec
 	}
 	_, err = s.recordLate(tx, p, o.now)
 	return RecordedLate, err
+}
+
+// wasClosed reports whether an order has a receipt of a close.
+func (s *Store) wasClosed(tx *gorm.DB, id string) (closed bool, err error) {
+	err = tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", id).Row().Scan(&closed)
+	return closed, err
 }
 
 // payable is an order whose row a transaction has locked to record a payment.
@@ -259,7 +279,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 				}
 				closed := o.state == stateClosed || !o.named && o.state == statePaid
 				if o.table == nil { // its row may have been archived since it was closed
-					if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", p.OrderID).Row().Scan(&closed); err != nil {
+					if closed, err = s.wasClosed(tx, p.OrderID); err != nil {
 						return err
 					}
 					if o.now, err = s.now(tx); err != nil {

@@ -91,6 +91,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/TheStatusDecides", says: "late payments",
 	},
 	{
+		name:  "a repeated callback of a refunded order is late money",
+		edits: []edit{{"internal/store/latepayments.go", "err != nil || !closed {\n", "err != nil {\n"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/ARepeatedCallback", says: "again, after the refund",
+	},
+	{
 		name:  "the money of an order that was closed while the provider answered is not recorded",
 		edits: []edit{{"internal/store/payorders.go", "late := o.Verdict == orderclose.AlreadyClosed\n", "late := false\n"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/PayOrdersIsTheCompareAndSetOfPay", says: "money of closed orders",

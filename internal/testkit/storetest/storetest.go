@@ -21,7 +21,7 @@ import (
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, promises := range [][]promise{
 		closePromises, linePromises, faultPromises, crowdPromises, pagePromises, betweenPromises, countPromises, sweepPromises, pausePromises, checkoutPromises, schemaPromises, stockPromises,
-		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises, postponePromises, reminderPromises,
+		historyPromises, lockPromises, outboxPromises, payOrdersPromises, latePaymentPromises, auditPromises, categoryPromises, postponePromises, reminderPromises, moneyPromises,
 	} {
 		for _, p := range promises {
 			t.Run(p.name, func(t *testing.T) {
