@@ -155,7 +155,7 @@ const (
 )
 
 var (
-	// ErrNoOrder says that a payment names an order that the tables of orders do not have.
+	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt of a close.
 	ErrNoOrder = store.ErrNoOrder
 	// ErrUnnamedStatus says that orders.status of topics.yaml does not name the status of a payment's order, as paid or as
 	// closed; the error has the status.

@@ -91,6 +91,11 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/TheStatusDecides", says: "late payments",
 	},
 	{
+		name:  "a second payment vanishes in the row of the first",
+		edits: []edit{{"internal/store/latepayments.go", "		if k.PaymentID == p.PaymentID {\n			if k.Currency", "		if k.PaymentID == p.PaymentID || k.PaymentID == \"\" {\n			if k.Currency"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/EachPaymentOfAnOrder", says: "late payments",
+	},
+	{
 		name:  "a repeated callback of a refunded order is late money",
 		edits: []edit{{"internal/store/latepayments.go", "err != nil || !closed {\n", "err != nil {\n"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/ARepeatedCallback", says: "again, after the refund",
