@@ -9,12 +9,17 @@ import (
 
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // The function of the trigger has the rights of its owner. A role that has a schema of its own, and no right on the
 // orders, must not use it for a table whose casts are its own functions: neither in a new trigger nor in an old one.
 func TestPostgres_AForeignTableDoesNotUseTheFunctionOfTheTrigger(t *testing.T) {
-	s := openMigrated(t, store.Options{DSN: postgresDatabase(t)})
+	t.Run("postgres", foreignTableWithTheTrigger)
+}
+
+func foreignTableWithTheTrigger(t *testing.T) {
+	s := ownSchema(t)
 	exec(t, s.DB(), printedTrigger(t, mapping.Reference(), store.TriggerOptions{}))
 	wantOpen := func(want ...string) {
 		t.Helper()
@@ -57,8 +62,10 @@ func TestPostgres_AForeignTableDoesNotUseTheFunctionOfTheTrigger(t *testing.T) {
 
 // The owner of the function needs INSERT on the outbox alone. The shop's user needs no right to the outbox, and may
 // insert into the table of orders or into a partition of it.
-func TestPostgres_AnOwnerWithOneRightSuffices(t *testing.T) {
-	s := openMigrated(t, store.Options{DSN: postgresDatabase(t)})
+func TestPostgres_AnOwnerWithOneRightSuffices(t *testing.T) { t.Run("postgres", ownerWithOneRight) }
+
+func ownerWithOneRight(t *testing.T) {
+	s := ownSchema(t)
 	owner, shop := role(t, s), role(t, s)
 	exec(t, s.DB(), `CREATE TABLE sales (id text, state int, due timestamptz, PRIMARY KEY (id, due)) PARTITION BY RANGE (due);
 		CREATE TABLE sales_now PARTITION OF sales FOR VALUES FROM ('2020-01-01') TO ('2100-01-01')`)
@@ -73,6 +80,15 @@ func TestPostgres_AnOwnerWithOneRightSuffices(t *testing.T) {
 			t.Errorf("after an order in %s the outbox has %s rows", table, got)
 		}
 	}
+}
+
+// ownSchema opens a database of the test's own with the schema, because the test changes more than rows.
+func ownSchema(t *testing.T) *store.Store {
+	t.Helper()
+	s := open(t, store.Options{DSN: ownDatabase(t)})
+	must(t, s.Migrate(t.Context()))
+	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
+	return s
 }
 
 func printedTrigger(t *testing.T, m *mapping.Mapping, o store.TriggerOptions) string {
