@@ -10,13 +10,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -24,12 +27,16 @@ import (
 // changedLimit is how long the parts of .ci/run may take together, so that all of .ci/run stays below 20 minutes.
 const changedLimit = 8 * time.Minute
 
-// before are the steps of make test-all that come before the parts. All but the scenarios are steps of .ci/run too.
-var before = []part{
+// busy are the steps of make test-all that are not parts, because .ci/run has them too.
+var busy = []part{
 	{"lint", []string{"make", "lint"}},
 	{"chaos", []string{"env", "SEEDS=500", "make", "chaos"}},
 	{"race", []string{"make", "race"}},
 }
+
+// waiting are the parts that mostly wait for servers, the longest first. make test-all runs them one after another beside
+// all other steps, which keep the processors busy.
+var waiting = []string{"scenarios", "game day", "console", "upgrade", "connectors"}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -59,7 +66,7 @@ type step struct {
 	took time.Duration
 }
 
-// all runs every step, also after one has failed.
+// all runs every step, also after one has failed. It prints the output of a step when the step ends.
 func all() error {
 	if unsaved, err := git("status", "--porcelain"); err != nil || unsaved != "" {
 		return errors.Join(err, fmt.Errorf("the result is that of a commit, and these files are not committed:\n%s", unsaved))
@@ -69,15 +76,35 @@ func all() error {
 		return err
 	}
 	began := time.Now()
-	var steps []step
-	var failed []string
-	for _, p := range slices.Concat(before, parts) {
-		s, err := play(context.Background(), p)
-		steps = append(steps, s)
-		if err != nil {
-			failed = append(failed, p.name)
+	first, second := slices.Clone(busy), []part{}
+	for _, name := range waiting {
+		second = append(second, parts[slices.IndexFunc(parts, func(p part) bool { return p.name == name })])
+	}
+	for _, p := range parts {
+		if !slices.Contains(waiting, p.name) {
+			first = append(first, p)
 		}
 	}
+	var lanes sync.WaitGroup
+	var mu sync.Mutex
+	var steps []step
+	var failed []string
+	for _, lane := range [][]part{first, second} {
+		lanes.Go(func() {
+			for _, p := range lane {
+				var out bytes.Buffer
+				s, err := play(context.Background(), p, &out)
+				mu.Lock()
+				steps = append(steps, s)
+				if err != nil {
+					failed = append(failed, p.name)
+				}
+				_, _ = os.Stdout.Write(out.Bytes())
+				mu.Unlock()
+			}
+		})
+	}
+	lanes.Wait()
 	for _, s := range steps {
 		fmt.Printf("%6.0f s  %s\n", s.took.Seconds(), s.name)
 	}
@@ -103,7 +130,7 @@ func changed() error {
 		} else if !slices.Contains(c.parts, p.name) {
 			continue
 		}
-		_, err := play(ctx, p)
+		_, err := play(ctx, p, os.Stdout)
 		switch {
 		case ctx.Err() != nil:
 			left = append(left, p.name)
@@ -120,22 +147,22 @@ func changed() error {
 	return nil
 }
 
-// play runs a step until it ends, or until ctx ends.
-func play(ctx context.Context, p part) (step, error) {
+// play runs a step until it ends, or until ctx ends, and writes what it prints.
+func play(ctx context.Context, p part, out io.Writer) (step, error) {
 	if ctx.Err() != nil {
 		return step{name: p.name}, ctx.Err()
 	}
-	fmt.Printf("\n=== %s ===\n", p.name)
+	fmt.Fprintf(out, "\n=== %s ===\n", p.name)
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, p.command[0], p.command[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = out, out
 	// The group has the servers' scripts and the tests. They stop their servers when they get the signal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	err := cmd.Run()
 	took := time.Since(began)
-	fmt.Printf("=== %s took %.0f s\n", p.name, took.Seconds())
+	fmt.Fprintf(out, "=== %s took %.0f s\n", p.name, took.Seconds())
 	return step{p.name, took}, err
 }
 
