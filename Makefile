@@ -33,14 +33,16 @@ test-all: ## everything: lint, every scenario on every database, race detector, 
 test-changed: ## the steps of test-all whose code has changed since the last one that docs/testing.md records; eight minutes at most
 	go run ./internal/testkit/proof changed
 
-# The packages with goroutines on fakes, the store on SQLite, and thirty random worlds. Programs on real servers are built
+# The packages with goroutines on fakes, the suite of the store on SQLite, which the detector makes ten times slower, and
+# thirty random worlds. Programs on real servers are built
 # without the detector. -cpu 1: it crashes if two goroutines of a bubble of testing/synctest run timers at the same time
 # (seen with Go 1.26). It finds races nevertheless, because it compares the order of events, not their times.
-RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./internal/intake ./internal/kafka ./internal/ops ./internal/partition ./internal/retry ./internal/send ./internal/store/sqlite
+RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./internal/intake ./internal/kafka ./internal/ops ./internal/partition ./internal/retry ./internal/send
 
 race: ## the race detector on the packages without servers, and on thirty random worlds
 	deploy/native/install.sh gcc
 	REQUIRE_REAL= go test -race -short -vet=off -cpu 1 -count=1 $(RACE) $(ARGS)
+	go test -race -short -vet=off -cpu 1 -count=1 -run '^TestSuite_InMemory$$' ./internal/store/sqlite
 	go test -race -c -o bin/race.test ./internal/testkit/simulation
 	cd internal/testkit/simulation && CHAOS=drive SEEDS=30 GOMAXPROCS=1 ../../../bin/race.test
 
