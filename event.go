@@ -75,7 +75,7 @@ func (e OrderClosed) eventType() string { return cmp.Or(e.Type, EventOrderClosed
 type OrderPaidLate struct {
 	OrderID string `json:"order_id"`
 	// PaymentID is the provider's id of the payment. It is empty if the provider was asked about the order
-	// and told no id. If the id becomes known later, another event follows for the same money.
+	// and told no id. An event with an id may follow for the same money.
 	PaymentID string    `json:"payment_id,omitempty"`
 	Amount    int64     `json:"amount,omitempty"`   // in minor units of Currency, such as cents
 	Currency  string    `json:"currency,omitempty"` // ISO 4217; empty: the amount is unknown

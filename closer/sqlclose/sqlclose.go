@@ -144,7 +144,8 @@ type Recorded string
 const (
 	// Paid: the order was unpaid, due or not, and is paid now.
 	Paid Recorded = Recorded(store.RecordedPaid)
-	// AlreadyPaid: the order was paid before by this payment, or nobody knows by which: then the pipeline may have
+	// AlreadyPaid: the order was paid before by this payment, also if the shop has refunded or cancelled the order since. Or
+	// nobody knows by which payment: then the pipeline may have
 	// marked it as paid, with the event orderclose.OrderPaid. If a mapping has no
 	// payment_id, every later payment of a paid order gets this answer.
 	AlreadyPaid Recorded = Recorded(store.RecordedAlready)
@@ -154,7 +155,7 @@ const (
 )
 
 var (
-	// ErrNoOrder says that a payment names an order that the tables of orders do not have.
+	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt of a close.
 	ErrNoOrder = store.ErrNoOrder
 	// ErrUnnamedStatus says that orders.status of topics.yaml does not name the status of a payment's order, as paid or as
 	// closed; the error has the status.

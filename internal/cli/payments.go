@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +36,12 @@ the resolved ones, the newest first. At most %d are listed. It changes nothing.
 
   payment  the provider's id; -: the provider was asked about the order and told no id
   amount   in minor units of the currency, such as cents; -: unknown
-  found    callback: the provider told the shop; recheck: the provider was asked again
+  by       callback: the provider told the shop; recheck: the provider was asked again;
+           same_id: a callback, and the row of the closed order has the same payment id.
+           Ask whether this payment paid the order once, before money goes back
+
+Of two payments of an order, one with an id and one without, either may tell of the same
+money. Each then names the other, and they count once.
 
 Exits 3 if a late payment is not resolved.`, ops.LateListed),
 		Example: "  orderclose payments late -o json",
@@ -77,12 +83,18 @@ func printLate(w io.Writer, payments []store.LatePayment) {
 	fmt.Fprintln(w, "id\torder\tpayment\tamount\tfound\tby\tresolved")
 	for _, p := range payments {
 		resolved := "-"
+		if len(p.PerhapsSame) > 0 {
+			resolved = "-, perhaps the same money as " + ids(p.PerhapsSame)
+		}
 		if p.Resolution != "" {
 			resolved = fmt.Sprintf("%s %s by %s", p.Resolution, stamp(p.ResolvedAt), oneLine(p.ResolvedBy, 60))
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, oneLine(p.OrderID, 64), cmp.Or(oneLine(p.PaymentID, 80), "-"), cmp.Or(oneLine(p.Money(), 80), "-"), stamp(p.FoundAt), p.Source, resolved)
 	}
 }
+
+// ids joins the ids of payments that are late.
+func ids(of []int64) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(of), " ", ", "), "[]") }
 
 func newPaymentsResolve(c *common) *cobra.Command {
 	var refunded, reopened, yes bool
@@ -128,7 +140,9 @@ func (c *common) resolveLate(ctx context.Context, s *store.Store, id int64, how 
 	case !yes && p.Resolution != "":
 		err = fmt.Errorf("%w: %s by %s", store.ErrResolvedBefore, p.Resolution, p.ResolvedBy)
 	case yes:
+		same := p.PerhapsSame
 		p, err = s.ResolveLate(ctx, id, how, operator())
+		p.PerhapsSame = same
 	}
 	switch {
 	case errors.Is(err, store.ErrNoLatePayment):
@@ -140,6 +154,10 @@ func (c *common) resolveLate(ctx context.Context, s *store.Store, id int64, how 
 	}
 	return c.print(p, func(w io.Writer) {
 		printLate(w, []store.LatePayment{p})
+		if len(p.PerhapsSame) > 0 {
+			fmt.Fprintf(w, "\nThe order has another late payment that is perhaps the same money: %s. One of the two has no payment id.\n"+
+				"Look at the provider whether the customer has paid once or twice. If once, resolve both, and give the money back once.\n", ids(p.PerhapsSame))
+		}
 		if !yes {
 			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes\n", how, id)
 		}

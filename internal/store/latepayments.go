@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,9 @@ type LatePayment struct {
 	ResolvedAt time.Time      `json:"resolved_at,omitzero"`
 	Resolution LateResolution `json:"resolution,omitempty"`
 	ResolvedBy string         `json:"resolved_by,omitempty"`
+	// PerhapsSame has the IDs of the order's other rows that are perhaps the same money: nobody has resolved either row, and
+	// one of the two has no PaymentID, because the provider was asked about the order.
+	PerhapsSame []int64 `json:"perhaps_same_as,omitempty"`
 }
 
 // Money returns the amount with its currency, in minor units; "": it is unknown.
@@ -40,7 +44,7 @@ func (p LatePayment) Money() string {
 	return fmt.Sprintf("%d %s", p.Amount, p.Currency)
 }
 
-// LateSummary is how many late payments nobody has resolved.
+// LateSummary is how many late payments nobody has resolved. Rows that are perhaps the same money count once.
 type LateSummary struct {
 	Unresolved int64     `json:"unresolved"`
 	Oldest     time.Time `json:"oldest,omitzero"` // when the oldest of them was found; zero: there is none
@@ -53,6 +57,9 @@ type LateSource string
 const (
 	SourceCallback LateSource = "callback" // the provider called the shop
 	SourceRecheck  LateSource = "recheck"  // the provider was asked, and the order was closed
+	// SourceSameID is a callback of the payment whose id is in the row of the closed order. A person has to ask whether
+	// this payment paid the order once, and whether its money went back.
+	SourceSameID LateSource = "same_id"
 )
 
 // LateResolution is what became of the money of a late payment; "": nobody has decided yet.
@@ -70,12 +77,12 @@ type Recorded string
 // The results of RecordPayment.
 const (
 	RecordedPaid    Recorded = "paid"         // the order was unpaid, and is paid now
-	RecordedAlready Recorded = "already_paid" // the order is paid, as far as is known by this payment; nothing changed
+	RecordedAlready Recorded = "already_paid" // this payment paid the order, as far as is known; nothing changed
 	RecordedLate    Recorded = "paid_late"    // the order was closed, or another payment paid it: the payment is late
 )
 
 var (
-	// ErrNoOrder says that a payment names an order that the tables of orders do not have.
+	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt of a close.
 	ErrNoOrder = errors.New("there is no such order: look for the id of the order in what the shop passed to the provider," +
 		" and let the provider call again, because the order may not be committed yet")
 	// ErrUnnamedStatus says that the mapping does not say whether an order with this status was paid or closed.
@@ -162,19 +169,70 @@ func (s *Store) recordPayment(tx *gorm.DB, p LatePayment, where candidates) (Rec
 	case err != nil:
 		return "", err
 	case o.table == nil:
-		return "", ErrNoOrder
+		return s.recordOfArchived(tx, p)
 	case o.state == stateOpen || o.state == stateExcluded:
 		return RecordedPaid, s.pay(tx, o, p)
+	case o.payment == p.PaymentID && o.named && o.state == statePaid:
+		return RecordedAlready, nil
+	case o.payment == p.PaymentID:
+		// A close leaves the id that a shop wrote before the payment. Without a receipt of a close, this payment paid the
+		// order, whatever became of the order later: the money of a refunded order must not go back twice.
+		if closed, err := s.wasClosed(tx, p.OrderID); err != nil || !closed { //mutant:refunded-callback-late
+			return RecordedAlready, err
+		}
+		p.Source = SourceSameID
+	}
+	switch {
 	case !o.named:
 		return "", fmt.Errorf("%w: it is %q; add it to orders.status.paid or orders.status.closed", ErrUnnamedStatus, o.status)
-	case o.state == statePaid && (o.payment == p.PaymentID || s.q.m.PaymentID == ""):
-		return RecordedAlready, nil // the payment that paid the order is unknown
 	case o.state == statePaid && o.payment == "":
-		// The pipeline marked the order paid after it asked the provider: the first payment that arrives paid it.
-		return RecordedAlready, s.setPayment(tx, o, p)
+		// The shop or, after it asked the provider, the pipeline has marked the order as paid. If no late payment tells
+		// another one, the first payment that arrives paid it.
+		if late, err := s.otherPaid(tx, p); err != nil {
+			return "", err
+		} else if !late {
+			return RecordedAlready, s.setPayment(tx, o, p)
+		}
 	}
 	_, err = s.recordLate(tx, p, o.now) //mutant:late-payment-unrecorded
 	return RecordedLate, err
+}
+
+// recordOfArchived records a payment of an order without a row. Its row may have been archived since it was closed.
+func (s *Store) recordOfArchived(tx *gorm.DB, p LatePayment) (Recorded, error) {
+	var millis int64 // not a time: the driver of the shop's connection may read it in another zone
+	closed, err := s.wasClosed(tx, p.OrderID)
+	switch {
+	case err != nil:
+		return "", err
+	case !closed:
+		return "", ErrNoOrder
+	}
+	if err := tx.Raw("SELECT ?", s.dialect.millis()).Row().Scan(&millis); err != nil {
+		return "", err
+	}
+	_, err = s.recordLate(tx, p, time.UnixMilli(millis).UTC())
+	return RecordedLate, err
+}
+
+// otherPaid reports whether late_payments says that a payment did not pay a paid order whose row has no payment's id: an
+// operator has reopened the order for another payment, or the payment itself is on record and was not reopened.
+func (s *Store) otherPaid(tx *gorm.DB, p LatePayment) (other bool, err error) {
+	known, err := readAll(tx, "SELECT payment_id, resolution FROM late_payments WHERE order_id = ? AND payment_id <> ''", []any{p.OrderID},
+		func(k *LatePayment) []any { return []any{&k.PaymentID, &k.Resolution} })
+	for _, k := range known {
+		if k.PaymentID == p.PaymentID {
+			return k.Resolution != Reopened, err
+		}
+		other = other || k.Resolution == Reopened
+	}
+	return other, err
+}
+
+// wasClosed reports whether an order has a receipt of a close.
+func (s *Store) wasClosed(tx *gorm.DB, id string) (closed bool, err error) {
+	err = tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", id).Row().Scan(&closed)
+	return closed, err
 }
 
 // payable is an order whose row a transaction has locked to record a payment.
@@ -259,7 +317,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 				}
 				closed := o.state == stateClosed || !o.named && o.state == statePaid
 				if o.table == nil { // its row may have been archived since it was closed //mutant:archived-money-unrecorded
-					if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM receipts WHERE order_id = ?)", p.OrderID).Row().Scan(&closed); err != nil {
+					if closed, err = s.wasClosed(tx, p.OrderID); err != nil {
 						return err
 					}
 					if o.now, err = s.now(tx); err != nil {
@@ -282,39 +340,29 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 	return n, nil
 }
 
-// recordLate writes a late payment and its event, and reports whether it is new. The order's row is
-// locked. A payment takes the place of one without an id, which is the same money. Its event is written again, with
-// the id, unless somebody has resolved it: readers may give back the money of each event that has an id.
+// recordLate writes a late payment and its event, and reports whether it is new: whether the order has no row with its id,
+// or without an id no row at all. The order's row is locked, if there is one. An amount that becomes known is added, unless
+// somebody has resolved the row. Nothing else of a row changes. A row without an id may be the same money as a row with one:
+// markSame says so when rows are read.
 func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew bool, err error) {
-	type row struct {
-		id         int64
-		payment    string
-		unresolved bool
-	}
 	// A locking read: at REPEATABLE READ another one would not see what other transactions committed since.
-	known, err := readAll(tx, "SELECT id, payment_id, resolved_at IS NULL FROM late_payments WHERE order_id = ? ORDER BY id"+s.dialect.lock, []any{p.OrderID},
-		func(r *row) []any { return []any{&r.id, &r.payment, &r.unresolved} })
-	if err != nil {
+	known, err := readAll(tx, "SELECT id, payment_id, currency FROM late_payments WHERE order_id = ? ORDER BY id"+s.dialect.lock, []any{p.OrderID},
+		func(k *LatePayment) []any { return []any{&k.ID, &k.PaymentID, &k.Currency} })
+	if err != nil || p.PaymentID == "" && len(known) > 0 {
 		return false, err
 	}
-	unnamed, resolved := int64(0), false
-	for _, r := range known {
-		if r.payment == p.PaymentID || p.PaymentID == "" {
-			return false, nil
-		}
-		if r.payment == "" {
-			unnamed, resolved = r.id, !r.unresolved
-		}
-	}
 	amount := sql.NullInt64{Int64: p.Amount, Valid: p.Currency != ""}
-	at := s.dialect.timeText(now)
-	if unnamed != 0 {
-		err = expectRows(tx.Exec("UPDATE late_payments SET payment_id = ?, amount = ?, currency = ? WHERE id = ?", p.PaymentID, amount, p.Currency, unnamed), 1)
-	} else {
-		err = expectRows(tx.Exec("INSERT INTO late_payments (order_id, payment_id, amount, currency, source, found_at) VALUES (?, ?, ?, ?, ?, ?)",
-			p.OrderID, p.PaymentID, amount, p.Currency, p.Source, at), 1)
+	for _, k := range known {
+		if k.PaymentID == p.PaymentID { //mutant:second-payment-vanishes
+			if k.Currency == "" && p.Currency != "" {
+				err = tx.Exec("UPDATE late_payments SET amount = ?, currency = ? WHERE id = ? AND resolved_at IS NULL", amount, p.Currency, k.ID).Error
+			}
+			return false, err
+		}
 	}
-	if err != nil || resolved {
+	at := s.dialect.timeText(now)
+	if err := expectRows(tx.Exec("INSERT INTO late_payments (order_id, payment_id, amount, currency, source, found_at) VALUES (?, ?, ?, ?, ?, ?)",
+		p.OrderID, p.PaymentID, amount, p.Currency, p.Source, at), 1); err != nil {
 		return false, err
 	}
 	event, err := orderclose.OrderPaidLate{
@@ -323,12 +371,13 @@ func (s *Store) recordLate(tx *gorm.DB, p LatePayment, now time.Time) (isNew boo
 	if err != nil {
 		return false, err
 	}
-	return unnamed == 0, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, string(event), at), 1)
+	return true, expectRows(tx.Exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, string(event), at), 1)
 }
 
-// CountLate counts the late payments that nobody has resolved.
+// CountLate counts the late payments that nobody has resolved. Rows that are perhaps the same money count once.
 func (s *Store) CountLate(ctx context.Context) (sum LateSummary, err error) {
-	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(*), MIN(found_at) FROM late_payments WHERE resolved_at IS NULL").Row().Scan(&sum.Unresolved, timeInto(&sum.Oldest))
+	const named = "EXISTS (SELECT 1 FROM late_payments n WHERE n.order_id = l.order_id AND n.payment_id <> '' AND n.resolved_at IS NULL)"
+	err = s.gorm.WithContext(ctx).Raw("SELECT COUNT(CASE WHEN payment_id = '' AND "+named+" THEN NULL ELSE 1 END), MIN(found_at) FROM late_payments l WHERE resolved_at IS NULL").Row().Scan(&sum.Unresolved, timeInto(&sum.Oldest))
 	return sum, s.failed(ctx, err, "count late payments")
 }
 
@@ -344,10 +393,44 @@ func (s *Store) LatePayments(ctx context.Context, all bool, limit int) ([]LatePa
 }
 
 func latePayments(tx *gorm.DB, which string, arg any) ([]LatePayment, error) {
-	return readAll(tx, "SELECT id, order_id, payment_id, COALESCE(amount, 0), currency, source, found_at, resolved_at, resolution, resolved_by FROM late_payments "+which, []any{arg},
+	found, err := readAll(tx, "SELECT id, order_id, payment_id, COALESCE(amount, 0), currency, source, found_at, resolved_at, resolution, resolved_by FROM late_payments "+which, []any{arg},
 		func(p *LatePayment) []any {
 			return []any{&p.ID, &p.OrderID, &p.PaymentID, &p.Amount, &p.Currency, &p.Source, timeInto(&p.FoundAt), timeInto(&p.ResolvedAt), &p.Resolution, &p.ResolvedBy}
 		})
+	if err != nil {
+		return nil, err
+	}
+	return found, markSame(tx, found)
+}
+
+// markSame sets PerhapsSame of payments that are late.
+func markSame(tx *gorm.DB, payments []LatePayment) error {
+	orders := map[string]bool{}
+	for _, p := range payments {
+		if p.Resolution == "" {
+			orders[p.OrderID] = true
+		}
+	}
+	of := map[string][]LatePayment{} // the unresolved rows of orders that have one without an id
+	const query = "SELECT id, order_id, payment_id FROM late_payments l WHERE resolved_at IS NULL AND order_id IN ?" +
+		" AND EXISTS (SELECT 1 FROM late_payments n WHERE n.order_id = l.order_id AND n.payment_id = '' AND n.resolved_at IS NULL) ORDER BY id"
+	for part := range slices.Chunk(slices.Collect(maps.Keys(orders)), maxIn) {
+		rows, err := readAll(tx, query, []any{part}, func(p *LatePayment) []any { return []any{&p.ID, &p.OrderID, &p.PaymentID} })
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			of[r.OrderID] = append(of[r.OrderID], r)
+		}
+	}
+	for i, p := range payments {
+		for _, other := range of[p.OrderID] {
+			if p.Resolution == "" && (p.PaymentID == "") != (other.PaymentID == "") {
+				payments[i].PerhapsSame = append(payments[i].PerhapsSame, other.ID)
+			}
+		}
+	}
+	return nil
 }
 
 // LatePayment returns the late payment of an id, or an error that wraps ErrNoLatePayment, or

@@ -72,7 +72,7 @@ func documentedStatements(t *testing.T) {
 	postgres := isPostgres(t)
 	text := must.Get(os.ReadFile("../../docs/wire.md"))(t)
 	run := strings.Split(strings.TrimSuffix(block(t, string(text), "sql payment"), ";\n"), ";\n")
-	if len(run) != 7 {
+	if len(run) != 8 {
 		t.Fatalf("docs/wire.md has %d statements of a payment", len(run))
 	}
 	age := "ABS(TIMESTAMPDIFF(SECOND, found_at, UTC_TIMESTAMP()))"
@@ -92,18 +92,28 @@ func documentedStatements(t *testing.T) {
 		},
 	} {
 		s := openMigrated(t, store.Options{})
-		for _, id := range []string{"open", "asked", "closed", "unnamed", "resolved"} {
+		for _, id := range []string{"open", "asked", "closed", "unnamed", "resolved", "early", "refunded", "archived", "reopened"} {
 			overdue(t, s, id)
 		}
-		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"}})
+		exec(t, s.DB(), "UPDATE orders SET payment_id = 'p1' WHERE id = 'early'")
+		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"}, {OrderID: "early"}, {OrderID: "archived"}, {OrderID: "reopened"}})
 		must.Do(t, err)
 		_, err = s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}})
 		must.Do(t, err)
 		_, err = s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unnamed", Source: store.SourceRecheck}, {OrderID: "resolved", Source: store.SourceRecheck}})
 		must.Do(t, err)
 		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'refunded' WHERE order_id = 'resolved'")
-		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2", "unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1"} {
+		exec(t, s.DB(), "DELETE FROM orders WHERE id = 'archived'")
+		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at, resolved_at, resolution) SELECT order_id, 'p1', 'callback', closed_at, closed_at, 'reopened' FROM receipts WHERE order_id = 'reopened'")
+		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at) SELECT order_id, 'p3', 'callback', closed_at FROM receipts WHERE order_id = 'reopened'")
+		exec(t, s.DB(), "UPDATE orders SET status = 1 WHERE id = 'reopened'")
+		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2", "unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1",
+			"early p1", "early p1", "early p2", "refunded p1", "refunded p1", "refunded p2",
+			"archived p1", "archived p1", "reopened p2", "reopened p3", "reopened p1", "reopened p1"} {
 			order, id, _ := strings.Cut(p, " ")
+			if len(states[i]) > 0 && strings.HasPrefix(states[i][len(states[i])-1], "refunded p1: \"paid\"") {
+				exec(t, s.DB(), "UPDATE orders SET status = 3 WHERE id = 'refunded'") // the shop has refunded and cancelled it
+			}
 			tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 			r, err := record(s, tx, store.LatePayment{OrderID: order, PaymentID: id, Amount: 1250, Currency: "EUR"})
 			if err == nil {
@@ -161,31 +171,66 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 		changed, _ := result.RowsAffected()
 		return changed
 	}
-	var status, known int
+	var status, receipts int
 	var paidBy sql.NullString
 	var now string
-	if err := tx.QueryRowContext(ctx, run[0], p.OrderID).Scan(&status, &paidBy, &now); errors.Is(err, sql.ErrNoRows) {
-		return "", store.ErrNoOrder
+	archived := false
+	if err := tx.QueryRowContext(ctx, run[0], p.OrderID).Scan(&status, &paidBy); errors.Is(err, sql.ErrNoRows) {
+		archived = true
 	} else if err != nil {
 		return "", err
 	}
-	switch {
-	case status == 0:
+	known, reopened, source := "", false, store.SourceCallback // the resolution of this payment's row, or "no"; another row is reopened
+	read := func() error {
+		if err := tx.QueryRowContext(ctx, run[3], p.OrderID).Scan(&receipts, &now); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, run[4], p.OrderID)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for known = "no"; rows.Next(); {
+			var id, resolution string
+			if err := rows.Scan(&id, &resolution); err != nil {
+				return err
+			}
+			if id == p.PaymentID {
+				known = resolution
+			} else if id != "" && resolution == "reopened" {
+				reopened = true
+			}
+		}
+		return rows.Err()
+	}
+	paid := status == 1 || status == 4 || status == 5
+	if !archived && status == 0 {
 		exec(2, p.PaymentID, p.OrderID)
 		return store.RecordedPaid, nil
-	case (status == 1 || status == 4 || status == 5) && paidBy.String == p.PaymentID:
+	}
+	if paid && paidBy.String == p.PaymentID {
 		return store.RecordedAlready, nil
-	case (status == 1 || status == 4 || status == 5) && !paidBy.Valid:
+	}
+	if err := read(); err != nil {
+		return "", err
+	}
+	switch {
+	case archived && receipts == 0:
+		return "", store.ErrNoOrder
+	case paidBy.String == p.PaymentID && receipts == 0:
+		return store.RecordedAlready, nil
+	case paidBy.String == p.PaymentID:
+		source = store.SourceSameID
+	case paid && !paidBy.Valid && (known == "reopened" || known == "no" && !reopened):
 		exec(3, p.PaymentID, p.OrderID)
 		return store.RecordedAlready, nil
 	}
-	if err := tx.QueryRowContext(ctx, run[3], p.OrderID, p.PaymentID).Scan(&known); err != nil || known > 0 {
-		return store.RecordedLate, err
+	if known != "no" {
+		exec(6, p.Amount, p.Currency, p.OrderID, p.PaymentID)
+		return store.RecordedLate, nil
 	}
-	if exec(5, p.PaymentID, p.Amount, p.Currency, p.OrderID) == 0 {
-		exec(6, p.OrderID, p.PaymentID, p.Amount, p.Currency)
-	}
-	exec(7, fmt.Sprintf(`{"specversion":"1.0","id":"order.paid_late/%d:%s/%s","source":"/orderclose","type":"order.paid_late","subject":"%[2]s","time":"%[4]s","datacontenttype":"application/json","data":{"order_id":"%[2]s","payment_id":"%[3]s","amount":%[5]d,"currency":"%[6]s","source":"callback","found_at":"%[4]s"}}`,
-		len(p.OrderID), p.OrderID, p.PaymentID, now, p.Amount, p.Currency), p.OrderID, p.PaymentID)
+	exec(7, p.OrderID, p.PaymentID, p.Amount, p.Currency, source)
+	exec(8, p.OrderID, fmt.Sprintf(`{"specversion":"1.0","id":"order.paid_late/%d:%s/%s","source":"/orderclose","type":"order.paid_late","subject":"%[2]s","time":"%[4]s","datacontenttype":"application/json","data":{"order_id":"%[2]s","payment_id":"%[3]s","amount":%[5]d,"currency":"%[6]s","source":"%[7]s","found_at":"%[4]s"}}`,
+		len(p.OrderID), p.OrderID, p.PaymentID, now, p.Amount, p.Currency, source))
 	return store.RecordedLate, nil
 }

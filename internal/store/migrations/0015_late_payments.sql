@@ -1,6 +1,6 @@
 -- Payments that arrived after their order was closed, and what became of the money. Written in the
 -- transaction that finds the payment, and never deleted by orderclose. A row without a payment's id was
--- found by asking the provider; a later row of the same order with an id takes its place.
+-- found by asking the provider; it may be the same money as a row of the same order with an id.
 CREATE TABLE IF NOT EXISTS late_payments (
   id          BIGINT       NOT NULL AUTO_INCREMENT,
   order_id    VARCHAR(64)  CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,

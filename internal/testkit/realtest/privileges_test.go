@@ -312,10 +312,11 @@ func (c *privilegeCase) run(ctx context.Context, role pipeline.Role, before func
 	return err
 }
 
-// callbackNeeds records a payment in time, and two of an order that is closed: one was found before, without an id.
+// callbackNeeds records a payment in time, and one of an order that is closed, whose amount becomes known. An earlier row has no id.
 func callbackNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 	for _, statement := range []string{
-		"UPDATE orders SET status = 2 WHERE id = 'bad'",
+		"UPDATE orders SET status = 2, payment_id = 'p1' WHERE id = 'bad'",
+		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) SELECT id, 'closed', expire_at, expire_at, 'sweep', 0, 0 FROM orders WHERE id = 'bad'",
 		"INSERT INTO late_payments (order_id, source, found_at) VALUES ('bad', 'recheck', UTC_TIMESTAMP(3))",
 	} {
 		if err := c.exec(ctx, statement); err != nil {
@@ -327,7 +328,7 @@ func callbackNeeds(ctx context.Context, _ *testing.T, c *privilegeCase) error {
 		return err
 	}
 	defer db.Close()
-	for _, p := range []store.LatePayment{{OrderID: "good", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p2"}} {
+	for _, p := range []store.LatePayment{{OrderID: "good", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1", Amount: 1250, Currency: "EUR"}} {
 		tx, err := db.DB().BeginTx(ctx, nil)
 		if err != nil {
 			return err

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -19,9 +21,9 @@ import (
 
 var latePaymentPromises = []promise[shop]{
 	{name: "APaymentIsRecordedOnce", test: recordPayments, tags: Dialect},
-	{name: "LateMoneyWithoutAnIDIsTheSameMoney", test: lateWithoutID},
+	{name: "LateMoneyWithoutAnIDIsPerhapsTheSameMoney", test: lateWithoutID},
 	{name: "LateMoneyOfAnArchivedOrderIsRecorded", test: lateOfArchivedOrder},
-	{name: "APaymentWhoseIDComesAfterItsResolutionIsNoSecondOne", test: resolvedBeforeTheID},
+	{name: "AResolvedLatePaymentNeverChanges", test: resolvedBeforeTheID},
 	{name: "TheStatusDecidesAndNoPaymentThatTheShopWroteBefore", test: paymentWrittenBefore},
 	{name: "AStatusThatIsNotNamedIsAnError", test: unnamedStatus},
 	{name: "APaymentThatCannotBeRecordedChangesNothing", test: badPayments},
@@ -145,13 +147,13 @@ func lateWithoutID(t *testing.T, s *shop) {
 	}
 	want(t, "late payments", s.late(), []string{"a  -  recheck "})
 	want(t, "callback", s.record("a", "p1"), store.RecordedLate)
-	want(t, "with the id", s.late(), []string{"a p1 1250 EUR recheck "})
+	want(t, "with the id", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback "})
 	want(t, "callback", s.record("b", "p1"), store.RecordedLate)
 	n, err := s.RecordLate(t.Context(), []store.LatePayment{recheck("a", ""), recheck("b", ""), recheck("b", "p1"), recheck("b", "p2")})
 	s.must(err)
 	want(t, "recorded", n, 1)
-	want(t, "at last", s.late(), []string{"a p1 1250 EUR recheck ", "b p1 1250 EUR callback ", "b p2 -  recheck "})
-	want(t, "events", len(s.lateEvents()), 4) // of a: one without the payment's id, and one with it
+	want(t, "at last", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback ", "b p1 1250 EUR callback ", "b p2 -  recheck "})
+	want(t, "events", len(s.lateEvents()), 4)
 }
 
 func resolvedBeforeTheID(t *testing.T, s *shop) {
@@ -166,11 +168,11 @@ func resolvedBeforeTheID(t *testing.T, s *shop) {
 	s.must(err)
 	for range 2 {
 		want(t, "callback", s.record("a", "p1"), store.RecordedLate)
-		want(t, "late payments", s.late(), []string{"a p1 1250 EUR recheck refunded"})
-		want(t, "events", len(s.lateEvents()), 1)
+		want(t, "late payments", s.late(), []string{"a  -  recheck refunded", "a p1 1250 EUR callback "})
+		want(t, "events", len(s.lateEvents()), 2)
 	}
 	want(t, "another payment", s.record("a", "p2"), store.RecordedLate)
-	want(t, "events", len(s.lateEvents()), 2)
+	want(t, "events", len(s.lateEvents()), 3)
 }
 
 func paymentWrittenBefore(t *testing.T, s *shop) {
@@ -343,7 +345,7 @@ func resolveLate(t *testing.T, s *shop) {
 	if _, err := s.ResolveLate(t.Context(), 999, store.Refunded, "ann"); !errors.Is(err, store.ErrNoLatePayment) {
 		t.Errorf("an unknown id: %v", err)
 	}
-	if one, err := s.LatePayment(t.Context(), p.ID); err != nil || one != p {
+	if one, err := s.LatePayment(t.Context(), p.ID); err != nil || !cmp.Equal(one, p) {
 		t.Errorf("%+v, %v", one, err)
 	}
 	left, err := s.LatePayments(t.Context(), false, 9)

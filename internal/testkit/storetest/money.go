@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// moneyPromises are about payments that the provider tells again, or that come when nobody waits for them.
+var moneyPromises = []promise[shop]{
+	{name: "ARepeatedCallbackOfTheMoneyThatPaidIsNeverLate", test: repeatedAfterRefund},
+	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder},
+	{name: "APaymentOfAnArchivedOrderIsLate", test: paymentOfArchivedOrder},
+	{name: "AReopenedPaymentPaidTheOrder", test: reopenedPayment},
+	{name: "AnAmountThatBecomesKnownIsAdded", test: amountBecomesKnown},
+}
+
+// The shop refunds a paid order and cancels it. The provider repeats the callback of the payment that paid the order.
+func repeatedAfterRefund(t *testing.T, s *shop) {
+	s.migrated()
+	for _, id := range []string{"refunded", "unnamed", "early", "reopened"} {
+		s.order(id, -time.Minute)
+	}
+	want(t, "payment", s.record("refunded", "p1"), store.RecordedPaid)
+	want(t, "payment", s.record("unnamed", "p1"), store.RecordedPaid)
+	s.exec("UPDATE orders SET status = 3 WHERE id = 'refunded'")
+	s.exec("UPDATE orders SET status = 77 WHERE id = 'unnamed'")
+	for range 2 {
+		want(t, "again, after the refund", s.record("refunded", "p1"), store.RecordedAlready)
+		want(t, "again, in a state that the mapping does not name", s.record("unnamed", "p1"), store.RecordedAlready)
+	}
+	want(t, "late payments", s.late(), nil)
+	want(t, "another payment", s.record("refunded", "p2"), store.RecordedLate)
+
+	// A shop writes the id before the payment. The order is closed, and then the money comes.
+	s.exec("UPDATE orders SET payment_id = 'p1' WHERE id IN ('early', 'reopened')")
+	s.close("early", "reopened")
+	s.exec("UPDATE orders SET status = 1 WHERE id = 'reopened'")
+	for range 2 {
+		want(t, "of a closed order", s.record("early", "p1"), store.RecordedLate)
+		want(t, "of an order that the shop has reopened", s.record("reopened", "p1"), store.RecordedAlready)
+	}
+	want(t, "late payments", s.late(), []string{"early p1 1250 EUR same_id ", "refunded p2 1250 EUR callback "})
+	want(t, "events", s.lateEvents(), []string{
+		`order.paid_late/8:refunded/p2 {"amount":1250,"currency":"EUR","order_id":"refunded","payment_id":"p2","source":"callback"}`,
+		`order.paid_late/5:early/p1 {"amount":1250,"currency":"EUR","order_id":"early","payment_id":"p1","source":"same_id"}`,
+	})
+}
+
+// Two pages of one order are paid after its close. The first callback is lost, and a recheck finds its money without an id.
+func twoPaymentsOfAnOrder(t *testing.T, s *shop) {
+	s.migrated()
+	ids := []string{"a", "b", "c"}
+	var asked []store.LatePayment
+	for _, id := range ids {
+		s.order(id, -time.Minute)
+		asked = append(asked, store.LatePayment{OrderID: id, Source: store.SourceRecheck})
+	}
+	s.close(ids...)
+	n, err := s.RecordLate(t.Context(), asked)
+	s.must(err)
+	want(t, "recorded", n, 3)
+	_, err = s.ResolveLate(t.Context(), s.rowOf("b", "").ID, store.Refunded, "ann")
+	s.must(err)
+	for range 2 {
+		want(t, "callback", s.record("a", "p2"), store.RecordedLate)
+		want(t, "callback", s.record("b", "p2"), store.RecordedLate)
+	}
+	n, err = s.RecordLate(t.Context(), asked) // the next step of the recheck
+	s.must(err)
+	want(t, "recorded again", n, 0)
+	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p2 1250 EUR callback ", "b  -  recheck refunded", "b p2 1250 EUR callback ", "c  -  recheck "})
+	want(t, "events", len(s.lateEvents()), 5)
+
+	sum, err := s.CountLate(t.Context())
+	s.must(err)
+	want(t, "unresolved, a once", sum, store.LateSummary{Unresolved: 3, Oldest: s.rowOf("a", "").FoundAt})
+	same := map[string]bool{}
+	for _, p := range s.rows() {
+		for _, other := range p.PerhapsSame {
+			same[fmt.Sprint(p.ID, " ", other)] = true
+		}
+	}
+	one, two := s.rowOf("a", ""), s.rowOf("a", "p2")
+	want(t, "perhaps the same money", same, map[string]bool{fmt.Sprint(one.ID, " ", two.ID): true, fmt.Sprint(two.ID, " ", one.ID): true})
+	h, err := s.OrderHistory(t.Context(), "a")
+	s.must(err)
+	want(t, "history", h.LatePayments, []store.LatePayment{one, two})
+	_, err = s.ResolveLate(t.Context(), two.ID, store.Refunded, "ann")
+	s.must(err)
+	want(t, "the other one", len(s.rowOf("a", "").PerhapsSame), 0)
+	sum, err = s.CountLate(t.Context())
+	s.must(err)
+	want(t, "unresolved", sum.Unresolved, int64(3))
+}
+
+// rows returns all late payments.
+func (s *shop) rows() []store.LatePayment {
+	s.Helper()
+	all, err := s.LatePayments(s.Context(), true, 1000)
+	s.must(err)
+	return all
+}
+
+// rowOf returns the late payment of an order and a payment.
+func (s *shop) rowOf(order, payment string) store.LatePayment {
+	s.Helper()
+	for _, p := range s.rows() {
+		if p.OrderID == order && p.PaymentID == payment {
+			return p
+		}
+	}
+	s.Fatalf("no late payment %q of %s", payment, order)
+	return store.LatePayment{}
+}
+
+// The shop moves closed orders to another table. The receipt stays.
+func paymentOfArchivedOrder(t *testing.T, s *shop) {
+	s.migrated()
+	for _, id := range []string{"closed", "open"} {
+		s.order(id, -time.Minute)
+	}
+	s.close("closed")
+	s.exec("DELETE FROM orders")
+	for range 2 {
+		want(t, "callback", s.record("closed", "p1"), store.RecordedLate)
+		if r, err := s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"}); !errors.Is(err, store.ErrNoOrder) {
+			t.Errorf("an order that no close has seen: %q, %v", r, err)
+		}
+	}
+	want(t, "late payments", s.late(), []string{"closed p1 1250 EUR callback "})
+	want(t, "events", len(s.lateEvents()), 1)
+}
+
+// The first payment of a closed order was late, and an operator has reopened the order for it. The shop marks it as paid.
+func reopenedPayment(t *testing.T, s *shop) {
+	s.migrated()
+	for _, id := range []string{"told", "callback", "unknown", "gift"} {
+		s.order(id, -time.Minute)
+	}
+	s.close("told", "callback", "unknown")
+	for _, id := range []string{"told", "callback"} {
+		want(t, "late", s.record(id, "p1"), store.RecordedLate)
+		want(t, "late", s.record(id, "p3"), store.RecordedLate)
+		_, err := s.ResolveLate(t.Context(), s.rowOf(id, "p1").ID, store.Reopened, "ann")
+		s.must(err)
+	}
+	_, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unknown", Source: store.SourceRecheck}})
+	s.must(err)
+	_, err = s.ResolveLate(t.Context(), s.rowOf("unknown", "").ID, store.Reopened, "ann")
+	s.must(err)
+	s.exec("UPDATE orders SET status = 1")
+	for range 2 {
+		want(t, "a second payment", s.record("told", "p2"), store.RecordedLate)
+		want(t, "a late payment that nobody has resolved", s.record("callback", "p3"), store.RecordedLate)
+		want(t, "the payment that paid", s.record("callback", "p1"), store.RecordedAlready)
+		want(t, "the first id of money without one", s.record("unknown", "p1"), store.RecordedAlready)
+		want(t, "the first id of an order that the shop has marked", s.record("gift", "p1"), store.RecordedAlready)
+	}
+	want(t, "late payments", s.late(), []string{"callback p1 1250 EUR callback reopened", "callback p3 1250 EUR callback ",
+		"told p1 1250 EUR callback reopened", "told p3 1250 EUR callback ", "told p2 1250 EUR callback ", "unknown  -  recheck reopened"})
+	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, COALESCE(payment_id, '-')) FROM orders ORDER BY id"), []string{"callback p1", "gift p1", "told -", "unknown p1"})
+}
+
+// The first callback does not know the amount. Another amount of the same id changes nothing.
+func amountBecomesKnown(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	s.close("a")
+	for _, p := range []store.LatePayment{
+		{PaymentID: "p1"}, {PaymentID: "p1", Amount: 500, Currency: "EUR"}, {PaymentID: "p1", Amount: 900, Currency: "EUR"},
+		{PaymentID: "p2"}, {PaymentID: "p3", Currency: "EUR"},
+	} {
+		p.OrderID = "a"
+		_, err := s.tryRecord(p)
+		s.must(err)
+	}
+	_, err := s.ResolveLate(t.Context(), s.rowOf("a", "p2").ID, store.Refunded, "ann")
+	s.must(err)
+	want(t, "of a resolved one", s.record("a", "p2"), store.RecordedLate)
+	want(t, "late payments", s.late(), []string{"a p1 500 EUR callback ", "a p2 -  callback refunded", "a p3 0 EUR callback "})
+	want(t, "events", len(s.lateEvents()), 3)
+}
