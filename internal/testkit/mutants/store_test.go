@@ -96,6 +96,16 @@ var storeMutants = []mutant{
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/EachPaymentOfAnOrder", says: "late payments",
 	},
 	{
+		name:  "a second payment of a reopened order takes the place of the first",
+		edits: []edit{{"internal/store/latepayments.go", "		other = other || k.Resolution == Reopened\n", ""}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/AReopenedPayment", says: "a second payment",
+	},
+	{
+		name:  "an audit does not judge orders whose due time has moved",
+		edits: []edit{{"internal/ops/audit.go", "			a.sum.ClosedElsewhere++\n", "			continue\n"}},
+		pkg:   "internal/ops", run: "TestAudit_JudgesTheOrders", says: "0 0 0",
+	},
+	{
 		name:  "a repeated callback of a refunded order is late money",
 		edits: []edit{{"internal/store/latepayments.go", "err != nil || !closed {\n", "err != nil {\n"}},
 		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/ARepeatedCallback", says: "again, after the refund",
