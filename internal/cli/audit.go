@@ -180,6 +180,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	for _, path := range slices.Sorted(maps.Keys(s.ClosedBy)) {
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
 	}
+	printAny(w, s.ClosedElsewhere, "closed in this time, and due at another time now\t%d")
 	printAny(w, s.ClosedByOthers, "closed without a receipt\t%d")
 	printAny(w, s.OpenWithinBound, "open, and within the bound of "+s.Bound+"\t%d")
 	printAny(w, s.Excluded, "unpaid, and excluded by orders.where or orders.not_before\t%d")

@@ -31,8 +31,12 @@ func (e exam) checkDatabase(ctx context.Context) (all []checkup) {
 		if err != nil {
 			return finding(check, fmt.Sprintf("%s: %v", name, err), "docs/servers.md lists the servers that work")
 		}
+		unsafe, err := s.Store.Unsafe(ctx)
+		if err != nil {
+			unsafe = err.Error()
+		}
 		notes := ""
-		for _, note := range []string{server.Limits, s.Store.Warning()} {
+		for _, note := range []string{server.Limits, s.Store.Warning(), unsafe} {
 			if note != "" {
 				notes += "; note: " + note
 			}

@@ -17,6 +17,8 @@ type AuditStore interface {
 	AuditParts(ctx context.Context) ([]store.AuditPart, error)
 	// AuditPage and ClosedPage read a page of the orders behind an order, with what an audit and a report compare.
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
+	// AuditClosed reads a page of the orders that were closed in a span of time, whenever they are due.
+	AuditClosed(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (rows []store.AuditRow, last store.ReceiptKey, err error)
 	ClosedPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.ClosedRow, error)
 	PendingEvents(ctx context.Context, each func(orderID string)) error
 	Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error)
@@ -26,7 +28,7 @@ type AuditStore interface {
 type AuditOptions struct {
 	Store AuditStore
 	Log   Log // nil: Kafka is not read
-	// From and To are the window of due times, [From, To).
+	// From and To are the window of due times, [From, To). Orders that were closed in it are judged too, whenever they are due now.
 	From, To time.Time
 	// Bound is how long a due order may stay open: the period and the grace of the sweep
 	// (topics.yaml), the time until a killed sweep is taken over, and the duration of a sweep.
@@ -57,6 +59,9 @@ type AuditSummary struct {
 	// ClosedBy counts the orders with a receipt by the path of their close. The path sweep
 	// counts orders that the pipeline missed.
 	ClosedBy map[orderclose.Path]int `json:"closed_by"`
+	// ClosedElsewhere counts the orders that were closed in the window, and are due at another time now, or never. They are
+	// judged, and no other number has them.
+	ClosedElsewhere int `json:"closed_due_elsewhere"`
 	// ClosedByOthers counts closed orders without a receipt.
 	ClosedByOthers  int `json:"closed_by_others"`
 	OpenWithinBound int `json:"open_within_bound"`
@@ -140,11 +145,40 @@ func (a *audit) run(ctx context.Context) (err error) {
 			a.sum.Unlisted[part.Status] = part.State
 		}
 	}
+	if a.common.receipts {
+		if err := a.closed(ctx); err != nil {
+			return err
+		}
+	}
 	return walkDue(&a.dueWalk, func(part store.AuditPart, after orderclose.Order) ([]store.AuditRow, error) {
 		return a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, after, pageSize)
 	}, func(r store.AuditRow) orderclose.Order { return r.Order }, a.order, func() string {
 		return fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount)
 	})
+}
+
+// closed judges the orders that were closed in the window and are due at another time now: the shop has moved or cleared the due
+// time, or the due time is computed from the status.
+func (a *audit) closed(ctx context.Context) error {
+	for after := (store.ReceiptKey{}); ; {
+		rows, last, err := a.o.Store.AuditClosed(ctx, a.o.From, a.o.To, after, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if !r.Due.Before(a.o.From) && r.Due.Before(a.o.To) {
+				continue
+			}
+			a.sum.ClosedElsewhere++ //mutant:moved-due-unjudged
+			if err := a.judge(r, a.facts(r)); err != nil {
+				return err
+			}
+		}
+		if after = last; after == (store.ReceiptKey{}) {
+			return nil
+		}
+		a.progress(fmt.Sprintf("%d orders that are due at another time now", a.sum.ClosedElsewhere))
+	}
 }
 
 // readRechecks returns, by step, when the orders were closed that should have been asked about again, and
@@ -168,6 +202,11 @@ func (a *audit) order(_ store.AuditPart, r store.AuditRow) error {
 	f := a.facts(r)
 	seen, known := a.kafka.seen(r)
 	a.sum.count(r, f, seen, known)
+	return a.judge(r, f)
+}
+
+// judge passes the findings of an order on.
+func (a *audit) judge(r store.AuditRow, f facts) error {
 	for _, finding := range judge(r, f) {
 		a.sum.FindingCount++
 		a.sum.Findings[finding.Kind]++

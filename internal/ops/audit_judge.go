@@ -23,6 +23,7 @@ const (
 	LedgerDouble  FindingKind = "ledger_double"   // the stock of a SKU was released more than once
 	LedgerWrong   FindingKind = "ledger_wrong"    // another quantity was released, or without a close
 	NoEvent       FindingKind = "no_event"        // closed without an event
+	StrayEvent    FindingKind = "stray_event"     // without a receipt, with the event of a close
 )
 
 // Finding is one difference.
@@ -46,6 +47,7 @@ type facts struct {
 	// Events of closes in [eventsFrom, eventsTo] are known. Both zero: no event is known.
 	eventsFrom, eventsTo time.Time
 	event                bool   // the order has an event, in the outbox or in Kafka
+	strayEvent           bool   // the order has the event of a close, and no receipt
 	letter               string // the pending dead letter of the order; empty: none, or not read
 	eventLetter          string // the pending dead letter of its event
 }
@@ -74,7 +76,8 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	if !f.receipts {
 		return found
 	}
-	if k, what := judgeReceipt(r, f.rules); k == Overwritten {
+	k, what := judgeReceipt(r, f.rules)
+	if k == Overwritten {
 		add(k, "see whether its stock was returned twice, and let the program compare the status before it writes; if that is its task, add overwritten_close to accept", "%s", what)
 	} else if k != "" {
 		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+ShellQuote(r.ID), "%s", what)
@@ -99,6 +102,10 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 			}
 			add(kind, fix, "%s", what)
 		}
+	}
+	if f.strayEvent && k != NoReceipt {
+		add(StrayEvent, "find out what the readers of the event have done, such as points that came back, and undo it; find the program that wrote the event or deleted the receipt",
+			"the order is %s and has no receipt, and the event of a close is in the outbox or in Kafka", r.Part)
 	}
 	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
 	case none && f.eventLetter != "":

@@ -160,7 +160,8 @@ func (a *audit) readLetters(ctx context.Context) error {
 func (a *audit) facts(r store.AuditRow) facts {
 	f := a.common
 	f.letter, f.eventLetter = a.kafka.letters[r.ID], a.kafka.eventLetters[r.ID]
-	f.event = a.kafka.events != nil && r.Receipt != nil && a.kafka.events.has(a.eventID(r.ID))
+	event := a.kafka.events != nil && a.kafka.events.has(a.eventID(r.ID))
+	f.event, f.strayEvent = event && r.Receipt != nil, event && r.Receipt == nil
 	return f
 }
 

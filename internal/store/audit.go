@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"gorm.io/gorm"
@@ -153,6 +154,102 @@ func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Tim
 		})
 	})
 	return rows, err
+}
+
+// ReceiptKey is the place of a receipt in the order of closes.
+type ReceiptKey struct {
+	ClosedAt time.Time
+	OrderID  string
+}
+
+// AuditClosed returns the orders of up to limit receipts, at most 999, of closes in [from, to), whenever the orders are due now, with
+// what AuditPage returns, as of one moment. It begins behind the receipt after; the zero ReceiptKey begins with the first. An
+// order without a row, such as an archived one, is left out. last is the last receipt; zero: there is no further one.
+func (s *Store) AuditClosed(ctx context.Context, from, to time.Time, after ReceiptKey, limit int) (rows []AuditRow, last ReceiptKey, err error) {
+	in, err := s.everywhere(ctx) // outside the transaction, which holds one connection already
+	if err != nil {
+		return nil, last, err
+	}
+	if limit = min(limit, maxIn); after.ClosedAt.IsZero() {
+		after.ClosedAt = from.Add(-time.Millisecond)
+	}
+	err = s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		at := s.dialect.time(after.ClosedAt)
+		found, err := readAll(tx, "SELECT closed_at, order_id FROM receipts WHERE closed_at < ? AND closed_at >= ? AND (closed_at > ? OR order_id > ?) ORDER BY closed_at, order_id LIMIT ?",
+			[]any{s.dialect.time(to), at, at, after.OrderID, limit}, func(k *ReceiptKey) []any { return []any{timeInto(&k.ClosedAt), &k.OrderID} })
+		if len(found) == limit {
+			last = found[limit-1]
+		}
+		var ids []string
+		for _, k := range found {
+			if _, ok := s.q.m.ID.Arg(k.OrderID); ok {
+				ids = append(ids, k.OrderID)
+			}
+		}
+		for _, t := range in.all {
+			if err == nil && len(ids) > 0 {
+				var of []AuditRow
+				of, ids, err = s.auditRows(tx, t, ids)
+				rows = append(rows, of...)
+			}
+		}
+		return err
+	}, s.dialect.snapshot)
+	return rows, last, s.failed(ctx, err, "read the orders of receipts after %q", after.OrderID)
+}
+
+// auditRows returns the orders of ids that a table has, with their receipts, lines and ledger rows, and the other ids.
+func (s *Store) auditRows(tx *gorm.DB, t *table, ids []string) (rows []AuditRow, missing []string, err error) {
+	query := fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s WHERE %s IN ?",
+		s.q.m.ID.Read(s.q.m.ID.Column), s.q.readState(), mapping.Quote(s.q.m.Status.Column), s.q.dueOf(t.name), mapping.Quote(t.name), mapping.Quote(s.q.m.ID.Column))
+	err = eachRow(tx, query, append(s.q.stateArgs(), s.q.args(ids)), func(r *sql.Rows) (err error) {
+		row, st, status, due := AuditRow{LineQuantities: map[string]int64{}}, state(0), "", any(nil)
+		if err := r.Scan(&row.ID, &st, nullable(&status), &due); err != nil || !slices.Contains(ids, row.ID) { // the collation may match another order
+			return err
+		}
+		row.Part = s.auditPart(t, st, status)
+		row.Due, err = s.q.decodeDue(due)
+		rows = append(rows, row)
+		return err
+	})
+	byPart := map[AuditState][]string{}
+	byID := map[string]*AuditRow{}
+	for i := range rows {
+		r := &rows[i]
+		byID[r.ID] = r
+		byPart[r.Part.State] = append(byPart[r.Part.State], r.ID)
+	}
+	for state, of := range byPart {
+		if err == nil {
+			err = s.auditBelongings(tx, AuditPart{State: state, table: t}, of, func(id string) *AuditRow {
+				return cmp.Or(byID[id], &AuditRow{LineQuantities: map[string]int64{}})
+			})
+		}
+	}
+	return rows, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return byID[id] != nil }), err
+}
+
+// auditPart returns the part of an order, by the state and the status of its row.
+func (s *Store) auditPart(t *table, st state, status string) AuditPart {
+	to := s.q.m.Status.To
+	p := AuditPart{Table: t.name, Status: status, table: t, meaning: s.q.m.Status.Meaning(status)}
+	p.Unlisted = !slices.ContainsFunc(slices.Concat([]mapping.Value{s.q.m.Status.From, to}, s.q.m.Status.Paid, s.q.m.Status.Closed), func(v mapping.Value) bool { return v.Text == status })
+	switch {
+	case st == stateOpen:
+		p.State = AuditOpen
+	case st == stateExcluded:
+		p.State = AuditExcluded
+	case st == statePaid:
+		p.State = AuditPaid
+	case status == to.Text:
+		p.State = AuditClosed
+	default:
+		p.State = AuditOther
+	}
+	if n, err := strconv.Atoi(status); err == nil && !s.mapped {
+		p.Status, p.meaning = Status(n).String(), ""
+	}
+	return p
 }
 
 // ClosedRow is an order with the time of its close, by any program.

@@ -35,7 +35,8 @@ const maxIn = 999
 //   - orderclose.ErrPaused, with ErrUnavailable and ErrNoOrderAtFault: the path is paused. If only some
 //     categories are paused, their orders are Paused, and there is no error.
 //   - orderclose.ErrNoOrderAtFault, with ErrUnavailable: every batch would fail. It is missing after the
-//     read timeout: then an order may have made the database hang.
+//     read timeout: then an order may have made the database hang. It is missing too if the server refuses a statement,
+//     and accepts the writes of a close without an order right after: then a trigger may refuse one of the orders.
 //   - orderclose.ErrContended: another transaction locked a row of some order for too long.
 //     The batch without that order can succeed. If the database can name the locked orders,
 //     there is no error: these orders are Contended, and the others are closed.
@@ -53,7 +54,7 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 		if s.q.months != nil {
 			s.q.months.forget() // a table may have been dropped
 		}
-		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) {
+		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) && !s.mayBeOrders(ctx, err) {
 			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
@@ -74,6 +75,16 @@ func (s *Store) ClosedWithin(last time.Duration) bool {
 // mayBeHung reports whether a call that failed took at least the read timeout. Then an order may have
 // made the database hang, so ErrUnavailable does not clear the orders of the call.
 func (s *Store) mayBeHung(took time.Duration) bool { return s.answerLimit > 0 && took >= s.answerLimit }
+
+// mayBeOrders reports whether an order may be the cause of an error that says that the server cannot work. A trigger may raise any
+// error, or call a routine that is gone, for one order. Then the server accepts the writes of a close without that order.
+func (s *Store) mayBeOrders(ctx context.Context, err error) bool {
+	if !raisable(err) || s.Writable(ctx) != nil {
+		return false
+	}
+	problems, err := s.checkOnClose(ctx)
+	return err == nil && len(problems) == 0
+}
 
 // closeUnlocked closes the orders whose rows no other transaction locks. If a lock wait timed
 // out, it finds the orders with locked lines, then those with locked SKUs, and each time tries again

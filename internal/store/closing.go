@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // errNoDue says that an order cannot be closed because its due time is 0 or the zero date.
@@ -219,15 +220,74 @@ func (c *closing) readClock() (err error) {
 }
 
 // mark is the compare-and-set. The rows are locked, and were read as unpaid and due, so
-// another count of changed rows means that the lock did not hold.
+// another count of changed rows means that the lock did not hold, or that a trigger of the shop has kept the status.
 func (c *closing) mark(t *table) error {
 	for part := range slices.Chunk(c.won[t], maxIn) {
-		res := c.tx.Exec(t.mark, c.s.q.markArgs(c.s.q.args(part), c.now)...)
-		if err := expectRows(res, len(part)); err != nil {
+		ids := c.s.q.args(part)
+		if err := c.s.changeStatus(c.tx, t, t.mark, c.s.q.markArgs(ids, c.now), ids, c.s.q.m.Status.To); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// changeStatus executes an UPDATE that writes a status to orders, and checks that each of them has it afterwards. A trigger of
+// the shop may keep the old status, and the count of changed rows does not show that.
+func (s *Store) changeStatus(tx *gorm.DB, t *table, query string, args, ids []any, to mapping.Value) error {
+	status, has := mapping.Quote(s.q.m.Status.Column), 0
+	if s.dialect.returning {
+		rows, err := readAll(tx, query+" RETURNING CASE WHEN "+status+" = ? THEN 1 ELSE 0 END", append(args, to.Arg()), func(n *int) []any { return []any{n} })
+		if err != nil {
+			return err
+		}
+		if len(rows) != len(ids) {
+			return &rowsError{Want: len(ids), Got: int64(len(rows))}
+		}
+		for _, n := range rows {
+			has += n
+		}
+	} else {
+		if err := expectRows(tx.Exec(query, args...), len(ids)); err != nil {
+			return err
+		}
+		if may, err := s.mayBeKept(tx, t); err != nil || !may {
+			return err
+		}
+		count := "SELECT COUNT(*) FROM " + mapping.Quote(t.name) + " WHERE " + mapping.Quote(s.q.m.ID.Column) + " IN ? AND " + status + " = ?"
+		if err := tx.Raw(count, ids, to.Arg()).Row().Scan(&has); err != nil {
+			return err
+		}
+	}
+	if has != len(ids) {
+		return fmt.Errorf("%d of %d orders do not have the status %v after it was written: a trigger of table %s has set another one; let the trigger raise an error, or let the shop change the order before",
+			len(ids)-has, len(ids), to, t.name)
+	}
+	return nil
+}
+
+// triggersFor is how long it is known whether a table has triggers.
+const triggersFor = 10 * time.Minute
+
+// triggers says whether a trigger may change what an UPDATE of a table writes.
+type triggers struct {
+	asked time.Time
+	may   bool
+}
+
+// mayBeKept reports whether a trigger may change the status that an UPDATE of a table writes.
+func (s *Store) mayBeKept(tx *gorm.DB, t *table) (bool, error) {
+	if s.dialect.beforeUpdate == nil {
+		return false, nil
+	}
+	if known, ok := s.triggers.Load(t.name); ok && time.Since(known.(triggers).asked) < triggersFor {
+		return known.(triggers).may, nil
+	}
+	database, name := mapping.Split(t.name)
+	may, err := s.dialect.beforeUpdate(tx, database, name)
+	if err == nil {
+		s.triggers.Store(t.name, triggers{time.Now(), may})
+	}
+	return may, err
 }
 
 func (c *closing) receipts() error {

@@ -66,11 +66,17 @@ type Dialect struct {
 	// skipLocked is lock for a SELECT that leaves out the rows that other transactions lock. Empty: the
 	// database has one write transaction at a time, and locks no rows.
 	skipLocked string
-	// isolation is a query for the isolation of the transaction, for a database whose SELECT that locks rows reads them as
+	// isolation is a query for the isolation of the transaction and for a second value of no meaning, for a database whose SELECT that locks rows reads them as
 	// of its beginning, or as of that of a REPEATABLE READ transaction. A row that another transaction adds while the
 	// SELECT waits is missing in its result. Empty: the SELECT reads the last commit.
 	isolation string
 	shareLock string // appended to a SELECT that keeps others from changing what it reads
+
+	// returning says that an UPDATE may have RETURNING.
+	returning bool
+	// beforeUpdate reports whether a trigger of a table of a database ("": the connection's) may change what an UPDATE
+	// writes, or the user may not see triggers. Nil: no trigger can, or returning tells.
+	beforeUpdate func(tx *gorm.DB, database, table string) (bool, error)
 
 	// describe returns the definition of a table of a database ("": the connection's), and false if the user sees no
 	// such table. Nil: mappings are not checked.
@@ -122,6 +128,7 @@ var mysqlDialect = Dialect{
 	skipLocked:   " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	shareLock:    " LOCK IN SHARE MODE",     // MariaDB has no FOR SHARE
 	describe:     describeTable,
+	beforeUpdate: beforeUpdate,
 	scannedTable: scannedTable,
 	effects:      effects,
 	shortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
@@ -146,7 +153,7 @@ var postgresDialect = Dialect{
 	DeleteByID:   postgres.DeleteByID,
 	lock:         " FOR UPDATE",
 	skipLocked:   " FOR UPDATE SKIP LOCKED",
-	isolation:    "SELECT current_setting('transaction_isolation')",
+	isolation:    "SELECT current_setting('transaction_isolation'), " + postgres.RaiseCommit,
 	shareLock:    " FOR SHARE",
 	describe:     postgres.Describe,
 	scannedTable: postgres.ScannedTable,
@@ -158,6 +165,7 @@ var postgresDialect = Dialect{
 	timeLayout:   "2006-01-02 15:04:05.000+00",
 	onTx:         func(tx *sql.Tx) gorm.ConnPool { return postgres.Tx{Tx: tx} },
 	onConflict:   true,
+	returning:    true,
 	jsonArray:    "json_build_array",
 	readOnly:     "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'",
 	effects:      postgres.Effects,

@@ -84,6 +84,16 @@ const (
 	deniedCodes   = "1142 1143 42501"                                       // a privilege is missing
 )
 
+// raisableCodes are codes and classes of FaultUnavailable that a trigger may raise for one order: a privilege, a table, a column or a
+// routine is missing, the server is not in the state for it, a statement is not possible, or was cancelled.
+const raisableCodes = "1044 1054 1142 1143 1146 1227 1356 1449 0A 28 42 55 57014 53100 53200 53400 XX"
+
+// raisable reports whether a trigger may have raised an error of a server for one order.
+func raisable(err error) bool {
+	code := errorCode(err)
+	return hasCode(err, raisableCodes) || len(code) == 5 && slices.Contains(strings.Fields(raisableCodes), code[:2])
+}
+
 // errorCode returns the code of an error of a server; empty: err is none.
 func errorCode(err error) string {
 	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {

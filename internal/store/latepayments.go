@@ -134,7 +134,7 @@ func (s *Store) RecordPayment(ctx context.Context, tx *sql.Tx, p LatePayment) (R
 	}
 	var where candidates
 	if err == nil {
-		where, err = s.candidates(ctx, []orderclose.CloseRequest{{OrderID: p.OrderID}})
+		where, err = s.everywhere(ctx)
 	}
 	var result Recorded
 	if err == nil {
@@ -156,8 +156,8 @@ func (s *Store) seesCommitted(tx *gorm.DB) error {
 	if s.dialect.isolation == "" {
 		return nil
 	}
-	level := ""
-	if err := tx.Raw(s.dialect.isolation).Row().Scan(&level); err != nil || level == "read committed" {
+	level, ignored := "", ""
+	if err := tx.Raw(s.dialect.isolation).Row().Scan(&level, nullable(&ignored)); err != nil || level == "read committed" {
 		return err
 	}
 	return fmt.Errorf("the transaction has the isolation %s: begin it at READ COMMITTED", level)
@@ -224,7 +224,7 @@ func (s *Store) otherPaid(tx *gorm.DB, p LatePayment) (other bool, err error) {
 		if k.PaymentID == p.PaymentID {
 			return k.Resolution != Reopened, err
 		}
-		other = other || k.Resolution == Reopened
+		other = other || k.Resolution == Reopened //mutant:reopened-payment-replaced
 	}
 	return other, err
 }
@@ -306,7 +306,7 @@ func (s *Store) RecordLate(ctx context.Context, payments []LatePayment) (n int, 
 		err := p.check()
 		var where candidates
 		if err == nil {
-			where, err = s.candidates(ctx, []orderclose.CloseRequest{{OrderID: p.OrderID}})
+			where, err = s.everywhere(ctx)
 		}
 		if err == nil {
 			err = s.transact(ctx, func(tx *gorm.DB) error {

@@ -128,7 +128,7 @@ func (s *Store) markPaid(tx *gorm.DB, t *table, id []any, now time.Time) error {
 	if !ok {
 		return errNoPaidStatus
 	}
-	return expectRows(tx.Exec(t.pay, s.q.payArgs(paid, id, now)...), 1)
+	return s.changeStatus(tx, t, t.pay, s.q.payArgs(paid, id, now), id, paid)
 }
 
 // paidEvent writes the event of an order that this transaction has marked as paid.

@@ -21,6 +21,27 @@ type Server struct {
 // String returns name and version.
 func (s Server) String() string { return strings.TrimSpace(s.Name + " " + s.Version) }
 
+// Unsafe returns a setting of MySQL or MariaDB with which a crash of the server loses transactions that it has confirmed, and what
+// to do; "": there is none. The transactions of PostgreSQL set what they need.
+func (s *Store) Unsafe(ctx context.Context) (string, error) {
+	if s.dialect.Name != MySQL {
+		return "", nil
+	}
+	var flush, sync int
+	var log bool
+	err := s.gorm.WithContext(ctx).Raw("SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog").Row().Scan(&flush, &log, &sync)
+	const lost = "a crash of the server or of its machine loses closes whose events are published, and payments that were confirmed: set it to 1"
+	switch {
+	case err != nil:
+		return "", s.failed(ctx, err, "read the settings of the database server")
+	case flush != 1:
+		return fmt.Sprintf("innodb_flush_log_at_trx_commit is %d: %s", flush, lost), nil
+	case log && sync != 1:
+		return fmt.Sprintf("sync_binlog is %d: %s", sync, lost), nil
+	}
+	return "", nil
+}
+
 // ErrServer says that the database server lacks what a close depends on.
 var ErrServer = postgres.ErrServer
 

@@ -145,6 +145,23 @@ func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) 
 	return p, nil
 }
 
+// everywhere returns the tables that may have the order of a payment: those that closes and sweeps read, and then the tables
+// of all other months. Money comes long before an order is due, and long after it was closed.
+func (s *Store) everywhere(ctx context.Context) (candidates, error) {
+	in, err := s.allTables(ctx)
+	if err != nil || s.q.months == nil {
+		return candidates{all: in}, err
+	}
+	var others []*table
+	for _, t := range s.q.months.list.Load().known {
+		if !slices.ContainsFunc(in, func(read *table) bool { return read.month == t.month }) {
+			others = append(others, t)
+		}
+	}
+	slices.SortFunc(others, func(a, b *table) int { return cmp.Compare(b.month, a.month) })
+	return candidates{all: slices.Concat(in, others)}, nil
+}
+
 // nth returns the n-th table to search for an order, or nil after the last one: the table of
 // its month, the month before, the month after, and then the others. A record that was written
 // around midnight by another clock is in a neighboring month; a due time may move by months.

@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,6 +94,7 @@ type Store struct {
 	unpaid      unpaidOrders // found by the primary key
 	lockedLines lockedKeys   // orders with lines that were recently locked
 	lockedSKUs  lockedKeys   // SKUs that were recently locked
+	triggers    sync.Map     // by the name of a table of orders
 	lastClose   atomic.Int64 // when an order was closed last, in Unix nanoseconds
 	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.

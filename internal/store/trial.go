@@ -195,10 +195,15 @@ func readStock(tx *gorm.DB, stock *mapping.Stock, keys []string) ([]row, error) 
 	return readRows(tx, stock.Table, read[0], strings.Repeat(is+" OR ", len(keys)-1)+is, args)
 }
 
-// readRows reads the rows of a table that meet a condition, each with its key. NULL is the text -.
+// readRows reads the rows of a table that meet a condition, each with its key. NULL is the text -. A time of a column without a
+// zone is written without one, as the column holds it.
 func readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row, err error) {
 	query := "SELECT " + key + ", t.* FROM " + mapping.Quote(table) + " AS t WHERE " + condition + " ORDER BY 1"
 	err = eachRow(tx, query, args, func(rows *sql.Rows) error {
+		types, err := rows.ColumnTypes()
+		if err != nil {
+			return err
+		}
 		columns, err := rows.Columns()
 		r := row{columns: columns, values: make([]string, len(columns))}
 		into := make([]any, len(columns))
@@ -207,6 +212,11 @@ func readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row,
 		}
 		if err == nil {
 			err = rows.Scan(into...)
+			for i, t := range types {
+				if name := t.DatabaseTypeName(); name == "DATETIME" || name == "TIMESTAMP" && tx.Dialector.Name() == "postgres" {
+					r.values[i] = strings.Replace(strings.TrimSuffix(r.values[i], "Z"), "T", " ", 1)
+				}
+			}
 			r.name = table + " " + r.values[0]
 			all = append(all, r)
 		}

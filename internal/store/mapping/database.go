@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/orderclose/orderclose"
 )
 
 // CheckDatabase returns the problems of a mapping on the tables of a database: what keeps it
@@ -61,9 +63,7 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
 		d.counter("version", m.Version, c)
 	}
-	if c, ok := d.optional("payment_id", m.PaymentID); ok && d.writable("payment_id", m.PaymentID, m.ID.Column, "payment_id") && !slices.Contains([]string{"varchar", "char"}, c.Type) {
-		d.reportHarm("payment_id", fmt.Sprintf("%s is %s", d.where(m.PaymentID), c.Definition), "a payment writes its id to it", "map a column of text, or remove payment_id")
-	}
+	d.paymentID(m.PaymentID)
 	d.apartFromDue(m)
 	for _, a := range m.Set {
 		d.assignment("set."+a.Column, a, m.ID.Column)
@@ -81,6 +81,26 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 		d.eventColumn("attributes."+a.Name, a.Column)
 	}
 	d.needDueIndex(m)
+}
+
+// paymentID checks that the column of payments' ids is text, and holds each id that RecordPayment accepts. A column that cuts an
+// id off would make the next callback of the same payment another payment.
+func (d *databaseChecker) paymentID(column string) {
+	c, ok := d.optional("payment_id", column)
+	switch {
+	case !ok || !d.writable("payment_id", column, "", "payment_id"):
+	case c.Type != "varchar" && c.Type != "char":
+		d.reportHarm("payment_id", fmt.Sprintf("%s is %s", d.where(column), c.Definition), "a payment writes its id to it", "map a column of text, or remove payment_id")
+	case c.Length > 0 && c.Length < orderclose.MaxIDBytes: // a text of PostgreSQL has no length
+		text := fmt.Sprintf("varchar(%d)", orderclose.MaxIDBytes)
+		fix := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(column) + " " + text + " COLLATE " + c.Collation + map[bool]string{false: " NOT NULL"}[c.Nullable] +
+			", with the column's default and comment, if it has any"
+		if d.table.Postgres {
+			fix = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(column) + " TYPE " + text
+		}
+		d.reportHarm("payment_id", fmt.Sprintf("%s is %s, and ids of payments have up to %d bytes", d.where(column), c.Definition, orderclose.MaxIDBytes),
+			"the database refuses a longer id, and the paid order is closed; or it cuts the id off, and each further callback is a late payment", fix)
+	}
 }
 
 func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {

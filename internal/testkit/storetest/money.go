@@ -3,9 +3,12 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -15,6 +18,7 @@ var moneyPromises = []promise[shop]{
 	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder},
 	{name: "APaymentOfAnArchivedOrderIsLate", test: paymentOfArchivedOrder},
 	{name: "AReopenedPaymentPaidTheOrder", test: reopenedPayment},
+	{name: "AnAuditFindsClosesByTheirReceipts", test: auditByReceipts, tags: Dialect},
 	{name: "AnAmountThatBecomesKnownIsAdded", test: amountBecomesKnown},
 }
 
@@ -183,4 +187,40 @@ func amountBecomesKnown(t *testing.T, s *shop) {
 	want(t, "of a resolved one", s.record("a", "p2"), store.RecordedLate)
 	want(t, "late payments", s.late(), []string{"a p1 500 EUR callback ", "a p2 -  callback refunded", "a p3 0 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 3)
+}
+
+// The shop writes over closes, and moves or clears the due time. The receipts find the orders.
+func auditByReceipts(t *testing.T, s *shop) {
+	s.migrated("ink")
+	ids := []string{"a", "b", "c", "gone", "kept"}
+	for _, id := range ids {
+		s.order(id, -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
+	}
+	from := s.now().Add(-time.Second)
+	s.close(ids...)
+	s.exec("UPDATE orders SET status = 1, expire_at = ? WHERE id = 'a'", s.time(orderclose.NeverDue))
+	s.exec("UPDATE orders SET status = 0, expire_at = ? WHERE id = 'b'", s.time(s.now().Add(72*time.Hour)))
+	s.exec("UPDATE orders SET status = 3 WHERE id = 'c'")
+	s.exec("DELETE FROM orders WHERE id = 'gone'")
+	for _, limit := range []int{1, 2, 3, 100} {
+		var got []string
+		for after := (store.ReceiptKey{}); ; {
+			rows, last, err := s.AuditClosed(t.Context(), from, s.now().Add(time.Minute), after, limit)
+			s.must(err)
+			for _, r := range rows {
+				got = append(got, fmt.Sprintf("%s %s %s %v %v", r.ID, r.Part.State, r.Part, r.Receipt != nil, r.LineQuantities))
+				if len(r.Ledger) != 1 {
+					t.Errorf("ledger of %s: %v", r.ID, r.Ledger)
+				}
+			}
+			if after = last; after == (store.ReceiptKey{}) {
+				break
+			}
+		}
+		slices.Sort(got)
+		want(t, fmt.Sprint("in pages of ", limit), got, []string{"a paid paid true map[]", "b open pending_payment true map[]", "c other cancelled true map[]", "kept closed closed true map[ink:2]"})
+	}
+	rows, _, err := s.AuditClosed(t.Context(), from.Add(-time.Hour), from, store.ReceiptKey{}, 100)
+	s.must(err)
+	want(t, "before the closes", len(rows), 0)
 }
