@@ -208,7 +208,7 @@ func oneIsRefused(t *testing.T, s *store.Store) {
 func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 	for _, c := range []struct{ set, want string }{{"off", "on"}, {"local", "local"}, {"remote_apply", "remote_apply"}, {"on", "on"}} {
 		t.Run("postgres/"+c.set, func(t *testing.T) {
-			dsn := ownDatabase(t)
+			dsn := migratedDatabase(t)
 			first := openMigrated(t, store.Options{DSN: dsn})
 			exec(t, first.DB(), "CREATE TABLE seen (value TEXT)")
 			exec(t, first.DB(), "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$")

@@ -48,7 +48,7 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_InMemory/AReopenedPaymentPaidTheOrder", "a second payment"},
 	{"moved-due-unjudged", "an audit does not judge orders whose due time has moved", changes{{"a.sum.ClosedElsewhere++", "continue"}},
 		"internal/ops", "TestAudit_JudgesTheOrdersThatWereClosedInTheWindow", "0 0 0"},
-	{"refunded-callback-late", "a repeated callback of a refunded order is late money", changes{{" || !closed", ""}},
+	{"refunded-callback-late", "a repeated callback of a refunded order is late money", changes{{"|| !closed", "&& closed"}},
 		"internal/store/sqlite", "TestSuite_InMemory/ARepeatedCallbackOfTheMoneyThatPaidIsNeverLate", "again, after the refund"},
 	{"paid-without-event", "an order is marked as paid without its event", changes{{"c.paidEvent(r.OrderID)", "nil"}},
 		"internal/store/sqlite", "TestSuite_InMemory/PayOrdersWritesAnEvent", "want one of order a"},

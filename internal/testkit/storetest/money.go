@@ -218,7 +218,7 @@ func auditByReceipts(t *testing.T, s *shop) {
 			}
 		}
 		slices.Sort(got)
-		want(t, fmt.Sprint("in pages of ", limit), got, []string{"a paid paid true map[]", "b open pending_payment true map[]", "c other cancelled true map[]", "kept closed closed true map[ink:2]"})
+		want(t, fmt.Sprint("in pages of ", limit), got, []string{"a paid paid true map[]", "b open unpaid true map[]", "c other cancelled true map[]", "kept closed closed true map[ink:2]"})
 	}
 	rows, _, err := s.AuditClosed(t.Context(), from.Add(-time.Hour), from, store.ReceiptKey{}, 100)
 	s.must(err)
