@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 	"github.com/orderclose/orderclose/internal/tlsfault"
 )
@@ -19,7 +20,7 @@ import (
 func openPool(cfg *mysql.Config, open func(driver.Connector) *sql.DB) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
-		return nil, dsnError(err)
+		return nil, mysqldsn.Error(err)
 	}
 	return open(utcConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
 }

@@ -38,7 +38,8 @@ func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {
 	}
 }
 
-func TestOpen_NeverConnectsWithoutVerifiedTLSIfTLSIsConfigured(t *testing.T) {
+// A connection in another charset would let an order id end the quotes of an argument.
+func TestOpen_RefusesADSNThatIsNotSafe(t *testing.T) {
 	const fix = "write tls=true, and name the CA of the server's certificate in ORDERCLOSE_DB_TLS_CA_FILE"
 	files := &tls.Config{}
 	for _, row := range []struct {
@@ -56,6 +57,15 @@ func TestOpen_NeverConnectsWithoutVerifiedTLSIfTLSIsConfigured(t *testing.T) {
 		{"?tls=true&allowFallbackToPlaintext=true", files, "with which a connection may be without encryption: " + fix},
 		{"?tls=false", files, "remove the parameter"},
 		{"?tls=skip-verify", files, "accepts any server"},
+		{"?allowCleartextPasswords=true", nil, "sends the password readable"},
+		{"?allowCleartextPasswords=true&tls=true", nil, ""},
+		{"?charset=utf8mb4&collation=utf8mb4_unicode_ci", nil, ""},
+		{"?charset=gbk", nil, "another charset"},
+		{"?charset=utf8mb4,gbk", nil, "another charset"},
+		{"?collation=gbk_chinese_ci", nil, "another charset"},
+		{"?character_set_client=gbk", nil, "another charset"},
+		{"?wait_timeout=9%2Ccharacter_set_client%3Dgbk", nil, "another charset"},
+		{"?names=gbk", nil, "another charset"},
 	} {
 		s, err := store.Open(store.Options{DSN: "root@tcp(localhost:3306)/db" + row.parameters, TLS: row.tls})
 		if err == nil {

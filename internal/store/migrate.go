@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
@@ -160,7 +161,7 @@ func (s *Store) exclusively(ctx context.Context, db *sql.DB, work func() error) 
 			return err
 		case release != nil:
 			defer func() {
-				ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+				ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), mysqldsn.ReadTimeout)
 				defer cancel()
 				release(ending)
 			}()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
@@ -55,7 +56,7 @@ func share(pool *sql.DB, wanted, need int) (int, error) {
 // long. Its sessions get the settings that Open forces on a DSN without parameters.
 func newPoolConnector(pool *sql.DB, limit time.Duration) (poolConnector, error) {
 	cfg := mysql.NewConfig()
-	if err := force(cfg); err != nil {
+	if err := mysqldsn.Force(cfg); err != nil {
 		return poolConnector{}, err
 	}
 	set := "SET SESSION "

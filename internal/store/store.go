@@ -20,6 +20,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
@@ -69,7 +70,7 @@ type Options struct {
 	// OpenDB makes the pool of the store's connections; nil is sql.OpenDB.
 	OpenDB func(driver.Connector) *sql.DB
 
-	limit time.Duration // of each statement with DB, for tests; 0: readTimeout
+	limit time.Duration // of each statement with DB, for tests; 0: mysqldsn.ReadTimeout
 }
 
 // ErrOwnTables says that an operation works only on the reference schema, and that
@@ -159,16 +160,19 @@ func (o Options) open(s *Store) (*sql.DB, gorm.Dialector, error) {
 // unknown: it counts as having the default read timeout.
 func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error) {
 	s.dialect = mysqlDialect
-	cfg := &mysqldriver.Config{ReadTimeout: readTimeout}
+	cfg := &mysqldriver.Config{ReadTimeout: mysqldsn.ReadTimeout}
 	if o.DB != nil {
-		c, err := newPoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
+		c, err := newPoolConnector(o.DB, cmp.Or(o.limit, mysqldsn.ReadTimeout))
 		if err != nil {
 			return nil, nil, err
 		}
 		pool = o.OpenDB(utcConnector{c, checkSession})
 	} else {
-		if cfg, err = parseDSN(o.DSN, o.TLS); err != nil {
+		if cfg, err = mysqldsn.Parse(o.DSN, o.TLS); err != nil {
 			return nil, nil, err
+		}
+		if err := mysqldsn.Force(cfg); err != nil {
+			return nil, nil, mysqldsn.Error(err)
 		}
 		if cfg.DBName == "" {
 			return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
@@ -177,7 +181,7 @@ func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error)
 			return nil, nil, err
 		}
 		s.name = cfg.Addr + "/" + cfg.DBName
-		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg), sql.OpenDB) }
+		s.openUnbounded = func() (*sql.DB, error) { return openPool(mysqldsn.WithoutReadTimeout(cfg), sql.OpenDB) }
 	}
 	s.answerLimit = cfg.ReadTimeout
 	return pool, mysql.New(mysql.Config{
@@ -188,10 +192,10 @@ func (o Options) openMySQL(s *Store) (pool *sql.DB, d gorm.Dialector, err error)
 
 // openPostgres opens a PostgreSQL server.
 func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
-	s.dialect, s.answerLimit = postgresDialect, readTimeout
+	s.dialect, s.answerLimit = postgresDialect, mysqldsn.ReadTimeout
 	var c driver.Connector
 	if o.DB != nil {
-		c = postgres.PoolConnector(o.DB, cmp.Or(o.limit, readTimeout))
+		c = postgres.PoolConnector(o.DB, cmp.Or(o.limit, mysqldsn.ReadTimeout))
 	} else {
 		cfg, err := postgres.ParseDSN(o.DSN, o.TLS)
 		if err != nil {

@@ -56,7 +56,7 @@ var operationMutants = []mutant{
 	{"secret-quoted", "an error quotes a secret that is set as the name of a file", changes{{"err = wrapped.Err", "_ = wrapped"}},
 		"internal/config", "TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret", "user:hunter2@"},
 	{"plain-text-fallback", "a DSN lets a connection fall back to plain text", changes{{"cfg.AllowFallbackToPlaintext", "false"}},
-		"internal/store", "TestOpen_NeverConnectsWithoutVerifiedTLSIfTLSIsConfigured", `"?tls=preferred" with files false: error <nil>`},
+		"internal/store", "TestOpen_RefusesADSNThatIsNotSafe", `"?tls=preferred" with files false: error <nil>`},
 	{"token-logged", "the stock service's answer is logged with the token", changes{{"h.withoutSecrets(req.URL, string(said))", "string(said)"}},
 		"release", "TestHTTP_ErrorsHaveNoSecretThatTheServiceRepeats", "no such page"},
 	{"reference-schema-used", "with an invalid topics.yaml the reference schema is used",

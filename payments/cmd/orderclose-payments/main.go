@@ -29,6 +29,7 @@ import (
 	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
 	"github.com/orderclose/orderclose/payments/paypal"
@@ -98,14 +99,14 @@ const (
 
 // openDatabase returns the shop's database. It connects with the first query.
 func openDatabase(servers ordercloseconfig.Servers) (*sql.DB, error) {
-	m, err := mysql.ParseDSN(servers.DSN)
+	m, err := mysqldsn.Parse(servers.DSN, servers.DatabaseTLS)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not user:password@tcp(host:port)/database", ordercloseconfig.EnvDSN) // the error quotes the password
+		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
 	}
-	m.InterpolateParams = true // one round trip for each query instead of three
+	m.InterpolateParams, m.MultiStatements = true, false // one round trip for each query instead of three
 	m.Timeout = dialLimit
-	if servers.DatabaseTLS != nil {
-		m.TLS = servers.DatabaseTLS
+	if err := m.Apply(mysql.Charset("utf8mb4", "")); err != nil {
+		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
 	}
 	connector, err := mysql.NewConnector(m)
 	if err != nil {

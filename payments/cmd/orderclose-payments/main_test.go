@@ -26,6 +26,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/orderclose/orderclose/closer/payment"
+	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/internal/signed"
@@ -391,7 +392,7 @@ func TestRun_SaysWhatIsMissing(t *testing.T) {
 		"argument":    {args: []string{"-config", file, "ask"}, says: `unexpected argument "ask"`},
 		"no database": {args: []string{"-config", file}, unset: "ORDERCLOSE_DB_DSN", says: "ORDERCLOSE_DB_DSN is not set"},
 		"no secret":   {args: []string{"-config", file}, unset: "ORDERCLOSE_PAYMENT_SECRET", says: "ORDERCLOSE_PAYMENT_SECRET is not set"},
-		"not a DSN":   {args: []string{"-config", file}, dsn: "user:hunter2@", says: "ORDERCLOSE_DB_DSN is not", hidden: "hunter2"},
+		"not a DSN":   {args: []string{"-config", file}, dsn: "user:hunter2@", says: "ORDERCLOSE_DB_DSN: the database's DSN is invalid", hidden: "hunter2"},
 		"not a query": {args: []string{"-config", file}, says: "query: the query must have one (?)"},
 	} {
 		lookup := func(variable string) (string, bool) {
@@ -407,6 +408,22 @@ func TestRun_SaysWhatIsMissing(t *testing.T) {
 		err := run(t.Context(), row.args, lookup, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), row.says) || row.hidden != "" && strings.Contains(err.Error(), row.hidden) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The rules are those of the closer, which reads the same variable.
+func TestOpenDatabase_RefusesADSNThatIsNotSafe(t *testing.T) {
+	for parameters, refused := range map[string]bool{
+		"": false, "?tls=true": false, "?tls=skip-verify": true, "?tls=preferred": true, "?tls=true&allowFallbackToPlaintext=true": true,
+		"?charset=gbk": true, "?character_set_client=gbk": true, "?allowCleartextPasswords=true": true, "?allowAllFiles=true&multiStatements=true": false,
+	} {
+		db, err := openDatabase(ordercloseconfig.Servers{DSN: "shop:secret@tcp(127.0.0.1:3306)/shop" + parameters})
+		if err == nil {
+			_ = db.Close()
+		}
+		if (err != nil) != refused || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: error %v", parameters, err)
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package store
+// Package mysqldsn reads DSNs of MySQL and MariaDB by the same rules in each program: it refuses a DSN by which connections
+// might silently be without encryption, reach another server, or read texts in another charset.
+package mysqldsn
 
 import (
 	"cmp"
@@ -17,7 +19,7 @@ import (
 // wait, so that a lock wait ends with the server's answer and not with a broken connection.
 const (
 	dialTimeout  = 3 * time.Second
-	readTimeout  = 15 * time.Second
+	ReadTimeout  = 15 * time.Second
 	writeTimeout = 10 * time.Second
 	lockTimeout  = "2" // seconds
 
@@ -31,24 +33,33 @@ const (
 	migrateLockWait = "300"
 )
 
-// parseDSN parses a DSN and overrides the settings that correctness and safety depend on.
-func parseDSN(dsn string, t *tls.Config) (*mysql.Config, error) {
+// Parse parses a DSN and sets TLS; t nil: as the DSN says. An error quotes no part of the DSN, in which the password is.
+func Parse(dsn string, t *tls.Config) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, dsnError(err)
+		return nil, Error(err)
 	}
-	if err := secure(cfg, t); err != nil {
-		return nil, err
-	}
-	if err := force(cfg); err != nil {
-		return nil, dsnError(err)
-	}
-	return cfg, nil
+	return cfg, secure(cfg, t)
 }
 
 // secretName matches parameters that other drivers have, and no variable of a server that a session
 // needs.
 var secretName = regexp.MustCompile(`(?i)^user|pass|pwd|secret`)
+
+// otherCharset reports whether a DSN makes the server read a statement in another charset than utf8mb4, in which the driver
+// quotes arguments. In GBK an order id can end the quotes.
+func otherCharset(cfg *mysql.Config) bool {
+	_, parameters, _ := strings.Cut(cfg.FormatDSN(), "?")
+	for parameter := range strings.SplitSeq(parameters, "&") {
+		switch name, value, _ := strings.Cut(strings.ToLower(parameter), "="); {
+		case name == "charset" && value != "utf8mb4",
+			name == "collation" && !strings.HasPrefix(value, "utf8mb4_"),
+			name == "names", strings.Contains(name+value, "character_set"), strings.Contains(name+value, "collation_"):
+			return true
+		}
+	}
+	return false
+}
 
 // secure sets TLS. It refuses a DSN by which connections might silently be without encryption or
 // reach another server, and a DSN with a password where an error of the server would quote it.
@@ -64,6 +75,10 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 		return errors.New("the database's DSN has tls=skip-verify, which accepts any server: write tls=true, and " + ca)
 	case cfg.AllowFallbackToPlaintext: //mutant:plain-text-fallback
 		return errors.New("the database's DSN has tls=preferred or allowFallbackToPlaintext, with which a connection may be without encryption: write tls=true, and " + ca)
+	case otherCharset(cfg):
+		return errors.New("the database's DSN has another charset or collation than utf8mb4: remove the parameter, connections use utf8mb4")
+	case cfg.AllowCleartextPasswords && cfg.TLSConfig == "" && t == nil:
+		return errors.New("the database's DSN has allowCleartextPasswords, which sends the password readable to any server that answers: write tls=true too, and " + ca)
 	case t == nil:
 	case cfg.TLSConfig != "" && cfg.TLSConfig != "true":
 		return errors.New("the database's DSN has a parameter tls, and the configuration of TLS is set too (ORDERCLOSE_DB_TLS_CA_FILE and the others, in Go a tls.Config): remove the parameter")
@@ -74,9 +89,9 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 	return nil
 }
 
-// dsnError hides the text that the driver quotes: with a slash in the wrong place, the text is
+// Error returns an error of the driver about a DSN. It hides the text that the driver quotes: with a slash in the wrong place, the text is
 // a part of the password.
-func dsnError(err error) error {
+func Error(err error) error {
 	reason := ""
 	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") { // these messages quote nothing
 		reason = ": " + strings.TrimPrefix(text, "invalid DSN: ")
@@ -84,8 +99,8 @@ func dsnError(err error) error {
 	return fmt.Errorf("the database's DSN is invalid%s; write it as user:password@tcp(host:3306)/database", reason)
 }
 
-// force sets what correctness depends on, and the defaults of the timeouts.
-func force(cfg *mysql.Config) error {
+// Force sets what correctness depends on, and the defaults of the timeouts.
+func Force(cfg *mysql.Config) error {
 	cfg.ParseTime = true
 	cfg.Loc = time.UTC
 	cfg.InterpolateParams = true // one round trip for a statement with arguments
@@ -94,7 +109,7 @@ func force(cfg *mysql.Config) error {
 	cfg.Logger = &mysql.NopLogger{} // everything that the driver logs, it also returns as an error
 
 	cfg.Timeout = cmp.Or(cfg.Timeout, dialTimeout)
-	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, readTimeout)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, ReadTimeout)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, writeTimeout)
 
 	if cfg.Params == nil {
@@ -115,9 +130,9 @@ func force(cfg *mysql.Config) error {
 	)
 }
 
-// withoutReadTimeout returns the configuration for statements that may take minutes, such as
+// WithoutReadTimeout returns the configuration for statements that may take minutes, such as
 // the migration of a large table.
-func withoutReadTimeout(cfg *mysql.Config) *mysql.Config {
+func WithoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	cfg = cfg.Clone()
 	cfg.ReadTimeout = 0
 	cfg.Params["lock_wait_timeout"] = migrateLockWait
