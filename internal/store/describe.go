@@ -87,8 +87,53 @@ func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 		return nil, err
 	}
 	problems := s.q.m.CheckDatabase(schema, orders, items)
+	hidden, err := s.hiddenRows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, s.q.m.Unaccepted(hidden)...)
 	future, err := s.futureNotBefore(ctx)
 	return append(problems, s.q.m.Unaccepted(future)...), err
+}
+
+// hiddenRows reports the tables of which row-level security may hide rows from this user: what is not seen is neither closed
+// nor counted nor missed by an audit.
+func (s *Store) hiddenRows(ctx context.Context) (problems []mapping.Problem, err error) {
+	if s.dialect.rowSecurity == nil {
+		return nil, nil
+	}
+	in, err := s.allTables(ctx)
+	names := []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "late_payments", "postponed_orders", "order_reminders", "pauses", "sweeps"}
+	for _, t := range in {
+		names = append(names, t.name, t.items)
+	}
+	for _, stock := range s.q.m.Stock {
+		names = append(names, stock.Table)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		schema, table := mapping.Split(name)
+		active := false
+		if err == nil && name != "" {
+			active, err = s.dialect.rowSecurity(s.gorm.WithContext(ctx), schema, table)
+		}
+		if active {
+			problems = append(problems, mapping.Problem{
+				Path: "table", What: "row-level security of table " + name + " applies to this database user", Why: "rows that its policies hide are never closed, and nothing shows them",
+				Fix: "ALTER ROLE with BYPASSRLS for this user, or a policy for this user that shows all rows", Accept: mapping.RowSecurity,
+			})
+		}
+	}
+	return problems, err
+}
+
+// seesAllRows returns an error if hiddenRows reports a table that the mapping does not accept.
+func (s *Store) seesAllRows(ctx context.Context) error {
+	hidden, err := s.hiddenRows(ctx)
+	if hidden = s.q.m.Unaccepted(hidden); err == nil && len(hidden) > 0 {
+		return &MappingError{Problems: hidden}
+	}
+	return s.failed(ctx, err, readDefinitions)
 }
 
 // futureNotBefore reports a Mapping.NotBefore that the database's clock has not reached.

@@ -78,6 +78,9 @@ type Dialect struct {
 	// writes, or the user may not see triggers. Nil: no trigger can, or returning tells.
 	beforeUpdate func(tx *gorm.DB, database, table string) (bool, error)
 
+	// rowSecurity reports whether policies may hide rows of a table from the user. Nil: the database has none.
+	rowSecurity func(tx *gorm.DB, schema, table string) (active bool, err error)
+
 	// describe returns the definition of a table of a database ("": the connection's), and false if the user sees no
 	// such table. Nil: mappings are not checked.
 	describe func(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error)
@@ -156,6 +159,7 @@ var postgresDialect = Dialect{
 	isolation:    "SELECT current_setting('transaction_isolation'), " + postgres.RaiseCommit,
 	shareLock:    " FOR SHARE",
 	describe:     postgres.Describe,
+	rowSecurity:  postgres.RowSecurity,
 	scannedTable: postgres.ScannedTable,
 	distinct:     postgres.Distinct,
 	rows:         postgres.Rows,

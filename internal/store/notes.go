@@ -65,6 +65,13 @@ func (s *Store) tableNotes(ctx context.Context) (notes []string, err error) {
 	if len(unread) > 0 {
 		notes = append(notes, fmt.Sprintf("the triggers of %s could not be read: check them as a user with the privilege TRIGGER, because a trigger that releases stock releases it twice", strings.Join(unread, ", ")))
 	}
+	if err == nil {
+		var hidden []mapping.Problem
+		hidden, err = s.hiddenRows(ctx)
+		for _, p := range hidden {
+			notes = append(notes, p.What+": check after each change of its policies that they show all rows to this user")
+		}
+	}
 	for _, column := range s.q.m.PaymentColumns() {
 		notes = append(notes, fmt.Sprintf("a close writes to %s, which has the name of a payment's column: check that no payment writes it", column))
 	}

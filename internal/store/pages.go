@@ -15,8 +15,14 @@ import (
 // Overdue returns up to limit orders that are unpaid and were due at or before cutoff, ordered
 // by due time and id, after the order after, which is the last order of the previous page. The
 // zero Order begins at the oldest. The orders have ID, Category, CreatedAt, Due and the Attributes of the
-// mapping. Rows without an id are skipped. The error wraps orderclose.ErrUnavailable if the database failed.
+// mapping. Rows without an id are skipped. The error wraps orderclose.ErrUnavailable if the database failed. The first page
+// returns a *MappingError if row-level security may hide orders.
 func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	if after.ID == "" && after.Due.IsZero() {
+		if err := s.seesAllRows(ctx); err != nil {
+			return nil, err
+		}
+	}
 	orders, err := s.overdue(ctx, cutoff, after, limit)
 	return orders, s.failed(ctx, err, "read overdue orders after %q", after.ID)
 }

@@ -11,6 +11,7 @@ const (
 	FarDue           = "far_due"           // an unpaid order is due later than the longest delay
 	NothingDueLater  = "nothing_due_later" // unpaid orders exist, and none is due in the future
 	OverwrittenClose = "overwritten_close" // the shop writes another closed status to orders that were closed
+	RowSecurity      = "row_security"      // row-level security applies to the user, and its policies show all rows
 
 	DueLikeCreation    = "due_like_creation"       // due has the name of a creation or of a change
 	ClosedLikeCreation = "closed_at_like_creation" // closed_at has the name of a creation
@@ -21,7 +22,7 @@ const (
 
 // Acceptable returns all names of problems that topics.yaml can accept.
 func Acceptable() []string {
-	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NothingDueLater, OverwrittenClose,
+	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NothingDueLater, OverwrittenClose, RowSecurity,
 		DueLikeCreation, ClosedLikeCreation, OnCloseOtherID, UnnamedStatus, PaidOrders}
 }
 

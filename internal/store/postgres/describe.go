@@ -41,6 +41,15 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 	return t, err == nil, err
 }
 
+// rowSecurityQuery asks whether policies apply to this user on a table. The owner of a table is exempt, unless it forces them.
+const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
+	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
+
+// RowSecurity reports whether row-level security may hide rows of a table of a schema from this user; schema "": the current one.
+func RowSecurity(tx *gorm.DB, schema, table string) (active bool, err error) {
+	return active, tx.Raw(rowSecurityQuery, schema, table).Scan(&active).Error
+}
+
 // columnsQuery reads the columns of a table. A domain has the type that it is based on. sources has the columns
 // from which a generated column is computed.
 const columnsQuery = "SELECT a.attname AS name, y.typname AS type, format_type(a.atttypid, a.atttypmod) AS definition, y.typtype = 'e' AS is_enum," +

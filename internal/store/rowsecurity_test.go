@@ -1,0 +1,82 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+)
+
+// Policies hide the orders of another tenant. The user neither owns the tables nor may bypass the policies.
+func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		m := ordersOf(t, "buckets: [1m]", `
+  table: t_order
+  id: {column: id, type: integer}
+  status: {column: state, from: 0, to: 4, paid: [1]}
+  due: {column: due, type: unix_ms}
+  items: {table: t_line, order: oid, sku: sku, quantity: num}
+  stock: {table: t_stock, sku: sku, available: free}
+`)
+		dsn := ownDatabase(t)
+		owner := open(t, store.Options{DSN: dsn, Orders: m})
+		for _, ddl := range []string{
+			"CREATE TABLE t_order (id BIGINT PRIMARY KEY, tenant INT NOT NULL, state INT NOT NULL, due BIGINT NOT NULL)",
+			"CREATE INDEX st ON t_order (state, due, id)",
+			"CREATE TABLE t_line (id SERIAL PRIMARY KEY, oid BIGINT NOT NULL, sku TEXT NOT NULL, num INT NOT NULL)",
+			"CREATE INDEX ol ON t_line (oid)",
+			"CREATE TABLE t_stock (sku TEXT PRIMARY KEY, free INT NOT NULL)",
+			"INSERT INTO t_order VALUES (1, 1, 0, 1000), (2, 2, 0, 1000)",
+		} {
+			exec(t, owner.DB(), ddl)
+		}
+		must.Do(t, owner.Migrate(t.Context()))
+		role := must.Get(url.Parse(dsn))(t)
+		name := "closer_" + strings.TrimPrefix(role.Path, "/")
+		exec(t, owner.DB(), "CREATE ROLE "+name+" LOGIN")
+		t.Cleanup(func() {
+			must.Get(owner.DB().Exec("DROP OWNED BY " + name + "; DROP ROLE " + name))(t)
+		})
+		exec(t, owner.DB(), "GRANT ALL ON ALL TABLES IN SCHEMA public TO "+name)
+		exec(t, owner.DB(), "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO "+name)
+		role.User = url.User(name)
+		closer := open(t, store.Options{DSN: role.String(), Orders: m})
+		now := must.Get(owner.Now(t.Context()))(t)
+		sweep := func(s *store.Store) string {
+			orders, err := s.Overdue(t.Context(), now, orderclose.Order{}, 10)
+			return fmt.Sprint(len(orders), " ", err)
+		}
+		must.Do(t, closer.CheckMapping(t.Context()))
+		if got := sweep(closer); got != "2 <nil>" {
+			t.Errorf("without policies: %s", got)
+		}
+		for _, table := range []string{"t_order", "t_line", "receipts"} {
+			exec(t, owner.DB(), "ALTER TABLE "+table+" ENABLE ROW LEVEL SECURITY")
+			exec(t, owner.DB(), "CREATE POLICY one ON "+table+" USING ("+map[bool]string{true: "tenant = 1", false: "true"}[table == "t_order"]+")")
+			err := closer.CheckMapping(t.Context())
+			if wrong, ok := errors.AsType[*store.MappingError](err); !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Accept != mapping.RowSecurity || !strings.Contains(err.Error(), "table "+table+" ") {
+				t.Errorf("policies of %s: %v", table, err)
+			}
+			if got := sweep(closer); !strings.Contains(got, "0 ") || !strings.Contains(got, "row-level security of table "+table+" applies") {
+				t.Errorf("a sweep with policies of %s: %s", table, got)
+			}
+			if got := sweep(owner); got != "2 <nil>" {
+				t.Errorf("a sweep of the owner: %s", got)
+			}
+			accepting := *m
+			accepting.Accept = []string{mapping.RowSecurity}
+			tolerant := open(t, store.Options{DSN: role.String(), Orders: &accepting})
+			must.Do(t, tolerant.CheckMapping(t.Context()))
+			if notes := must.Get(tolerant.MappingHints(t.Context()))(t); !strings.Contains(strings.Join(notes, "; "), "row-level security of table "+table) {
+				t.Errorf("an accepted policy leaves no note: %q", notes)
+			}
+			exec(t, owner.DB(), "ALTER TABLE "+table+" DISABLE ROW LEVEL SECURITY")
+		}
+	})
+}
