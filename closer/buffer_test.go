@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -51,14 +52,10 @@ func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 		defer runSmall(t, log, store, bytes)()
 		time.Sleep(time.Minute)
 		for id, at := range due {
-			if late := store.at(id).Sub(at); late < 0 || late > time.Second {
-				t.Errorf("%s was closed %v after it was due", id, late)
-			}
+			expect.Between(t, store.at(id).Sub(at), 0, time.Second, "the time from the due time to the close of %s", id)
 		}
 		inBucket := log.Appended()["delay_1m"]
-		if kept := locked - len(inBucket); kept < 50 || kept > bytes/2/entryBytes {
-			t.Errorf("%d orders are in %d bytes of memory", kept, bytes)
-		}
+		expect.Between(t, locked-len(inBucket), 50, bytes/2/entryBytes, "orders in %d bytes of memory", bytes)
 		for _, m := range inBucket {
 			r, err := m.Decode()
 			wait := r.Release.Sub(begin)
@@ -95,9 +92,8 @@ func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 			t.Errorf("%d closed from memory, %d in a bucket, done below %d", kept, len(inBucket), log.doneBelow())
 		}
 		for _, m := range inBucket {
-			if r, err := m.Decode(); err != nil || !r.Release.Equal(due) || r.NotDue != 0 || r.Origin.Topic != "" {
-				t.Fatalf("%+v, %v; want it released when it is due, %v", r, err, due)
-			}
+			r, err := m.Decode()
+			must.That(t, err == nil && r.Release.Equal(due) && r.NotDue == 0 && r.Origin.Topic == "", "%+v, %v; want it released when it is due, %v", r, err, due)
 		}
 	})
 }
@@ -115,14 +111,10 @@ func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 		store := &fakeStore{down: func() bool { return !back.Load() }}
 		defer runSmall(t, log, store, 512<<10)()
 		time.Sleep(10 * time.Minute)
-		if n := log.upTo.Load(); n < minReadAhead || n > 15 {
-			t.Errorf("%d records of 20 KB were read with a bound of 256 KB", n)
-		}
+		expect.Between(t, log.upTo.Load(), minReadAhead, 15, "records of 20 KB that were read with a bound of 256 KB")
 		back.Store(true)
 		time.Sleep(time.Minute)
-		if n := len(store.ids()); n != 100 {
-			t.Errorf("%d closed", n)
-		}
+		expect.Equal(t, len(store.ids()), 100, "closed orders")
 	})
 }
 
@@ -140,9 +132,7 @@ func TestBuffer_HasRoomIsBoundedInOrdersAndBytes(t *testing.T) {
 			for ; n <= maxParked && b.hasRoom(&entry{blocked: blocked}, c.bytes); n++ {
 				b.park(&entry{blocked: blocked}, time.Time{})
 			}
-			if n != want {
-				t.Errorf("%d orders have room in %d bytes, want %d; blocked: %v", n, c.bytes, want, blocked)
-			}
+			expect.Equal(t, n, want, "orders have room in %d bytes; blocked: %v", c.bytes, blocked)
 		}
 	}
 }
@@ -179,9 +169,7 @@ func TestBuffer_NextMatchesASearchedList(t *testing.T) {
 				}
 				latest := time.Time{}
 				for _, e := range batch[n:] {
-					if !parked[e] || now.Before(e.retryAt) || e.retryAt.Before(latest) {
-						t.Fatalf("%v was taken at %v, after one of %v", e.retryAt, now, latest)
-					}
+					must.That(t, parked[e] && !now.Before(e.retryAt) && !e.retryAt.Before(latest), "%v was taken at %v, after one of %v", e.retryAt, now, latest)
 					latest = e.retryAt
 					delete(parked, e)
 				}
