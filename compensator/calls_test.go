@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // wildStore calls wild before each call of its methods.
@@ -127,9 +128,7 @@ func TestSweep_APanicOfTheStoreIsAnErrorOfItsOrder(t *testing.T) {
 		if err != nil || r.Closed != 99 || r.Failed != 1 || r.Failures[0].OrderID != "o0042" || !strings.Contains(r.Failures[0].Error, "no such room") {
 			t.Errorf("closed %d, failed %d %v: %v", r.Closed, r.Failed, r.Failures, err)
 		}
-		if n := strings.Count(log.String(), "wildStore.CloseOrders"); n != 1 {
-			t.Errorf("the log has %d stacks, want one:\n%s", n, log.String())
-		}
+		expect.Equal(t, strings.Count(log.String(), "wildStore.CloseOrders"), 1, "stacks in the log:\n%s", log.String())
 	})
 }
 
@@ -159,9 +158,7 @@ func TestSweep_ALockWithoutAnswerIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(10)
 		r, err := newCompensator(t, Options{Store: s, Grace: -1, Lock: hangingLock{}}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 10 || r.Lock != "unavailable" {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Closed == 10 && r.Lock == "unavailable", "%+v, %v", r, err)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // asked is an Investigator that records the calls, and returns Absent for all orders.
@@ -46,9 +47,7 @@ func TestSweep_LooksUpCausesAfterEachPage(t *testing.T) {
 		if err != nil || a.began != 250 || len(a.pages) != 3 || len(a.pages[0]) != 98 || a.pages[0][7].ID != "o0009" {
 			t.Fatalf("%v; Begin was called with %d open orders, Explain for %d pages", err, a.began, len(a.pages))
 		}
-		if r.Causes[string(Absent)] != 248 || len(r.Misses) != 100 || r.Misses[0].Order.ID != "o0000" {
-			t.Errorf("causes %v, %d misses", r.Causes, len(r.Misses))
-		}
+		expect.That(t, r.Causes[string(Absent)] == 248 && len(r.Misses) == 100 && r.Misses[0].Order.ID == "o0000", "causes %v, %d misses", r.Causes, len(r.Misses))
 	})
 }
 
@@ -56,9 +55,7 @@ func TestSweep_ClosesOrdersWithoutAnInvestigation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(12)
 		r, err := newCompensator(t, Options{Store: s, Investigator: &asked{store: s, fails: true}, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || r.Closed != 12 || r.Causes != nil {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Closed == 12 && r.Causes == nil, "%+v, %v", r, err)
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // hangingStore hangs on some orders.
@@ -53,9 +55,7 @@ func TestSweep_OrdersOnWhichTheStoreHangsDelayNoOthers(t *testing.T) {
 				if err != nil || r.Closed != 1200-len(bad) || r.Failed != len(bad) || len(r.Failures) != len(bad) {
 					t.Fatalf("closed %d, failed %d: %v", r.Closed, r.Failed, err)
 				}
-				if r.Took() > 10*time.Minute {
-					t.Errorf("it took %v", r.Took())
-				}
+				expect.That(t, r.Took() <= 10*time.Minute, "it took %v", r.Took())
 				if r, err = c.Sweep(t.Context(), false); err != nil || r.Failed != len(bad) {
 					t.Errorf("the next sweep: failed %d, %v", r.Failed, err)
 				}
@@ -74,9 +74,7 @@ func TestSweep_ContinuesAfterThePagesThatWereGivenUp(t *testing.T) {
 			r, err := c.Sweep(t.Context(), false)
 			t.Logf("closed %d, failed %d, open %d: %v", r.Closed, r.Failed, s.open(), err)
 		}
-		if open := s.open(); open > 600 {
-			t.Errorf("%d orders are open after four sweeps, want those on which the store hangs", open)
-		}
+		expect.AtMost(t, s.open(), 600, "open orders after four sweeps, those on which the store hangs")
 	})
 }
 
@@ -94,8 +92,6 @@ func TestSweep_FailsSoonIfTheStoreIsDown(t *testing.T) {
 			}
 		}
 		down = false
-		if r, err := c.Sweep(t.Context(), false); err != nil || r.Closed != 3000 {
-			t.Errorf("when the store works again: closed %d, %v", r.Closed, err)
-		}
+		expect.Equal(t, must.Get(c.Sweep(t.Context(), false))(t).Closed, 3000, "closed when the store works again")
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -85,9 +86,7 @@ func (f *fleet) start(o Options) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := comp.Run(ctx); err != nil {
-			f.t.Error(err)
-		}
+		expect.NoError(f.t, comp.Run(ctx))
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done; stopLock() })
 	f.counts, f.stops = append(f.counts, c), append(f.stops, stop)
@@ -130,9 +129,8 @@ func TestRun_AKilledSweepIsTakenOverWithinTwoMinutes(t *testing.T) {
 		must.Do(t, f.redis.Set(DefaultLockKey, "dead"))
 		f.redis.SetTTL(DefaultLockKey, DefaultLockExpiry)
 		time.Sleep(2 * time.Minute)
-		if n := f.swept() - before; n != 1 || f.counts[0].skipped("held") == 0 {
-			t.Errorf("%d sweeps two minutes later, skipped %d", n, f.counts[0].skipped("held"))
-		}
+		n := f.swept() - before
+		expect.That(t, n == 1 && f.counts[0].skipped("held") != 0, "%d sweeps two minutes later, skipped %d", n, f.counts[0].skipped("held"))
 	})
 }
 
@@ -151,9 +149,7 @@ func TestRun_WithoutRedisItSweepsAndReportsIt(t *testing.T) {
 		before := f.swept()
 		f.redis.SetError("LOADING")
 		time.Sleep(2 * time.Minute)
-		if f.counts[0].locked() {
-			t.Error("two minutes later the lock counts as available")
-		}
+		expect.That(t, !f.counts[0].locked(), "two minutes later the lock counts as available")
 		time.Sleep(6 * time.Hour)
 		if n := f.swept() - before; n < 6 || n > 3*6 {
 			t.Errorf("%d sweeps in six hours without Redis, want 6 at least", n)
@@ -163,9 +159,7 @@ func TestRun_WithoutRedisItSweepsAndReportsIt(t *testing.T) {
 		f.redis.SetError("")
 		f.redis.FlushAll()
 		time.Sleep(2 * time.Minute)
-		if !f.counts[0].locked() {
-			t.Error("two minutes after Redis is back the lock counts as unavailable")
-		}
+		expect.That(t, f.counts[0].locked(), "two minutes after Redis is back the lock counts as unavailable")
 	})
 }
 
@@ -217,9 +211,7 @@ func TestRun_SlotsDuringASweepAreSkippedAndCounted(t *testing.T) {
 		f.start(Options{PageSize: 1, Grace: -1})
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
-		if !f.counts[0].sweeping() || f.counts[0].swept() != 0 {
-			t.Error("the sweep in progress is not reported")
-		}
+		expect.That(t, f.counts[0].sweeping() && f.counts[0].swept() == 0, "the sweep in progress is not reported")
 		time.Sleep(2 * time.Hour)
 		if n := f.swept(); n != 1 || f.counts[0].skipped("running") != 6 || f.counts[0].sweeping() {
 			t.Errorf("%d sweeps, skipped %d, want one, and the six slots meanwhile", n, f.counts[0].skipped("running"))
@@ -246,9 +238,7 @@ func TestSweep_OrdersThatCannotBeClosedAreTriedOnceAndDelayNoOthers(t *testing.T
 			s.bad[fmt.Sprintf("o%04d", i)] = true // all orders of the first pages
 		}
 		r, err := newCompensator(t, Options{Store: s, PageSize: 5, Grace: -1}).Sweep(t.Context(), false)
-		if err != nil || r.Failed != 20 || r.Closed != 20 || r.Pages != 8 {
-			t.Errorf("%+v, %v", r, err)
-		}
+		expect.That(t, err == nil && r.Failed == 20 && r.Closed == 20 && r.Pages == 8, "%+v, %v", r, err)
 	})
 }
 
@@ -264,9 +254,7 @@ func TestSweep_ContinuesWhereItWasInterrupted(t *testing.T) {
 			t.Errorf("%+v, %v", first, err)
 		}
 		second, err := c.Sweep(t.Context(), false)
-		if err != nil || second.Found != 60 || second.Closed != 60 || s.open() != 0 {
-			t.Errorf("%+v, %v", second, err)
-		}
+		expect.That(t, err == nil && second.Found == 60 && second.Closed == 60 && s.open() == 0, "%+v, %v", second, err)
 	})
 }
 
@@ -313,8 +301,6 @@ func TestSweep_ASecondSweepInTheSameProcessIsRejected(t *testing.T) {
 		if _, err := c.Sweep(t.Context(), false); !errors.Is(err, ErrHeld) {
 			t.Errorf("the second got %v", err)
 		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 	})
 }
