@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
 // Each worker publishes a row once, however long the database accepts no writes, also
@@ -44,8 +46,6 @@ func TestDispatcher_AReusedIdIsAnotherRow(t *testing.T) {
 		s.rows[1], s.full = row, false
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if got := fmt.Sprint(l.keys("events")); got != "[former new]" || len(s.left()) != 0 {
-			t.Errorf("published %v, left %v", got, s.left())
-		}
+		expect.That(t, fmt.Sprint(l.keys("events")) == "[former new]" && len(s.left()) == 0, "published %v, left %v", fmt.Sprint(l.keys("events")), s.left())
 	})
 }
