@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -43,9 +44,8 @@ func TestApp_NamesItsDatabase(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Servers: Servers{DSN: "shop:secret@tcp(db-2:3307)/shop?timeout=1s"},
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 	defer a.Close()
-	if err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }}); err != nil || !strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n") {
-		t.Errorf("%v, %s", err, &log)
-	}
+	err := a.runPart(t.Context(), part{role: Closer, run: func(context.Context) error { return nil }})
+	expect.That(t, err == nil && strings.Contains(log.String(), "msg=started role=closer database=db-2:3307/shop\n"), "%v, %s", err, &log)
 	a.ready.waiting.remove(needRun)
 	if code, body := get(t, a.Handler(false), "/-/ready"); code != 200 || body != "ready\nwith database db-2:3307/shop\n" {
 		t.Errorf("%d %q", code, body)

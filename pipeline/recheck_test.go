@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -72,12 +73,8 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 		got = append(got, o.OrderID+" "+string(o.Verdict))
 	}
 	want := []string{"locked payment_pending", "paid already_paid", "known already_closed", "unpaid already_closed", "cancelled already_closed", "unknown payment_pending", "nothing payment_pending"}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	if !slices.Equal(orders.late, []string{"paid"}) {
-		t.Errorf("late payments of %v, want that of order paid", orders.late)
-	}
+	expect.That(t, err == nil && slices.Equal(got, want), "%v, %v; want %v", got, err, want)
+	expect.That(t, slices.Equal(orders.late, []string{"paid"}), "late payments of %v, want that of order paid", orders.late)
 }
 
 func TestRecheck_IsOffWithoutStepsAndWithoutAProvider(t *testing.T) {
