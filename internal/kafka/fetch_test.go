@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -163,9 +164,7 @@ func TestScan_EndsWithTheSpan(t *testing.T) {
 		n += len(f.Records)
 		return nil
 	})
-	if read != 9 || n != 4 || err != nil {
-		t.Errorf("read to %d, %d records, %v; want 9, 4", read, n, err)
-	}
+	expect.That(t, read == 9 && n == 4 && err == nil, "read to %d, %d records, %v; want 9, 4", read, n, err)
 	if was := log.asked; was[0].Log != (wire.LogID{}) || was[1].Log != first.Log || was[1].Offset != 7 {
 		t.Errorf("read at %+v: want each read to use the log of the previous read", was)
 	}
@@ -202,13 +201,9 @@ func TestPeek_ReturnsNextRecord(t *testing.T) {
 		found := int64(-1)
 		if m != nil {
 			found = m.Offset
-			if string(m.Key) != fmt.Sprint("key-", found) || m.Appended.IsZero() {
-				t.Errorf("in [%d, %d): %+v", want.offset, want.end, m)
-			}
+			expect.That(t, string(m.Key) == fmt.Sprint("key-", found) && !m.Appended.IsZero(), "in [%d, %d): %+v", want.offset, want.end, m)
 		}
-		if found != want.found {
-			t.Errorf("in [%d, %d): found %d, want %d", want.offset, want.end, found, want.found)
-		}
+		expect.Equal(t, found, want.found, "in [%d, %d): found", want.offset, want.end)
 	}
 	if _, err := c.Peek(t.Context(), "t", 0, 17, 20); err == nil || !strings.Contains(err.Error(), "t/0 at 17") {
 		t.Errorf("past the end: %v", err)
@@ -238,9 +233,7 @@ func TestFirstWaiting_StaysWithinLog(t *testing.T) {
 	for _, c := range []struct{ commit, start, end, want int64 }{
 		{-1, 5, 9, 5}, {3, 5, 9, 5}, {5, 5, 9, 5}, {7, 5, 9, 7}, {9, 5, 9, 9}, {10, 5, 9, 5}, {-1, 0, 0, 0},
 	} {
-		if got := FirstWaiting(Commit{Offset: c.commit}, c.start, c.end); got != c.want {
-			t.Errorf("commit %d in a log of [%d, %d): %d, want %d", c.commit, c.start, c.end, got, c.want)
-		}
+		expect.Equal(t, FirstWaiting(Commit{Offset: c.commit}, c.start, c.end), c.want, "commit %d in a log of [%d, %d)", c.commit, c.start, c.end)
 	}
 }
 
@@ -249,18 +242,12 @@ func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
 	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 11, End: 13}, {First: 15, End: 18}})
 	c := Commit{Offset: 10, Metadata: acked}
 	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
-		if got := WaitingBelow(c, 0, 20, below); got != want {
-			t.Errorf("below %d: %d, want %d", below, got, want)
-		}
+		expect.Equal(t, WaitingBelow(c, 0, 20, below), want, "below %d", below)
 	}
-	if got := WaitingBelow(c, 12, 20, 15); got != 3 {
-		t.Errorf("in a log that begins after the commit: %d, want 3", got)
-	}
+	expect.Equal(t, WaitingBelow(c, 12, 20, 15), 3, "waiting in a log that begins after the commit")
 }
 
 func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
 	m, _ := (wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}}).Message()
-	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
-		t.Errorf("%+v", m)
-	}
+	expect.That(t, m.Offset == 7 && m.Appended.UnixMilli() == 1_700_000_000_000 && m.Key == nil, "%+v", m)
 }

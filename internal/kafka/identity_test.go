@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -38,9 +39,7 @@ func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetc
 func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	old := mustRead(t, c.Read, 0, wire.LogID{}, 0)
-	if old.Log.Topic == noTopicID || old.Log.Epoch < 0 || len(old.Records) == 0 || old.Replaced {
-		t.Fatalf("%+v", old)
-	}
+	must.That(t, old.Log.Topic != noTopicID && old.Log.Epoch >= 0 && len(old.Records) != 0 && !old.Replaced, "%+v", old)
 	verify := func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 		at.NoWait, at.MaxBytes = true, 1
 		return c.Read(ctx, at)
@@ -90,9 +89,7 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	if f.Lost == nil || !f.Replaced || f.Next != 5 || f.Lost.First != 5 || f.Lost.Last != 7 || f.Log.Topic != log.Topic || f.Log.Epoch != 3 {
 		t.Errorf("%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
 	}
-	if asked != 4 {
-		t.Errorf("the request has epoch %d, want 4", asked)
-	}
+	expect.Equal(t, asked, 4, "the request has epoch")
 }
 
 // TestRead_TruncatedLogIsNotReadFromStart if it is unknown where the log was truncated.
@@ -134,9 +131,8 @@ func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 func TestRead_OldBrokersAreReadByName(t *testing.T) {
 	_, c := newFake(t, 1, kfake.MaxVersions(kversion.V3_0_0()))
 	appendTo(t, c, 3)
-	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, ErrNoTopicIDs) {
-		t.Errorf("TopicID: %v", err)
-	}
+	_, err := c.TopicID(t.Context(), "t")
+	expect.That(t, errors.Is(err, ErrNoTopicIDs), "TopicID: %v", err)
 	if f := mustRead(t, c.Read, 1, wire.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
 		t.Errorf("%+v", f)
 	}
@@ -163,9 +159,7 @@ func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 		}
 		commit() // after the recreation: a commit that was in flight arrives late
 		commits, err := c.Commits(t.Context(), "g", "t", 1)
-		if err != nil || commits[0].FromDeletedLog != recreated {
-			t.Fatalf("recreated %v: %+v, %v", recreated, commits, err)
-		}
+		must.That(t, err == nil && commits[0].FromDeletedLog == recreated, "recreated %v: %+v, %v", recreated, commits, err)
 		first, waiting := int64(2), int64(2)
 		if recreated {
 			first, waiting = 0, 5

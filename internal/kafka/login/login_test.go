@@ -18,6 +18,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -54,9 +55,8 @@ func TestKept_IsRenewedAfterHalfOfItsLife(t *testing.T) {
 				t.Fatalf("%+v: asked %d times, %v", step, asked, err)
 			}
 		}
-		if text := log.String(); !strings.Contains(text, "renewing the login to Kafka failed") || strings.Contains(text, "xx") {
-			t.Errorf("logged %q", text)
-		}
+		text := log.String()
+		expect.That(t, strings.Contains(text, "renewing the login to Kafka failed") && !strings.Contains(text, "xx"), "logged %q", text)
 	})
 }
 
@@ -102,9 +102,7 @@ func TestKept_NobodyWaitsForARenewal(t *testing.T) {
 		}
 		time.Sleep(fetchTimeout)
 		synctest.Wait()
-		if asked != 2 {
-			t.Errorf("asked %d times", asked)
-		}
+		expect.Equal(t, asked, 2, "asked times")
 	})
 }
 
@@ -138,9 +136,7 @@ func TestOAuthBearer_EndsTheTalkOfARejectedToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, response, err := steps.Next(t.Context(), []byte(`{"status":"invalid_token","scope":"kafka"}`))
-	if done || string(response) != "\x01" || err != nil {
-		t.Fatalf("after the reason: %v %q %v", done, response, err)
-	}
+	must.That(t, !done && string(response) == "\x01" && err == nil, "after the reason: %v %q %v", done, response, err)
 	if _, _, err := steps.Next(t.Context(), nil); !errors.Is(err, kafka.SASLAuthenticationFailed) || !strings.Contains(err.Error(), "invalid_token") {
 		t.Errorf("a broker that rejects nothing then: %v", err)
 	}
@@ -158,13 +154,9 @@ func TestOAuthBearer_RefusesWhatIsNoToken(t *testing.T) {
 		}
 	}
 	for name, value := range map[string]string{"auth": "x", "": "x", "a-b": "x", "a": "", "b": "x\x01y", "c": "ü"} {
-		if CheckExtensions(map[string]string{name: value}) == nil {
-			t.Errorf("the extension %q=%q is accepted", name, value)
-		}
+		expect.That(t, CheckExtensions(map[string]string{name: value}) != nil, "the extension %q=%q is accepted", name, value)
 	}
-	if err := CheckExtensions(map[string]string{"logicalCluster": "lkc-1"}); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, CheckExtensions(map[string]string{"logicalCluster": "lkc-1"}))
 }
 
 // jwt returns a JWT that nobody has signed.
