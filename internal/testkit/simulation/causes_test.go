@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -200,9 +201,8 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.check(time.Now())
 				if c.want == compensator.DeadLettered {
 					topic := deadletters.Topic{Log: r.kafka, Name: cfg.Topics.DeadLetter}
-					if l, err := topic.Find(ctx, deadletters.Position{}); err != nil || l == nil || l.Key != "o" {
-						t.Errorf("the dead letter that is named: %+v, %v", l, err)
-					}
+					l, err := topic.Find(ctx, deadletters.Position{})
+					expect.That(t, err == nil && l != nil && l.Key == "o", "the dead letter that is named: %+v, %v", l, err)
 				}
 			})
 		})
@@ -221,9 +221,8 @@ func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
 		listed.Buckets = append(append(orderclose.Buckets{}, created.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
 		untilMissed(r.order("o", "virtual", false))
 		r.cfg = &listed
-		if report := r.sweep(true); report.Causes[string(compensator.Absent)] != 1 {
-			t.Errorf("%+v; want one that is absent", report)
-		}
+		report := r.sweep(true)
+		expect.That(t, report.Causes[string(compensator.Absent)] == 1, "%+v; want one that is absent", report)
 		r.cfg = created
 		r.check(time.Now())
 	})
