@@ -171,9 +171,8 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 				r, err := m.Decode()
 				retried++
 				wait := r.Release.Sub(begin)
-				if err != nil || wait < time.Minute || wait > 68*time.Second {
-					t.Errorf("local clock %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
-				}
+				expect.That(t, err == nil && wait >= time.Minute && wait <= 68*time.Second,
+					"local clock %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
 				if since := r.PendingSince.Sub(begin); r.Order.ID == "pending" && (since < 0 || since > 2*time.Second) {
 					t.Errorf("local clock %v ahead: pending since %v after the question", ahead, since)
 				}

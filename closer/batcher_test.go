@@ -230,9 +230,8 @@ func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
 		b.wait(t.Context(), "c", 2, false)
 		must.That(t, len(b.ran) == 1, "transactions %q, with a limit of 10", b.ran)
 		cancel()
-		if got := <-gone; got.err == nil {
-			t.Error("5 orders ran beside 8, with a limit of 10")
-		}
+		got := <-gone
+		expect.That(t, got.err != nil, "5 orders ran beside 8, with a limit of 10")
 		synctest.Wait()
 		expect.That(t, len(b.ran) == 2 && b.ran[1] == "c0 c1", "transactions %q; want the job behind to run", b.ran)
 		b.finish()

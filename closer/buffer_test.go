@@ -164,9 +164,8 @@ func TestBuffer_NextMatchesASearchedList(t *testing.T) {
 				}
 				n := min(len(queued), max(most-ready, (most+1)/2))
 				batch := b.next(now, most)
-				if len(batch) != n+min(ready, most-n) || !slices.Equal(batch[:n], queued[:n]) {
-					t.Fatalf("of %d queued and %d ready %d were taken, want %d and the rest of %d", len(queued), ready, len(batch), n, most)
-				}
+				must.That(t, len(batch) == n+min(ready, most-n) && slices.Equal(batch[:n], queued[:n]),
+					"of %d queued and %d ready %d were taken, want %d and the rest of %d", len(queued), ready, len(batch), n, most)
 				latest := time.Time{}
 				for _, e := range batch[n:] {
 					must.That(t, parked[e] && !now.Before(e.retryAt) && !e.retryAt.Before(latest), "%v was taken at %v, after one of %v", e.retryAt, now, latest)

@@ -107,9 +107,8 @@ func TestCloser_SchedulesAnOrderWhoseDueTimeMoved(t *testing.T) {
 		scheduled := log.Appended()["delay_1m"]
 		must.That(t, len(scheduled) == 1 && log.doneBelow() == 1, "appended %v, done below %d", log.Appended(), log.doneBelow())
 		r, err := scheduled[0].Decode()
-		if err != nil || !r.Release.Equal(due) || !r.Order.Due.Equal(due) || r.NotDue != 1 {
-			t.Errorf("%+v, %v; want its release time at its due time, %v", r, err, due)
-		}
+		expect.That(t, err == nil && r.Release.Equal(due) && r.Order.Due.Equal(due) && r.NotDue == 1,
+			"%+v, %v; want its release time at its due time, %v", r, err, due)
 	})
 }
 
@@ -164,9 +163,8 @@ func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 		time.Sleep(time.Minute)
 		later, earlier := metrics.Value("close_due_differs_total", "row", "later"), metrics.Value("close_due_differs_total", "row", "earlier")
 		expect.That(t, later == 1 && earlier == 1, "%v orders are later in the database and %v earlier, want 1 and 1", later, earlier)
-		if out := logs.String(); !strings.Contains(out, "order=later record=2000-01-01T00:00:00.000Z database=2000-01-01T08:00:00.000Z differ_by=8h0m0s") {
-			t.Errorf("no line with both times:\n%s", out)
-		}
+		expect.That(t, strings.Contains(logs.String(), "order=later record=2000-01-01T00:00:00.000Z database=2000-01-01T08:00:00.000Z differ_by=8h0m0s"),
+			"no line with both times:\n%s", logs.String())
 	})
 }
 
@@ -265,9 +263,8 @@ func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if ids := store.ids(); len(ids) != 4 || log.doneBelow() != 4 || len(log.Keys("control")) != 1 {
-			t.Errorf("closed %v, done below %d, %d notices of losses; want 4, 4, 1", ids, log.doneBelow(), len(log.Keys("control")))
-		}
+		expect.That(t, len(store.ids()) == 4 && log.doneBelow() == 4 && len(log.Keys("control")) == 1,
+			"closed %v, done below %d, %d notices of losses; want 4, 4, 1", store.ids(), log.doneBelow(), len(log.Keys("control")))
 	})
 }
 
@@ -313,13 +310,11 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
-		if n := log.upTo.Load(); n > most || len(store.ids()) != 1 {
-			t.Errorf("%d records of garbage were read, want %d at most; closed %v", n, most, store.ids())
-		}
+		expect.That(t, log.upTo.Load() <= most && len(store.ids()) == 1,
+			"%d records of garbage were read, want %d at most; closed %v", log.upTo.Load(), most, store.ids())
 		fixed.Store(true)
 		time.Sleep(time.Minute)
-		if n := len(log.Keys("dead")); n != garbage || log.doneBelow() != garbage {
-			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.doneBelow())
-		}
+		expect.That(t, len(log.Keys("dead")) == garbage && log.doneBelow() == garbage,
+			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.doneBelow())
 	})
 }

@@ -45,9 +45,8 @@ func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 		for n, minutes := range []time.Duration{1, 2, 4} {
 			d := decide(r, verdict.outcome, epoch, 0.5)
 			want := minutes * time.Minute
-			if d.action != schedule || !d.retry || d.wait != want+want/20 || d.cause != verdict.cause || d.detail != verdict.detail {
-				t.Errorf("after %d failures: %+v, want a wait of %v", n, d, want)
-			}
+			expect.That(t, d.action == schedule && d.retry && d.wait == want+want/20 && d.cause == verdict.cause && d.detail == verdict.detail,
+				"after %d failures: %+v, want a wait of %v", n, d, want)
 			before := r
 			r = d.record
 			before.Attempt, before.Cause = n+1, verdict.cause
@@ -67,9 +66,8 @@ func TestDecide_AsksTheProviderForADay(t *testing.T) {
 		must.That(t, len(waits) <= 200, "not given up after %d waits", len(waits))
 		d := decide(r, orderclose.Outcome{Verdict: orderclose.PaymentPending}, at, 0)
 		if d.action == giveUp {
-			if d.cause != "payment_unresolved" || r.Attempt != 2 || len(waits) != 4+(24*60-15)/15 {
-				t.Errorf("given up: %+v after %d waits with attempt %d", d, len(waits), r.Attempt)
-			}
+			expect.That(t, d.cause == "payment_unresolved" && r.Attempt == 2 && len(waits) == 4+(24*60-15)/15,
+				"given up: %+v after %d waits with attempt %d", d, len(waits), r.Attempt)
 			break
 		}
 		waits, at, r = append(waits, d.wait/time.Minute), at.Add(d.wait), d.record
@@ -166,9 +164,8 @@ func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
 		d := decide(r, o, o.At.Add(wrong), 0)
-		if d.action != park || d.retry || d.wait <= 0 || d.wait > min(remaining, notDueMaxBackoff) || d.record.NotDue != r.NotDue+1 {
-			t.Fatalf("%v remain: %+v", remaining, d)
-		}
+		must.That(t, d.action == park && !d.retry && d.wait > 0 && d.wait <= min(remaining, notDueMaxBackoff) && d.record.NotDue == r.NotDue+1,
+			"%v remain: %+v", remaining, d)
 		if d = d.inBucket(0); d.action != schedule || d.retry || d.wait < remaining {
 			t.Fatalf("%v remain, and memory has no room: %+v", remaining, d)
 		}

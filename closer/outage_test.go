@@ -61,9 +61,8 @@ func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 		expect.That(t, len(log.Appended()) == 0 && log.doneBelow() == 0, "while the probe fails: done below %d, appended %v", log.doneBelow(), log.Appended())
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if got := log.Appended()["delay_1m"]; len(got) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 2 {
-			t.Errorf("after the probe succeeds: done below %d, appended %v; want both to be retried", log.doneBelow(), log.Appended())
-		}
+		expect.That(t, len(log.Appended()["delay_1m"]) == 2 && len(log.Appended()) == 1 && log.doneBelow() == 2,
+			"after the probe succeeds: done below %d, appended %v; want both to be retried", log.doneBelow(), log.Appended())
 	})
 }
 
@@ -147,15 +146,13 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 				defer runCloser(t, log, s, batch)()
 				if down > 0 {
 					time.Sleep(down - time.Second)
-					if log.doneBelow() != 0 || len(log.Appended()) != 0 {
-						t.Errorf("batches of %d: while the service is broken: done below %d, appended %v", batch, log.doneBelow(), log.Appended())
-					}
+					expect.That(t, log.doneBelow() == 0 && len(log.Appended()) == 0,
+						"batches of %d: while the service is broken: done below %d, appended %v", batch, log.doneBelow(), log.Appended())
 				}
 				time.Sleep(12 * time.Second)
 				retried := log.Appended()["delay_1m"]
-				if log.doneBelow() != 3 || len(retried) != 2 || len(log.Appended()) != 1 {
-					t.Errorf("batches of %d, broken for %v: done below %d, appended %v; want both poison orders to be retried", batch, down, log.doneBelow(), log.Appended())
-				}
+				expect.That(t, log.doneBelow() == 3 && len(retried) == 2 && len(log.Appended()) == 1,
+					"batches of %d, broken for %v: done below %d, appended %v; want both poison orders to be retried", batch, down, log.doneBelow(), log.Appended())
 				for _, m := range retried {
 					r, err := m.Decode()
 					expect.That(t, err == nil && r.Attempt == 1 && strings.HasPrefix(r.Order.ID, "poison"), "%+v, %v", r, err)
@@ -204,9 +201,8 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 			time.Sleep(400*time.Second + 10*time.Second)
 			synctest.Wait()
 			retried := log.Appended()["delay_1m"]
-			if len(store.ids()) != 200 || len(retried) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 202 {
-				t.Errorf("%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.ids()), len(retried), log.doneBelow())
-			}
+			expect.That(t, len(store.ids()) == 200 && len(retried) == 2 && len(log.Appended()) == 1 && log.doneBelow() == 202,
+				"%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.ids()), len(retried), log.doneBelow())
 			for i := range 200 {
 				due := begin.Add(outage + time.Duration(i)*2*time.Second)
 				expect.AtMost(t, store.at(fmt.Sprint("good-", i)).Sub(due), 12*time.Second, "the lateness of order %d", i)

@@ -93,9 +93,8 @@ func TestDecide_APausedOrderWithoutRoomGoesThroughABucket(t *testing.T) {
 		d := decide(r, orderclose.Outcome{OrderID: "a", Verdict: orderclose.Paused}, now, 0)
 		expect.That(t, d.action == park && d.wait == wait && !d.retry, "%+v; want it to be parked for %v", d, wait)
 		d = d.inBucket(0)
-		if d.action != schedule || d.wait != wait || d.retry || d.record.Attempt != 2 || d.record.Cause != causeFailed {
-			t.Errorf("%+v; want it to be scheduled after %v without an attempt", d, wait)
-		}
+		expect.That(t, d.action == schedule && d.wait == wait && !d.retry && d.record.Attempt == 2 && d.record.Cause == causeFailed,
+			"%+v; want it to be scheduled after %v without an attempt", d, wait)
 	}
 }
 
@@ -174,14 +173,12 @@ func TestCloser_PausedOrdersDoNotLoadTheStore(t *testing.T) {
 		}
 		store.set("g")
 		time.Sleep(4 * time.Second)
-		if n := len(store.ids()); n != partitions*each || len(log.Appended()) > 0 {
-			t.Errorf("4 s after the pause of a category %d of its %d orders are closed; appended %v", n, partitions*each, log.Appended())
-		}
+		expect.That(t, len(store.ids()) == partitions*each && len(log.Appended()) == 0,
+			"4 s after the pause of a category %d of its %d orders are closed; appended %v", len(store.ids()), partitions*each, log.Appended())
 		store.set()
 		time.Sleep(4 * time.Second)
-		if n := len(store.ids()); n != 2*partitions*each || log.doneBelow() != 2*each {
-			t.Errorf("4 s after both pauses %d orders are closed, done below %d", n, log.doneBelow())
-		}
+		expect.That(t, len(store.ids()) == 2*partitions*each && log.doneBelow() == 2*each,
+			"4 s after both pauses %d orders are closed, done below %d", len(store.ids()), log.doneBelow())
 		out := logs.String()
 		if n, m := strings.Count(out, "closing is paused"), strings.Count(out, "closing is no longer paused"); n != 2 || m != 2 {
 			t.Errorf("%d lines about begun pauses, %d about ended ones, want 2 and 2:\n%s", n, m, out)

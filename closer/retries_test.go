@@ -148,9 +148,8 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		stuck := metrics.Value("partition_stuck_total", "stage", "closer", "topic", "order-close", "partition", "0")
-		if stuck != 1 || metrics.Value("partition_stuck_total") != 1 || len(store.ids()) != 1 || log.doneBelow() != 1 {
-			t.Errorf("closed %v, done %d, %v times stuck", store.ids(), log.doneBelow(), stuck)
-		}
+		expect.That(t, stuck == 1 && metrics.Value("partition_stuck_total") == 1 && len(store.ids()) == 1 && log.doneBelow() == 1,
+			"closed %v, done %d, %v times stuck", store.ids(), log.doneBelow(), stuck)
 	})
 }
 
@@ -293,9 +292,8 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 		waits := map[string]time.Duration{}
 		for _, m := range log.Appended()["delay_1m"] {
 			r, err := m.Decode()
-			if err != nil || r.Attempt != 0 || r.Cause != "payment_pending" || r.PendingSince.IsZero() || r.Origin.Topic != "order-close" {
-				t.Errorf("%+v, %v", r, err)
-			}
+			expect.That(t, err == nil && r.Attempt == 0 && r.Cause == "payment_pending" && !r.PendingSince.IsZero() && r.Origin.Topic == "order-close",
+				"%+v, %v", r, err)
 			waits[r.Order.ID] = r.Release.Sub(begin).Truncate(time.Minute)
 		}
 		expect.Same(t, waits, map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, "asked again after")

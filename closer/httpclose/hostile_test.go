@@ -260,9 +260,8 @@ func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequ
 				left = append(left, i)
 			}
 		}
-		if err == nil && len(left) > 0 || err != nil && !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Fatalf("%d orders have no verdict, and the error is %v", len(left), err)
-		}
+		must.That(t, (err != nil || len(left) == 0) && (err == nil || errors.Is(err, orderclose.ErrUnavailable)),
+			"%d orders have no verdict, and the error is %v", len(left), err)
 		if open = left; len(open) == 0 {
 			return all
 		}

@@ -315,9 +315,8 @@ func TestHTTP_MatchesTheDocumentation(t *testing.T) {
 	for _, question := range []string{"question", "cancel question"} {
 		for _, secret := range []string{"orderclose-test-secret-one", "orderclose-test-secret-two"} {
 			_, signature := httpcall.Sign([]string{secret}, time.Unix(1772366700, 0), []byte(block(question)))
-			if !strings.Contains(string(data), "| `"+secret+"` | `"+signature+"` |") {
-				t.Errorf("the signature of the %s by %s is not documented: %s", question, secret, signature)
-			}
+			expect.That(t, strings.Contains(string(data), "| `"+secret+"` | `"+signature+"` |"),
+				"the signature of the %s by %s is not documented: %s", question, secret, signature)
 		}
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {

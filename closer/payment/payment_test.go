@@ -276,9 +276,7 @@ func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
 	answers, err := ask(t, h, secrets, "paid", "unpaid", "unknown", "nonsense")
 	want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}
 	expect.That(t, err == nil && slices.Equal(answers, want), "%v, %v; want %v", answers, err, want)
-	if _, err := ask(t, h, []string{"another secret, not the same"}, "paid"); !errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("with another secret: %v", err)
-	}
+	expect.Is(t, expect.Err(ask(t, h, []string{"another secret, not the same"}, "paid")), orderclose.ErrUnavailable, "with another secret")
 }
 
 func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {
