@@ -61,9 +61,8 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		for key := range due {
 			expect.Equal(t, seen[key], 1, "times that record %q left", key)
 		}
-		if log.DoneBelow(bucket10s) != 62 || metrics.Value("partition_stuck_total") != 0 {
-			t.Errorf("done below %d, want 62; %v times stuck", log.DoneBelow(bucket10s), metrics.Value("partition_stuck_total"))
-		}
+		expect.That(t, log.DoneBelow(bucket10s) == 62 && metrics.Value("partition_stuck_total") == 0,
+			"done below %d, want 62; %v times stuck", log.DoneBelow(bucket10s), metrics.Value("partition_stuck_total"))
 	})
 }
 
@@ -194,13 +193,11 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 			o.ReplayTopic, o.Registerer, o.Buckets = "order-close-replay", metrics, testBuckets[:1]
 		})()
 		time.Sleep(time.Minute)
-		if hops := log.Keys(bucket10s.Topic); len(hops) < 5 || len(log.Keys("order-close-replay")) != 1 {
-			t.Errorf("hops %v, replayed %v while the close topic accepts nothing", hops, log.Keys("order-close-replay"))
-		}
+		expect.That(t, len(log.Keys(bucket10s.Topic)) >= 5 && len(log.Keys("order-close-replay")) == 1,
+			"hops %v, replayed %v while the close topic accepts nothing", log.Keys(bucket10s.Topic), log.Keys("order-close-replay"))
 		time.Sleep(5 * time.Minute)
-		if n := len(log.Keys("order-close")); n != 20 || metrics.Value("partition_stuck_total") != 0 {
-			t.Errorf("%d of 20 left when the close topic was back; %v times stuck", n, metrics.Value("partition_stuck_total"))
-		}
+		expect.That(t, len(log.Keys("order-close")) == 20 && metrics.Value("partition_stuck_total") == 0,
+			"%d of 20 left when the close topic was back; %v times stuck", len(log.Keys("order-close")), metrics.Value("partition_stuck_total"))
 	})
 }
 
@@ -294,8 +291,7 @@ func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		expect.AtMost(t, log.upTo.Load(), most, "records of garbage that were read")
 		fixed.Store(true)
 		time.Sleep(time.Minute)
-		if n := len(log.Keys("dead")); n != garbage || log.DoneBelow(bucket10s) != garbage {
-			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.DoneBelow(bucket10s))
-		}
+		expect.That(t, len(log.Keys("dead")) == garbage && log.DoneBelow(bucket10s) == garbage,
+			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.DoneBelow(bucket10s))
 	})
 }

@@ -272,14 +272,10 @@ func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 }
 
 func TestNew_RejectsIncompleteOptions(t *testing.T) {
-	if _, err := New(Options{}); err == nil {
-		t.Error("accepted empty options")
-	}
+	expect.That(t, expect.Err(New(Options{})) != nil, "accepted empty options")
 	o := Options{Log: &testkit.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
 		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
-	if _, err := New(o); err == nil {
-		t.Error("accepted unsorted buckets")
-	}
+	expect.That(t, expect.Err(New(o)) != nil, "accepted unsorted buckets")
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -332,8 +328,7 @@ func TestRelay_AClosePartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 			due, _ := m.Due()
 			worst, n = max(worst, m.Appended.Sub(due)), n+1
 		}
-		if n != 300 || worst > 200*time.Millisecond {
-			t.Errorf("%d records of the healthy partition were appended, the latest %v late; want 300, at most 200 ms late", n, worst)
-		}
+		expect.That(t, n == 300 && worst <= 200*time.Millisecond,
+			"%d records of the healthy partition were appended, the latest %v late; want 300, at most 200 ms late", n, worst)
 	})
 }
