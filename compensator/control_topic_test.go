@@ -28,9 +28,8 @@ func TestControlTopic_LocatesWhereReadingContinues(t *testing.T) {
 	} {
 		topic := c.topic
 		reason := topic.locate(c.position, c.first, c.end)
-		if topic.next != c.next || reason != "" != c.lost || !topic.started {
-			t.Errorf("%s: next %d, want %d; reason %q, lost %v", what, topic.next, c.next, reason, c.lost)
-		}
+		expect.That(t, topic.next == c.next && (reason != "") == c.lost && topic.started,
+			"%s: next %d, want %d; reason %q, lost %v", what, topic.next, c.next, reason, c.lost)
 		expect.That(t, !c.lost || topic.log == (wire.LogID{}), "%s: the offset is still one of the former log", what)
 	}
 }

@@ -231,9 +231,8 @@ func TestControlTopic_OnlyNoticesCountAsLosses(t *testing.T) {
 	k := &otherRecords{fakeControl{position: 0}, []wire.Message{pause, {Value: []byte(`{"probe":1}`)}, lost, sweep, {Key: []byte("unknown")}}}
 	topic := controlTopic{kafka: k}
 	notices, err := topic.poll(t.Context())
-	if err != nil || len(notices) != 1 || notices[0].Topic != "delay_5m" || topic.next != 5 || topic.unhandled != (unhandled{end: 3}) {
-		t.Errorf("notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.unhandled)
-	}
+	expect.That(t, err == nil && len(notices) == 1 && notices[0].Topic == "delay_5m" && topic.next == 5 && topic.unhandled == (unhandled{end: 3}),
+		"notices %+v, %v; next %d, pending %+v", notices, err, topic.next, topic.unhandled)
 }
 
 // otherRecords is a control topic with records of all kinds.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // pausingStore has paused the closing of categories, of an order, or of all orders.
@@ -57,9 +58,8 @@ func TestSweep_AsksAboutFewOrdersOfAPausedCategory(t *testing.T) {
 		for range 3 {
 			s.asked = 0
 			r, err := c.Sweep(t.Context(), false)
-			if err != nil || r.Paused != 2000 || s.open() != 2000 || s.asked > pagesInParallel*100 {
-				t.Fatalf("paused %d, open %d, asked about %d of the category: %v", r.Paused, s.open(), s.asked, err)
-			}
+			must.That(t, err == nil && r.Paused == 2000 && s.open() == 2000 && s.asked <= pagesInParallel*100,
+				"paused %d, open %d, asked about %d of the category: %v", r.Paused, s.open(), s.asked, err)
 			time.Sleep(5 * time.Second)
 		}
 		s.paused = nil

@@ -112,9 +112,8 @@ func TestRun_OneProcessSweepsInEachPeriod(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		before := f.swept()
 		time.Sleep(24 * time.Hour)
-		if n := f.swept() - before; before != 1 && before != 2 || n != 24 {
-			t.Errorf("%d sweeps at the start and %d in the day after it; want one, or two if an hour began then, and 24", before, n)
-		}
+		expect.That(t, (before == 1 || before == 2) && f.swept()-before == 24,
+			"%d sweeps at the start and %d in the day after it; want one, or two if an hour began then, and 24", before, f.swept()-before)
 	})
 }
 
@@ -175,9 +174,8 @@ func TestRun_AStuckLockStopsNoSweep(t *testing.T) {
 				f.start(Options{})
 				f.start(Options{})
 				time.Sleep(6*time.Hour + time.Minute)
-				if n := f.swept(); n < 6 || !f.counts[0].stuck() || !f.counts[0].locked() {
-					t.Errorf("%d sweeps in six hours, stuck %v, available %v", n, f.counts[0].stuck(), f.counts[0].locked())
-				}
+				expect.That(t, f.swept() >= 6 && f.counts[0].stuck() && f.counts[0].locked(),
+					"%d sweeps in six hours, stuck %v, available %v", f.swept(), f.counts[0].stuck(), f.counts[0].locked())
 				f.redis.Del(DefaultLockKey)
 				time.Sleep(2 * time.Minute)
 				if synctest.Wait(); f.counts[0].stuck() {
@@ -198,9 +196,8 @@ func TestRun_ALostLockEndsTheSweepAndItIsRetried(t *testing.T) {
 		time.Sleep(65 * time.Second)
 		f.redis.FlushAll() // as after a restart without data
 		time.Sleep(30 * time.Minute)
-		if left := store.open(); left != 0 || f.counts[0].failed()+f.counts[1].failed() == 0 {
-			t.Errorf("%d orders are open, and %d sweeps failed", left, f.counts[0].failed()+f.counts[1].failed())
-		}
+		expect.That(t, store.open() == 0 && f.counts[0].failed()+f.counts[1].failed() != 0,
+			"%d orders are open, and %d sweeps failed", store.open(), f.counts[0].failed()+f.counts[1].failed())
 	})
 }
 
@@ -213,9 +210,8 @@ func TestRun_SlotsDuringASweepAreSkippedAndCounted(t *testing.T) {
 		synctest.Wait()
 		expect.That(t, f.counts[0].sweeping() && f.counts[0].swept() == 0, "the sweep in progress is not reported")
 		time.Sleep(2 * time.Hour)
-		if n := f.swept(); n != 1 || f.counts[0].skipped("running") != 6 || f.counts[0].sweeping() {
-			t.Errorf("%d sweeps, skipped %d, want one, and the six slots meanwhile", n, f.counts[0].skipped("running"))
-		}
+		expect.That(t, f.swept() == 1 && f.counts[0].skipped("running") == 6 && !f.counts[0].sweeping(),
+			"%d sweeps, skipped %d, want one, and the six slots meanwhile", f.swept(), f.counts[0].skipped("running"))
 	})
 }
 
@@ -284,9 +280,8 @@ func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed("absent") != 203 {
 			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("absent"), err)
 		}
-		if r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
-			t.Errorf("the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])
-		}
+		expect.That(t, r.Misses[0].Order.ID == "o0000" && r.OldestDue.Equal(r.Misses[0].Order.Due),
+			"the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])
 	})
 }
 
@@ -298,9 +293,7 @@ func TestSweep_ASecondSweepInTheSameProcessIsRejected(t *testing.T) {
 		done := make(chan error)
 		go func() { _, err := c.Sweep(t.Context(), false); done <- err }()
 		time.Sleep(time.Second)
-		if _, err := c.Sweep(t.Context(), false); !errors.Is(err, ErrHeld) {
-			t.Errorf("the second got %v", err)
-		}
+		expect.Is(t, expect.Err(c.Sweep(t.Context(), false)), ErrHeld, "the second sweep")
 		expect.NoError(t, <-done)
 	})
 }

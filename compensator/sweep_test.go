@@ -115,9 +115,8 @@ func TestSweep_AsksOnceMoreForLockedOrders(t *testing.T) {
 		s := newStore(25)
 		s.locked = map[string]int{"o0003": 1, "o0014": 9}
 		r := must.Get(newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false))(t)
-		if r.Found != 25 || r.Closed != 24 || r.Failed != 1 || s.locked["o0014"] != 7 || s.open() != 1 {
-			t.Errorf("%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
-		}
+		expect.That(t, r.Found == 25 && r.Closed == 24 && r.Failed == 1 && s.locked["o0014"] == 7 && s.open() == 1,
+			"%+v, %d open, locks left %v; want o0014 alone open, asked for twice", r, s.open(), s.locked)
 	})
 }
 
