@@ -92,9 +92,8 @@ func TestReload_AnInvalidFileChangesNothingAndEachMistakeIsNamed(t *testing.T) {
 	file.write("buckets: [1m]\ndelays: {categories: {virtual: 6m}}\nclosr: {}\npartitions: x\n")
 	err = p.Reload(t.Context())
 	for _, at := range []string{":3:1: unknown key \"closr\"", ":4:13: partitions"} {
-		if err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(strings.ReplaceAll(logs.String(), `\`, ""), at) {
-			t.Errorf("no %s in %v, or in the log\n%s", at, err, logs.String())
-		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), at) && strings.Contains(strings.ReplaceAll(logs.String(), `\`, ""), at),
+			"no %s in %v, or in the log\n%s", at, err, logs.String())
 	}
 	expect.Equal(t, p.live.Load(), before, "the settings")
 	file.write(good)
@@ -233,8 +232,7 @@ func TestNew_DoesNotUseABucketWithoutATopic(t *testing.T) {
 		time.Sleep(time.Hour)
 		cluster.add("delay_1m")
 		time.Sleep(time.Minute)
-		if got := topics(); len(got) != 3 {
-			t.Errorf("picks %v, want delay_1m too", got)
-		}
+		got := topics()
+		expect.That(t, len(got) == 3, "picks %v, want delay_1m too", got)
 	})
 }
