@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -170,9 +169,7 @@ func TestReadEvents_ReadsPaidOrdersByTheirType(t *testing.T) {
 	e, err := EventOptions{Type: orderclose.EventOrderPaid}.decode(record)
 	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Paid) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
 	for _, other := range []string{orderclose.EventOrderClosed, orderclose.EventOrderPaidLate, orderclose.EventOrderReminder} {
-		if _, err := (EventOptions{Type: other}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
-			t.Errorf("a reader of %s: %v", other, err)
-		}
+		expect.Is(t, expect.Err((EventOptions{Type: other}).decode(record)), orderclose.ErrOtherEvent, "a reader of %s", other)
 	}
 }
 
@@ -183,7 +180,5 @@ func TestReadEvents_ReadsRemindersByTheirType(t *testing.T) {
 	record := (&wire.Message{Key: []byte("a"), Value: value}).Raw()
 	e, err := EventOptions{Type: orderclose.EventOrderReminder}.decode(record)
 	expect.That(t, err == nil && e.ID == want.ID() && e.OrderID == "a" && fmt.Sprint(e.Reminder) == fmt.Sprint(want), "%+v, %v; want %+v", e, err, want)
-	if _, err := (EventOptions{Type: orderclose.EventOrderClosed}).decode(record); !errors.Is(err, orderclose.ErrOtherEvent) {
-		t.Errorf("a reader of closed orders: %v", err)
-	}
+	expect.Is(t, expect.Err((EventOptions{Type: orderclose.EventOrderClosed}).decode(record)), orderclose.ErrOtherEvent, "a reader of closed orders")
 }

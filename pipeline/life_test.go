@@ -119,9 +119,8 @@ func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ended := start(ctx, app, pipeline.Relay)
-		if err := app.WaitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || !says(err, "delay topics: not checked yet; kafka: ") {
-			t.Error(err)
-		}
+		err := app.WaitReady(ctx)
+		expect.That(t, errors.Is(err, context.DeadlineExceeded) && says(err, "delay topics: not checked yet; kafka: "), "%v", err)
 		expect.NoError(t, <-ended)
 	})
 }
@@ -132,25 +131,17 @@ func TestClose_EndsRun(t *testing.T) {
 		must.Do(t, app.WaitReady(t.Context()))
 		app.Close()
 		expect.That(t, len(app.Ready()) != 0, "a closed App is ready")
-		if err := <-ended; !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("Run returns %v", err)
-		}
+		expect.Is(t, <-ended, pipeline.ErrClosed, "Run")
 		app.Close()
-		if err := app.WaitReady(t.Context()); !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("WaitReady returns %v", err)
-		}
+		expect.Is(t, app.WaitReady(t.Context()), pipeline.ErrClosed, "WaitReady")
 	})
 }
 
 func TestClose_BeforeRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *pipelinetest.Servers, app *pipeline.App) {
 		app.Close()
-		if err := app.Run(t.Context(), pipeline.Relay); !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("Run returns %v", err)
-		}
-		if err := app.WaitReady(t.Context()); !errors.Is(err, pipeline.ErrClosed) {
-			t.Errorf("WaitReady returns %v", err)
-		}
+		expect.Is(t, app.Run(t.Context(), pipeline.Relay), pipeline.ErrClosed, "Run")
+		expect.Is(t, app.WaitReady(t.Context()), pipeline.ErrClosed, "WaitReady")
 	})
 }
 
@@ -197,7 +188,6 @@ func TestRun_ReturnsWhatCanNeverWork(t *testing.T) {
 // The password of the next minute may be right.
 func TestRun_GoesOnWhileItsPasswordIsRefused(t *testing.T) {
 	ran, ready := sweepOn(t, otherDriver{refuses: &mysql.MySQLError{Number: 1045, Message: "Access denied"}})
-	if ran != nil || !errors.Is(ready, context.DeadlineExceeded) || !says(ready, "database: ") || !says(ready, "Access denied") {
-		t.Errorf("Run returns %v, WaitReady %v", ran, ready)
-	}
+	expect.That(t, ran == nil && errors.Is(ready, context.DeadlineExceeded) && says(ready, "database: ") && says(ready, "Access denied"),
+		"Run returns %v, WaitReady %v", ran, ready)
 }

@@ -121,9 +121,7 @@ func TestPauses_LastAsLongAsTheOperatorSays(t *testing.T) {
 		must.Do(t, ops.NewControl(log, "control").WritePauses(t.Context(), p))
 		s, _ := restarted(log, nil, time.Minute)
 		time.Sleep(59 * time.Minute)
-		if err := sweepAnOrder(t, s); !errors.Is(err, orderclose.ErrPaused) {
-			t.Errorf("after 59 minutes: %v", err)
-		}
+		expect.Is(t, sweepAnOrder(t, s), orderclose.ErrPaused, "after 59 minutes")
 		time.Sleep(2 * time.Minute)
 		if err := sweepAnOrder(t, s); err != nil {
 			t.Errorf("after 61 minutes: %v", err)
@@ -137,9 +135,8 @@ func TestPausedStore_AnOldCopySaysNothing(t *testing.T) {
 		s, ignores := restarted(&pauseTopic{fails: true}, oldCopy{time.Now().Add(-24 * time.Hour)}, 10*time.Minute)
 		expect.That(t, sweepAnOrder(t, s) != nil, "a sweep does not wait for the pauses")
 		time.Sleep(10 * time.Minute)
-		if err := sweepAnOrder(t, s); err != nil || !*ignores {
-			t.Errorf("after the wait: %v, ignored %v", err, *ignores)
-		}
+		err := sweepAnOrder(t, s)
+		expect.That(t, err == nil && *ignores, "after the wait: %v, ignored %v", err, *ignores)
 	})
 }
 

@@ -60,9 +60,8 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 	orders := &lateOrders{}
 	a := recheckApp(t, orders, func(*config.Config) {})
 	k, err := a.recheck(orders)
-	if err != nil || k == nil || !slices.Equal(k.Steps, []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}) || k.Batch != 100 || k.Rate != 20 {
-		t.Fatalf("%+v, %v", k, err)
-	}
+	must.That(t, err == nil && k != nil && slices.Equal(k.Steps, []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}) && k.Batch == 100 && k.Rate == 20,
+		"%+v, %v", k, err)
 	var requests []orderclose.CloseRequest
 	for _, id := range []string{"locked", "paid", "known", "unpaid", "cancelled", "unknown", "nothing"} {
 		requests = append(requests, orderclose.CloseRequest{OrderID: id})
@@ -80,14 +79,10 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 func TestRecheck_IsOffWithoutStepsAndWithoutAProvider(t *testing.T) {
 	orders := &lateOrders{}
 	a := recheckApp(t, orders, func(c *config.Config) { c.Closer.Payment.Recheck = nil })
-	if k, err := a.recheck(orders); k != nil || err != nil {
-		t.Errorf("without steps: %+v, %v", k, err)
-	}
+	expect.Equal(t, must.Get(a.recheck(orders))(t), nil, "?")
 	a = recheckApp(t, orders, func(*config.Config) {})
 	a.o.Payment = nil
-	if k, err := a.recheck(orders); k != nil || err != nil {
-		t.Errorf("without a provider: %+v, %v", k, err)
-	}
+	expect.Equal(t, must.Get(a.recheck(orders))(t), nil, "?")
 }
 
 func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *App {
