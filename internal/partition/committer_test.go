@@ -44,9 +44,8 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 		}
 		c.DoneAll(of[0])
 		c.CommitNow(time.Now())
-		if committed != 7 || !c.Current(of[2][0].Generation) || c.Current(of[0][0].Generation) {
-			t.Errorf("done below %d by records of the old log, want 7", committed)
-		}
+		expect.That(t, committed == 7 && c.Current(of[2][0].Generation) && !c.Current(of[0][0].Generation),
+			"done below %d by records of the old log, want 7", committed)
 		c.DoneAll(of[2])
 		c.CommitNow(time.Now())
 		expect.Equal(t, committed, 9, "done below")
@@ -161,9 +160,8 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 				added++
 				bytes += l.dead.waiting[added-1].Size()
 			}
-			if added > maxDeadLetters || bytes > maxDeadLetterBytes+wire.MaxDeadValue+1000 || (added == maxDeadLetters) != (value == 10) {
-				t.Errorf("%s: full with %d dead letters of %d bytes", name, added, bytes)
-			}
+			expect.That(t, added <= maxDeadLetters && bytes <= maxDeadLetterBytes+wire.MaxDeadValue+1000 && (added == maxDeadLetters) == (value == 10),
+				"%s: full with %d dead letters of %d bytes", name, added, bytes)
 			begin := time.Now()
 			l.play(func() bool { return time.Since(begin) > time.Minute })
 			expect.That(t, l.committer.Low() == 0 && l.dead.full(), "%s: done below %d before the dead letters were appended", name, l.committer.Low())

@@ -126,9 +126,8 @@ func TestReader_ALossThatALookAheadFindsBeginsAtTheNextRecord(t *testing.T) {
 			if replaced {
 				first = 50
 			}
-			if f.Ahead || f.Lost.First != first || r.next != 90 {
-				t.Errorf("replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
-			}
+			expect.That(t, !f.Ahead && f.Lost.First == first && r.next == 90,
+				"replaced %v: ahead %v, first %d, next %d; want false, %d, 90", replaced, f.Ahead, f.Lost.First, r.next, first)
 		}
 	})
 }
