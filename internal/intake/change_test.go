@@ -211,9 +211,8 @@ func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
 			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "`+category+`"}]}`))
 		must.That(t, err == nil && len(changes) == 1, "%v %v", changes, err)
 		o, is, err := r.decide(changes[0], created.Add(2*time.Hour), created)
-		if is != want || err != nil || is == scheduled && !o.Due.Equal(created.Add(24*time.Hour)) {
-			t.Errorf("%q: %s, due %v, %v; want %s", category, is, o.Due, err, want)
-		}
+		expect.That(t, is == want && err == nil && (is != scheduled || o.Due.Equal(created.Add(24*time.Hour))),
+			"%q: %s, due %v, %v; want %s", category, is, o.Due, err, want)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
@@ -61,9 +60,8 @@ func TestIntake_EachUnpaidRowBecomesARecordOfAProducer(t *testing.T) {
 		due := time.Now().Add(time.Minute).UnixMilli()
 		defer start(t, log, m)()
 		time.Sleep(time.Second)
-		if diff := cmp.Diff([][]string{{"a", "b"}, {"overdue"}, {"a"}}, [][]string{log.Keys("delay_1m"), log.Keys("close"), log.Keys("delay_10s")}); diff != "" || log.DoneBelow(shopOrders) != 6 {
-			t.Errorf("done below %d (-want +got):\n%s", log.DoneBelow(shopOrders), diff)
-		}
+		expect.Same(t, [][]string{log.Keys("delay_1m"), log.Keys("close"), log.Keys("delay_10s")}, [][]string{{"a", "b"}, {"overdue"}, {"a"}}, "in three topics")
+		expect.Equal(t, log.DoneBelow(shopOrders), 6, "done below")
 		first := log.Appended()["delay_1m"][0]
 		r, err := first.Decode()
 		expect.That(t, err == nil && r.Order.Due.UnixMilli() == due && r.Release.UnixMilli() == due, "%+v %v", r, err)
@@ -95,9 +93,8 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 		expect.That(t, m.Value("intake_behind_seconds") >= 50, "%v s behind", m.Value("intake_behind_seconds"))
 		refuses.Store(false)
 		time.Sleep(2 * time.Minute) // attempts are a minute apart, and some seconds
-		if got := log.DoneBelow(shopOrders); got != 1 || len(log.Keys("close")) != 1 || m.Value("intake_behind_seconds") != 0 {
-			t.Errorf("done below %d, %v", got, log.Keys("close"))
-		}
+		expect.That(t, log.DoneBelow(shopOrders) == 1 && len(log.Keys("close")) == 1 && m.Value("intake_behind_seconds") == 0,
+			"done below %d, %v", log.DoneBelow(shopOrders), log.Keys("close"))
 	})
 }
 
@@ -117,9 +114,8 @@ func TestIntake_ABadRowKeepsNoOtherFromBeingScheduled(t *testing.T) {
 			log.Put(shopOrders, canalInsert(time.Minute, "next"))
 			defer start(t, log, nil)()
 			time.Sleep(5 * time.Second)
-			if got := log.Keys("delay_1m"); !slices.Equal(got, append(good, "next")) || len(log.Appended()["dead"]) != 1 || log.DoneBelow(shopOrders) != 2 {
-				t.Errorf("%v: scheduled %v, %d dead letters, done below %d", good, got, len(log.Appended()["dead"]), log.DoneBelow(shopOrders))
-			}
+			expect.That(t, slices.Equal(log.Keys("delay_1m"), append(good, "next")) && len(log.Appended()["dead"]) == 1 && log.DoneBelow(shopOrders) == 2,
+				"%v: scheduled %v, %d dead letters, done below %d", good, log.Keys("delay_1m"), len(log.Appended()["dead"]), log.DoneBelow(shopOrders))
 		})
 	}
 }
@@ -152,9 +148,8 @@ func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 			expect.That(t, err == nil && d.Order.Due.UnixMilli() > last, "%+v %v after %d", d, err, last)
 			last = d.Order.Due.UnixMilli()
 		}
-		if n := len(log.Keys("close")); n != 5 || log.DoneBelow(shopOrders) != 5 {
-			t.Errorf("%d records, done below %d", n, log.DoneBelow(shopOrders))
-		}
+		expect.That(t, len(log.Keys("close")) == 5 && log.DoneBelow(shopOrders) == 5,
+			"%d records, done below %d", len(log.Keys("close")), log.DoneBelow(shopOrders))
 	})
 }
 
