@@ -198,9 +198,8 @@ func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{Mechanism: ScramSHA512, User: "u", Password: "hunter2"}}})
 	must.Do(t, err)
-	if c.transport.brokers.tls == nil || c.transport.brokers.mechanism == nil || c.transport.brokers.mechanism.Name() != ScramSHA512 {
-		t.Error("connections are not secured")
-	}
+	expect.That(t, c.transport.brokers.tls != nil && c.transport.brokers.mechanism != nil && c.transport.brokers.mechanism.Name() == ScramSHA512,
+		"connections are not secured")
 	expect.That(t, c.client.Transport == c.transport, "the client library opens connections itself")
 }
 
@@ -227,9 +226,8 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, c.transport, c.transport.brokers} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
-				if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {
-					t.Errorf("%s of %T shows the password: %s", verb, v, text)
-				}
+				expect.That(t, !strings.Contains(text, "hunter2") && !strings.Contains(text, fmt.Sprintf("%x", "hunter2")),
+					"%s of %T shows the password: %s", verb, v, text)
 			}
 		}
 		var log bytes.Buffer

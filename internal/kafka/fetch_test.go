@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -80,9 +79,8 @@ func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
 	}
 	for offset, next := range map[int64]int64{0: 1, 1: 2, 2: 5, 3: 6, 6: 6} {
 		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, MaxBytes: LittleBytes})
-		if err != nil || f.Next != next || int64(len(f.Records)) != next-offset {
-			t.Errorf("from %d: %d records, next %d, %v; want up to %d", offset, len(f.Records), f.Next, err, next)
-		}
+		expect.That(t, err == nil && f.Next == next && int64(len(f.Records)) == next-offset,
+			"from %d: %d records, next %d, %v; want up to %d", offset, len(f.Records), f.Next, err, next)
 	}
 }
 
@@ -91,9 +89,8 @@ func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 	good := append(batchOf(1, "a"), batchOf(2, "b")...)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, good })
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
-	if err != nil || f.Corrupt != nil || len(f.Records) != 2 || f.Next != 3 {
-		t.Errorf("%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
-	}
+	expect.That(t, err == nil && f.Corrupt == nil && len(f.Records) == 2 && f.Next == 3,
+		"%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
 	if m, err := c.Peek(t.Context(), "t", 0, 1, 3); err != nil || m == nil || string(m.Key) != "a" {
 		t.Errorf("peek: %+v, %v; want a", m, err)
 	}
@@ -106,9 +103,8 @@ func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 	binary.BigEndian.PutUint64(damaged, 1<<40)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
-	if err != nil || f.Corrupt == nil || len(f.Records) != 0 || f.Next != 2 {
-		t.Errorf("%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
-	}
+	expect.That(t, err == nil && f.Corrupt != nil && len(f.Records) == 0 && f.Next == 2,
+		"%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
 }
 
 // TestRead_BelievesDamageAfterThreeAnswers: a single answer may be damaged on the network.
@@ -179,9 +175,8 @@ func TestScan_StopsAtRecreatedOrShorterLog(t *testing.T) {
 	} {
 		log := &fetcher{answers: []wire.Fetched{records(5, 6), last}}
 		read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(wire.Fetched) error { return nil })
-		if read != 7 || !errors.Is(err, want) || len(log.asked) > 1+maxIdleFetches {
-			t.Errorf("read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
-		}
+		expect.That(t, read == 7 && errors.Is(err, want) && len(log.asked) <= 1+maxIdleFetches,
+			"read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
 	}
 }
 
@@ -205,9 +200,7 @@ func TestPeek_ReturnsNextRecord(t *testing.T) {
 		}
 		expect.Equal(t, found, want.found, "in [%d, %d): found", want.offset, want.end)
 	}
-	if _, err := c.Peek(t.Context(), "t", 0, 17, 20); err == nil || !strings.Contains(err.Error(), "t/0 at 17") {
-		t.Errorf("past the end: %v", err)
-	}
+	expect.Says(t, expect.Err(c.Peek(t.Context(), "t", 0, 17, 20)), "t/0 at 17", "past the end")
 }
 
 // produceTransactions commits one transaction per count, with that many records in one batch.

@@ -120,9 +120,8 @@ func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
 	claims := consumeOnce(t, c, 3, "")
 	expect.That(t, !claims[0] && claims[1] && claims[2], "%v, want partitions 1 and 2 fresh", claims)
 	commits, err := c.commits(t.Context(), "g", "t", 3)
-	if err != nil || commits[0].Offset != 0 || wire.DecodePartitions(commits[0].Metadata) != 3 {
-		t.Errorf("%+v, %v; want a commit that names 3 partitions", commits, err)
-	}
+	expect.That(t, err == nil && commits[0].Offset == 0 && wire.DecodePartitions(commits[0].Metadata) == 3,
+		"%+v, %v; want a commit that names 3 partitions", commits, err)
 }
 
 // consumeOnce consumes the topic t until all its partitions are claimed. It commits the start

@@ -50,9 +50,8 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	recreate(t, c, 5)
 	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "verify": verify} {
 		f := mustRead(t, read, 3, old.Log, 0)
-		if f.Lost == nil || !f.Replaced || f.Next != 0 || f.Lost.Last != 2 || len(f.Records) > 0 || f.Log.Topic == old.Log.Topic {
-			t.Errorf("%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
-		}
+		expect.That(t, f.Lost != nil && f.Replaced && f.Next == 0 && f.Lost.Last == 2 && len(f.Records) == 0 && f.Log.Topic != old.Log.Topic,
+			"%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
 		if f = mustRead(t, c.Read, f.Next, f.Log, 0); f.Lost != nil || len(f.Records) == 0 {
 			t.Errorf("%s, next read: %+v", name, f)
 		}
@@ -66,9 +65,7 @@ func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
 	}
-	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, kafka.UnknownTopicOrPartition) {
-		t.Errorf("TopicID: %v", err)
-	}
+	expect.Is(t, expect.Err(c.TopicID(t.Context(), "t")), kafka.UnknownTopicOrPartition, "TopicID")
 }
 
 // TestRead_TruncatedLogContinuesAtDivergence: the broker reports where its log diverges, also
@@ -86,9 +83,8 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 		p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 3, 5
 	})
 	f := mustRead(t, c.Read, 8, log, 0)
-	if f.Lost == nil || !f.Replaced || f.Next != 5 || f.Lost.First != 5 || f.Lost.Last != 7 || f.Log.Topic != log.Topic || f.Log.Epoch != 3 {
-		t.Errorf("%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
-	}
+	expect.That(t, f.Lost != nil && f.Replaced && f.Next == 5 && f.Lost.First == 5 && f.Lost.Last == 7 && f.Log.Topic == log.Topic && f.Log.Epoch == 3,
+		"%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
 	expect.Equal(t, asked, 4, "the request has epoch")
 }
 

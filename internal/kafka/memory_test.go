@@ -23,9 +23,8 @@ func TestAnswerPool_ReusesLargeBuffers(t *testing.T) {
 	// A sync.Pool may drop what was put into it, and does so under the race detector.
 	for range 100 {
 		again := pool.get(pooledBytes)
-		if len(again.body) != pooledBytes || cap(again.body) != room || len(again.records) != 0 {
-			t.Fatalf("%d bytes with room for %d, %d records; want %d with room for %d and none", len(again.body), cap(again.body), len(again.records), pooledBytes, room)
-		}
+		must.That(t, len(again.body) == pooledBytes && cap(again.body) == room && len(again.records) == 0,
+			"%d bytes with room for %d, %d records; want %d with room for %d and none", len(again.body), cap(again.body), len(again.records), pooledBytes, room)
 		pool.put(again)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -66,13 +65,11 @@ func TestOffsets_AsksEachLeaderOncePerMoment(t *testing.T) {
 			case i == 18:
 				want = []int64{3, 0}
 			}
-			if diff := cmp.Diff(want, a.Offsets); diff != "" || a.Err != nil {
-				t.Errorf("%+v: %v (-want +got):\n%s", queries[i], a.Err, diff)
-			}
+			expect.Same(t, a.Offsets, want, "offsets of %+v", queries[i])
+			expect.NoError(t, a.Err)
 		}
-		if err := answers[19].Err; !errors.Is(err, kafka.UnknownTopicOrPartition) || answers[20].Err != nil {
-			t.Errorf("a partition that does not exist: %v; no moment: %v", err, answers[20].Err)
-		}
+		expect.That(t, errors.Is(answers[19].Err, kafka.UnknownTopicOrPartition) && answers[20].Err == nil,
+			"a partition that does not exist: %v; no moment: %v", answers[19].Err, answers[20].Err)
 		// Of each partition of t the start and three times; then the ends.
 		expect.Equal(t, requests.Load(), 3*(4+1), "requests to three leaders")
 	})

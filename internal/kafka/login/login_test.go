@@ -149,9 +149,8 @@ func TestOAuthBearer_EndsTheTalkOfARejectedToken(t *testing.T) {
 // What is no token could break the message, and is not shown.
 func TestOAuthBearer_RefusesWhatIsNoToken(t *testing.T) {
 	for _, token := range []string{"", "hunter2\x01auth=Bearer x", `{"access_token":"hunter2"}`, "hunter2 x", "hunter2\nx"} {
-		if _, message, err := OAuthBearer(fixed(token), nil, nil).Start(t.Context()); err == nil || message != nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %q, %v", token, message, err)
-		}
+		_, message, err := OAuthBearer(fixed(token), nil, nil).Start(t.Context())
+		expect.That(t, err != nil && message == nil && !strings.Contains(err.Error(), "hunter2"), "%q: %q, %v", token, message, err)
 	}
 	for name, value := range map[string]string{"auth": "x", "": "x", "a-b": "x", "a": "", "b": "x\x01y", "c": "ü"} {
 		expect.That(t, CheckExtensions(map[string]string{name: value}) != nil, "the extension %q=%q is accepted", name, value)
@@ -220,9 +219,8 @@ func TestTokenFromEndpoint(t *testing.T) {
 		if r.ParseForm() != nil || !basic { // after a refusal the other way is tried
 			user, secret = r.PostForm.Get("client_id"), r.PostForm.Get("client_secret")
 		}
-		if user != "relay" || secret != "hunter2" || r.PostForm.Get("grant_type") != "client_credentials" || r.PostForm.Get("scope") != "kafka other" {
-			t.Errorf("%s: asked by %q with %v", r.URL, user, r.PostForm)
-		}
+		expect.That(t, user == "relay" && secret == "hunter2" && r.PostForm.Get("grant_type") == "client_credentials" && r.PostForm.Get("scope") == "kafka other",
+			"%s: asked by %q with %v", r.URL, user, r.PostForm)
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/refuses" {
 			w.WriteHeader(http.StatusUnauthorized)

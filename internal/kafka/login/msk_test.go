@@ -88,9 +88,7 @@ func TestMSK_SignsTheHostOfTheBroker(t *testing.T) {
 			t.Error(done, err)
 		}
 	}
-	if _, err := MSK(environ{}.getenv, nil); err == nil || !strings.Contains(err.Error(), "set AWS_REGION") {
-		t.Errorf("without a region: %v", err)
-	}
+	expect.Says(t, expect.Err(MSK(environ{}.getenv, nil)), "set AWS_REGION", "without a region")
 }
 
 // The answers are those of the documents of AWS.
@@ -147,9 +145,8 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 		return awsEnvironment{env.getenv, "eu-central-1", stand.Client()}.credentials(ctx)
 	}
 	got, until, err := find(environ{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2"})
-	if err != nil || !until.IsZero() || got.AccessKeyID != "key" || got.SecretAccessKey != "hunter2" || got.SessionToken != "" {
-		t.Errorf("keys of the environment: %v %v", until, err)
-	}
+	expect.That(t, err == nil && until.IsZero() && got.AccessKeyID == "key" && got.SecretAccessKey == "hunter2" && got.SessionToken == "",
+		"keys of the environment: %v %v", until, err)
 	for name, env := range map[string]environ{
 		"a role by the pod's token":    {"AWS_ENDPOINT_URL_STS": stand.URL, "AWS_WEB_IDENTITY_TOKEN_FILE": file, "AWS_ROLE_ARN": "arn:aws:iam::1:role/relay"},
 		"a container, token":           {"AWS_CONTAINER_CREDENTIALS_FULL_URI": stand.URL + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "pod"},
@@ -157,9 +154,8 @@ func TestAWSEnvironment_FindsCredentials(t *testing.T) {
 		"a machine":                    {"AWS_EC2_METADATA_SERVICE_ENDPOINT": stand.URL},
 	} {
 		got, until, err := find(env)
-		if err != nil || !until.Equal(ends) || got.AccessKeyID != "key" || got.SecretAccessKey != "hunter2" || got.SessionToken != "session" {
-			t.Errorf("%s: %v %v", name, until, err)
-		}
+		expect.That(t, err == nil && until.Equal(ends) && got.AccessKeyID == "key" && got.SecretAccessKey == "hunter2" && got.SessionToken == "session",
+			"%s: %v %v", name, until, err)
 	}
 	for want, env := range map[string]environ{
 		"but AWS_SECRET_ACCESS_KEY is not":                             {"AWS_ACCESS_KEY_ID": "key"},

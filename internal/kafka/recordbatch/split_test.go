@@ -74,9 +74,8 @@ func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 	got, err := f.Records[1].Message()
 	expect.Same(t, got, want, "second message")
 	expect.NoError(t, err)
-	if f.Next != 102 || f.DriftedAppend != 0 || f.Corrupt != nil {
-		t.Errorf("next %d, drifted %d, corrupt %v; want 102, 0, none", f.Next, f.DriftedAppend, f.Corrupt)
-	}
+	expect.That(t, f.Next == 102 && f.DriftedAppend == 0 && f.Corrupt == nil,
+		"next %d, drifted %d, corrupt %v; want 102, 0, none", f.Next, f.DriftedAppend, f.Corrupt)
 }
 
 func TestSplit_CountsBatchesStampedByProducer(t *testing.T) {
@@ -152,9 +151,8 @@ func TestSplit_DistrustsDamagedHeader(t *testing.T) {
 		"base, at the end":            {base, 5, 5, 6},
 	} {
 		f := Split(c.raw, 5, c.end, nil)
-		if f.Corrupt == nil || f.Corrupt.First != c.first || f.Corrupt.Last != c.last || f.Next != c.last+1 || len(f.Records) > 0 {
-			t.Errorf("%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
-		}
+		expect.That(t, f.Corrupt != nil && f.Corrupt.First == c.first && f.Corrupt.Last == c.last && f.Next == c.last+1 && len(f.Records) == 0,
+			"%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
 	}
 	if f := Split(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
 		t.Errorf("after the damaged batch: %+v", f)
@@ -180,9 +178,8 @@ func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 	}
 	for offset := int64(0); offset < 10; {
 		f := Split(answer, offset, 10, nil)
-		if f.Corrupt != nil || f.Next <= offset || f.Next > offset+4 {
-			t.Fatalf("from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
-		}
+		must.That(t, f.Corrupt == nil && f.Next > offset && f.Next <= offset+4,
+			"from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
 		for ; offset < f.Next; offset++ { // an answer begins at the requested offset
 			answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
 		}
@@ -233,9 +230,8 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched
 		if err != nil || i >= len(want) {
 			return
 		}
-		if !bytes.Equal(m.Key, want[i].Key) || !bytes.Equal(m.Value, want[i].Value) {
-			t.Fatalf("record %d is %q %q, the library has %q %q", i, m.Key, m.Value, want[i].Key, want[i].Value)
-		}
+		must.That(t, bytes.Equal(m.Key, want[i].Key) && bytes.Equal(m.Value, want[i].Value),
+			"record %d is %q %q, the library has %q %q", i, m.Key, m.Value, want[i].Key, want[i].Value)
 	}
 }
 
@@ -345,9 +341,8 @@ func TestEncode_UndoesSplit(t *testing.T) {
 		}
 		batch := Encode(nil, records, time.UnixMilli(5), NoProducer)
 		f := Split(batch[4:], 0, math.MaxInt64, nil)
-		if f.Corrupt != nil || len(f.Records) != len(records) || f.Next != int64(len(records)) {
-			rt.Fatalf("corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
-		}
+		must.That(rt, f.Corrupt == nil && len(f.Records) == len(records) && f.Next == int64(len(records)),
+			"corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
 		for i, r := range f.Records {
 			must.That(rt, bytes.Equal(r.Body, records[i].Body) && r.Offset == int64(i) && r.Appended == 5, "record %d is %+v, want %+v", i, r, records[i])
 		}
