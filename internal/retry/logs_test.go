@@ -74,9 +74,8 @@ func TestLimitLogs_FloodIsSummarizedAndCounted(t *testing.T) {
 			}
 			counted += n
 		}
-		if counted != sent || len(lines) != LogBurst+12 {
-			t.Errorf("%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, LogBurst, LogPeriod)
-		}
+		expect.That(t, counted == sent && len(lines) == LogBurst+12,
+			"%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, LogBurst, LogPeriod)
 		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ causes="map\[bad_due:\d+ no_key:\d+\]"$`)
 		expect.That(t, want.MatchString(lines[LogBurst+1]), "a summary is\n%s, want\n%s", lines[LogBurst+1], want)
 		l.Error("dead letter", "cause", "bad_due")
@@ -205,7 +204,6 @@ func TestCatch_TurnsAPanicIntoAnError(t *testing.T) {
 	expect.Equal(t, Catch(func() error { return wanted }), wanted, "the error of the call")
 	err := Catch(func() error { panic("index out of range") })
 	var p *PanicError
-	if !errors.As(err, &p) || err.Error() != "panic: index out of range" || !strings.Contains(p.Stack, "logs_test.go") {
-		t.Errorf("err = %v, want a PanicError with the stack", err)
-	}
+	expect.That(t, errors.As(err, &p) && err.Error() == "panic: index out of range" && strings.Contains(p.Stack, "logs_test.go"),
+		"err = %v, want a PanicError with the stack", err)
 }
