@@ -79,9 +79,8 @@ func TestWithPartitions(t *testing.T) {
 			encoded = WithPartitions(encoded, n)
 			got := DecodePartitions(encoded)
 			expect.That(t, got == n && len(encoded) <= 4096, "%d partitions in %d bytes, want %d", got, len(encoded), n)
-			if !slices.Equal(DecodeRuns(10, encoded), DecodeRuns(10, plain)) || DecodeLog(encoded) != DecodeLog(plain) {
-				t.Errorf("%q changed what %q says", encoded, plain)
-			}
+			expect.That(t, slices.Equal(DecodeRuns(10, encoded), DecodeRuns(10, plain)) && DecodeLog(encoded) == DecodeLog(plain),
+				"%q changed what %q says", encoded, plain)
 		}
 	}
 	for _, odd := range []string{"n1:", "n1:-4", "n1:x", "n1:99999999999999999999"} {

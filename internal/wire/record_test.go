@@ -76,9 +76,7 @@ func TestDeadline_TravelsOnlyIfItDiffers(t *testing.T) {
 		}
 	}
 	r.Order.Deadline = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)
-	if _, err := r.Encode(); err == nil || !strings.Contains(err.Error(), "deadline_at") {
-		t.Errorf("a deadline in the year 12000: %v", err)
-	}
+	expect.Says(t, expect.Err(r.Encode()), "deadline_at", "a deadline in the year 12000")
 }
 
 func TestEncode_OmitsUnsetFields(t *testing.T) {
