@@ -34,9 +34,8 @@ func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 		}
 		time.Sleep(32 * time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 10 || v.Quantile(1) != 0 {
-			t.Errorf("closed %v, the latest %v late; want all 10 by the pipeline, none late", v.ByPath, v.Quantile(1))
-		}
+		expect.That(t, v.ByPath["pipeline"] == 10 && v.Quantile(1) == 0,
+			"closed %v, the latest %v late; want all 10 by the pipeline, none late", v.ByPath, v.Quantile(1))
 		for _, s := range ops.ReadLateness(ctx, r.kafka, ops.LatenessOptions{
 			CloseTopic: r.cfg.Topics.Close, EventsTopic: r.cfg.Topics.Events, EventType: orderclose.EventOrderClosed, Now: time.Now(), Within: time.Hour,
 		}).Stages {
@@ -177,9 +176,8 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		done := make(chan error)
 		go func() { done <- a.Run(ctx, pipeline.AllRoles()...) }()
 		time.Sleep(time.Minute)
-		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
-			t.Errorf("waits for %v", missing)
-		}
+		missing := a.Ready()
+		expect.That(t, len(missing) == 1 && strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply"), "waits for %v", missing)
 		must.Do(t, a.CreateTopics(t.Context()))
 		time.Sleep(10 * time.Second)
 		expect.That(t, len(a.Ready()) == 0, "still waits for %v", a.Ready())

@@ -189,13 +189,11 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.disturbed = true
 				c.scene(ctx, r)
 				report := r.sweep(!c.noKafka)
-				if report.Closed != 1 || report.Causes[string(c.want)] != 1 || len(report.Misses) != 1 {
-					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
-				}
+				must.That(t, report.Closed == 1 && report.Causes[string(c.want)] == 1 && len(report.Misses) == 1,
+					"%+v; want the one order closed, and %s", report, c.want)
 				m := report.Misses[0]
-				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Fix, c.fix) {
-					t.Errorf("%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
-				}
+				expect.That(t, m.Order.ID == "o" && m.Cause == c.want && strings.Contains(m.Where, c.where) && strings.HasPrefix(m.Fix, c.fix),
+					"%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
 				r.deadCauses = []string{"failed"}
 				r.disturbed, r.causes = true, map[string]string{"o": string(c.want)}
 				r.check(time.Now())

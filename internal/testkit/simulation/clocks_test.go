@@ -87,9 +87,8 @@ func wrongClocks(t *testing.T, seed uint64) {
 			n := v.Appends[id]
 			expect.That(t, n != 0 && n <= most, "order %s took %d hops, want 1 to %d", id, n, most)
 		}
-		if v.Closed() != len(most) || v.Quantile(1) > late {
-			t.Errorf("closed %v of %d orders, up to %v late; want all and at most %v", v.ByPath, len(most), v.Quantile(1), late)
-		}
+		expect.That(t, v.Closed() == len(most) && v.Quantile(1) <= late,
+			"closed %v of %d orders, up to %v late; want all and at most %v", v.ByPath, len(most), v.Quantile(1), late)
 	})
 }
 
@@ -184,7 +183,6 @@ func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
 		n := v.Appends[id]
 		expect.That(r.t, n != 0 && n <= most, "order %s took %d hops, want 1 to %d", id, n, most)
 	}
-	if v.ByPath["pipeline"] != 6 || v.Quantile(1) > time.Second {
-		r.t.Errorf("closed %v, %v late; want 6 by the pipeline, at most a second late", v.ByPath, v.Lateness)
-	}
+	expect.That(r.t, v.ByPath["pipeline"] == 6 && v.Quantile(1) <= time.Second,
+		"closed %v, %v late; want 6 by the pipeline, at most a second late", v.ByPath, v.Lateness)
 }

@@ -36,9 +36,8 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
 			a := r.apps[role]
 			hints := strings.Join(a.Hints(), "\n")
-			if len(a.Ready()) > 0 || !strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply") {
-				t.Errorf("%s waits for %v and lacks %q", role, a.Ready(), hints)
-			}
+			expect.That(t, len(a.Ready()) == 0 && strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply"),
+				"%s waits for %v and lacks %q", role, a.Ready(), hints)
 			expect.Equal(t, len(a.ActiveBuckets()), 3, "%s: buckets whose topics exist", role)
 		}
 		r.apply()

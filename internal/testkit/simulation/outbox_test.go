@@ -85,9 +85,8 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		if v := r.check(time.Now()); v.Events != 7 {
 			t.Errorf("%d events, want 7", v.Events)
 		}
-		if n := r.inTopic(r.cfg.Topics.Events); n < 14 {
-			t.Errorf("%d records of events: nothing was repeated, so the test proves nothing", n)
-		}
+		expect.That(t, r.inTopic(r.cfg.Topics.Events) >= 14,
+			"%d records of events: nothing was repeated, so the test proves nothing", r.inTopic(r.cfg.Topics.Events))
 	})
 }
 
@@ -105,9 +104,8 @@ func TestSimulation_WithKafkaDownEventsWait(t *testing.T) {
 		}
 		time.Sleep(25 * time.Minute)
 		backlog, err := r.db.Backlog(ctx, wire.EventOutbox)
-		if err != nil || backlog.Rows != 10 || backlog.Oldest < 8*time.Minute {
-			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
-		}
+		expect.That(t, err == nil && backlog.Rows == 10 && backlog.Oldest >= 8*time.Minute,
+			"backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
 		oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds")
 		expect.That(t, oldest >= 480, "the metric is %v s", oldest)
 		hits := down.Hits()
@@ -242,9 +240,8 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		for _, n := range held {
 			missing += int(n)
 		}
-		if missing > dead || len(w.taken) < 40 || w.calls == len(w.taken) {
-			t.Errorf("%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
-		}
+		expect.That(t, missing <= dead && len(w.taken) >= 40 && w.calls != len(w.taken),
+			"%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
 		lag, err := r.kafka.WaitingIn(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
 		expect.That(t, err == nil && lag == 0, "%d events are not committed, %v", lag, err)
 	})

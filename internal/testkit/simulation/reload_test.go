@@ -251,9 +251,8 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
 		for _, err := range r.reload()[:4] { // without the producer, which stops using the bucket and checks nothing
-			if err == nil || !strings.Contains(err.Error(), "bucket 1m30s is missing, and its topic delay_1m30s was used within the last 24h1m30s") {
-				t.Errorf("taking out a bucket that is in use: %v", err)
-			}
+			expect.That(t, err != nil && strings.Contains(err.Error(), "bucket 1m30s is missing, and its topic delay_1m30s was used within the last 24h1m30s"),
+				"taking out a bucket that is in use: %v", err)
 		}
 		expect.Equal(t, len(must.Get(ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()))(t)), 1, "findings of topics check")
 		f.buckets[90*time.Second] = true

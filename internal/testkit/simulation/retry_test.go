@@ -139,9 +139,8 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		run := func() {
 			plan := must.Get(ops.NewReplayPlan(ctx, r.kafka, window))(t)
 			result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayOptions{})
-			if err != nil || plan.Records != 40 || result.Sent != 40 || result.Skipped != 0 {
-				t.Errorf("planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
-			}
+			expect.That(t, err == nil && plan.Records == 40 && result.Sent == 40 && result.Skipped == 0,
+				"planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
 		}
 		run()
 		time.Sleep(time.Second)

@@ -32,9 +32,7 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	err := r.shop.Orders.Checkout(r.t.Context(), func(tx *shopdb.Tx) error {
 		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), tx.SQL(), o), end)
 	})
-	if !errors.Is(err, end) {
-		r.t.Fatal(err)
-	}
+	must.That(r.t, errors.Is(err, end), "%v", err)
 	return o
 }
 
@@ -80,9 +78,8 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 		}
 		r.start(pipeline.Outbox)
 		time.Sleep(6 * time.Minute)
-		if n := r.inTopic("delay_5m"); n < 14 || r.unscheduled() != 0 {
-			t.Errorf("%d records: nothing was repeated, so the test proves nothing; %d rows are left", n, r.unscheduled())
-		}
+		expect.That(t, r.inTopic("delay_5m") >= 14 && r.unscheduled() == 0,
+			"%d records: nothing was repeated, so the test proves nothing; %d rows are left", r.inTopic("delay_5m"), r.unscheduled())
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 7 || v.Orders != 7 || v.Quantile(1) > time.Second {
 			t.Errorf("%d orders, closed by path %v, at most %v late", v.Orders, v.ByPath, v.Quantile(1))
 		}

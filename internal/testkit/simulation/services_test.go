@@ -149,9 +149,8 @@ func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 		r.exec("UPDATE orders SET expire_at = ? WHERE id = ?", moved.Due.Add(7*time.Minute).UnixMilli(), moved.ID)
 		time.Sleep(14 * time.Minute)
 		v := r.check(time.Now())
-		if v.ByPath["pipeline"] != 2 || v.ByPath["sweep"] != 1 {
-			t.Errorf("closed %v, want %s and %s by the pipeline and %s by the sweep", v.ByPath, published.ID, moved.ID, forgotten.ID)
-		}
+		expect.That(t, v.ByPath["pipeline"] == 2 && v.ByPath["sweep"] == 1,
+			"closed %v, want %s and %s by the pipeline and %s by the sweep", v.ByPath, published.ID, moved.ID, forgotten.ID)
 	})
 }
 
