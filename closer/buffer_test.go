@@ -102,7 +102,7 @@ func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 // store is back.
 func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, begin := &fetchedLog{}, time.Now()
+		log, begin := &orderLog{}, time.Now()
 		for i := range 100 {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"note": strings.Repeat("x", 20<<10)}}
 			log.putAt(t, toClose, wire.Record{Order: o, Release: begin}, begin.Add(time.Duration(i)*time.Second))
@@ -111,7 +111,7 @@ func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 		store := &fakeStore{down: func() bool { return !back.Load() }}
 		defer runSmall(t, log, store, 512<<10)()
 		time.Sleep(10 * time.Minute)
-		expect.Between(t, log.upTo.Load(), minReadAhead, 15, "records of 20 KB that were read with a bound of 256 KB")
+		expect.Between(t, log.ReadUpTo(), minReadAhead, 15, "records of 20 KB that were read with a bound of 256 KB")
 		back.Store(true)
 		time.Sleep(time.Minute)
 		expect.Equal(t, len(store.ids()), 100, "closed orders")

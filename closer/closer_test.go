@@ -295,7 +295,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
-		log, store := &fetchedLog{}, &fakeStore{}
+		log, store := &orderLog{}, &fakeStore{}
 		var fixed atomic.Bool
 		log.Fail = func(topic string) error {
 			if topic == "dead" && !fixed.Load() {
@@ -310,8 +310,7 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
-		expect.That(t, log.upTo.Load() <= most && len(store.ids()) == 1,
-			"%d records of garbage were read, want %d at most; closed %v", log.upTo.Load(), most, store.ids())
+		expect.That(t, log.ReadUpTo() <= most && len(store.ids()) == 1, "%d records of garbage were read, want %d at most; closed %v", log.ReadUpTo(), most, store.ids())
 		fixed.Store(true)
 		time.Sleep(time.Minute)
 		expect.That(t, len(log.Keys("dead")) == garbage && log.doneBelow() == garbage,

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,22 +65,10 @@ func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	})
 }
 
-// fetchedLog records the offset up to which it was read.
-type fetchedLog struct {
-	orderLog
-	upTo atomic.Int64
-}
-
-func (l *fetchedLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	f, err := l.orderLog.Read(ctx, at)
-	l.upTo.Store(max(l.upTo.Load(), f.Next))
-	return f, err
-}
-
 // The bound also holds in a long outage.
 func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, end := &fetchedLog{}, time.Now().Add(time.Hour)
+		log, end := &orderLog{}, time.Now().Add(time.Hour)
 		store := &fakeStore{down: func() bool { return time.Now().Before(end) }}
 		for i := range 2000 {
 			id := fmt.Sprint(i)
@@ -90,7 +77,7 @@ func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 		}
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(59 * time.Minute)
-		expect.Equal(t, log.upTo.Load(), readAhead, "records that were read")
+		expect.Equal(t, log.ReadUpTo(), readAhead, "records that were read")
 		time.Sleep(time.Minute + 5*time.Second)
 		expect.That(t, len(store.ids()) >= 2000, "after the outage: %d orders were closed", len(store.ids()))
 	})

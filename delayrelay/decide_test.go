@@ -97,16 +97,10 @@ func TestDecide_ADelayOverTheConfiguredMaximumIsKept(t *testing.T) {
 func TestDecide_AnImpossibleDueTimeIsADeadLetter(t *testing.T) {
 	now := epoch.UnixMilli()
 	for _, due := range []int64{253402300799000, math.MaxInt64} {
-		if to := testOptions().decide(due, now, now+10_000); to.cause != "due_too_far" {
-			t.Errorf("due %d: %+v", due, to)
-		}
+		expect.Equal(t, testOptions().decide(due, now, now+10_000).cause, "due_too_far", "the cause of due time %d", due)
 	}
-	if to := testOptions().decide(math.MinInt64, now, now); !to.close {
-		t.Errorf("smallest due time: %+v; want the close topic", to)
-	}
-	if to := testOptions().decide(now+60_000, -1, now); to.topic != "delay_1m" {
-		t.Errorf("append time before 1970: %+v; want the bucket of a minute", to)
-	}
+	expect.That(t, testOptions().decide(math.MinInt64, now, now).close, "the smallest due time does not go to the close topic")
+	expect.Equal(t, testOptions().decide(now+60_000, -1, now).topic, "delay_1m", "the topic for an append time before 1970")
 }
 
 func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {

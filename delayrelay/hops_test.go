@@ -258,24 +258,12 @@ func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 	})
 }
 
-// readLog records the offset up to which it was read.
-type readLog struct {
-	testkit.Log
-	upTo atomic.Int64
-}
-
-func (l *readLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	f, err := l.Log.Read(ctx, at)
-	l.upTo.Store(max(l.upTo.Load(), f.Next))
-	return f, err
-}
-
 // The dead letters in memory are bounded, and in the end every record becomes a dead
 // letter.
 func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
-		log := &readLog{}
+		log := &testkit.Log{}
 		var fixed atomic.Bool
 		log.Fail = func(topic string) error {
 			if topic == "dead" && !fixed.Load() {
@@ -286,9 +274,9 @@ func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		for range garbage {
 			log.Put(bucket10s, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
-		defer runRelay(t, &log.Log, func(o *Options) { o.Log = log })()
+		defer runRelay(t, log, nil)()
 		time.Sleep(time.Minute)
-		expect.AtMost(t, log.upTo.Load(), most, "records of garbage that were read")
+		expect.AtMost(t, log.ReadUpTo(), most, "records of garbage that were read")
 		fixed.Store(true)
 		time.Sleep(time.Minute)
 		expect.That(t, len(log.Keys("dead")) == garbage && log.DoneBelow(bucket10s) == garbage,

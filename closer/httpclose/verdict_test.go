@@ -62,9 +62,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: %+v, %v left; want %s, %v left, %q", row.name, o, o.Remaining(), row.verdict, row.left, row.err)
 		}
 	}
-	if o := outcome(orderclose.CloseRequest{OrderID: "a"}, wireVerdict{Verdict: "closed"}, noon); o.Remaining() != 0 {
-		t.Errorf("closed without a due time: %v late", -o.Remaining())
-	}
+	expect.Equal(t, outcome(orderclose.CloseRequest{OrderID: "a"}, wireVerdict{Verdict: "closed"}, noon).Remaining(), 0, "the time left without a due time")
 }
 
 // Services in other languages are written by docs/http.md.

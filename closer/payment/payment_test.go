@@ -178,9 +178,7 @@ func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
 				expect.Equal(t, s.status(t, "a"), store.Unpaid, "the status of the order")
 				broken = false
 				time.Sleep(time.Minute)
-				if got := s.close(t, "a"); got[0] != "closed" {
-					t.Errorf("when the provider answers again: %v", got)
-				}
+				expect.Equal(t, s.close(t, "a")[0], "closed", "the verdict when the provider answers again")
 			})
 		})
 	}
@@ -314,9 +312,7 @@ func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
 		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
 	}
 	must.Get(s.Resume(t.Context(), orderclose.Paths(), ""))(t)
-	if got := s.close(t, "unpaid"); got[0] != "closed" {
-		t.Errorf("after the pause: %s", got[0])
-	}
+	expect.Equal(t, s.close(t, "unpaid")[0], "closed", "the verdict after the pause")
 }
 
 // The provider hangs or fails on it. The next time it is asked for alone, and delays
