@@ -106,9 +106,7 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 			expect.Equal(t, p.Delay(""), c.delay, "the longest of its delays %+v", p.Delays)
 			cancel()
 			must.Do(t, <-ended)
-			if p := announced(); !p.Ended {
-				t.Errorf("after its end: %+v", p)
-			}
+			expect.That(t, announced().Ended, "the process has not ended after Run")
 		})
 	}
 }
