@@ -157,9 +157,7 @@ func TestSchedule_DoesNotRetryRecordsThatKafkaRejectsForGood(t *testing.T) {
 func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsCounted(t *testing.T) {
 	p := newProducer(t, &fakeAppender{})
 	created := time.UnixMilli(1_700_000_000_000)
-	if o := p.Order("o", created, "unheard-of"); o.Due.Sub(created) != 30*time.Minute {
-		t.Errorf("due after %v", o.Due.Sub(created))
-	}
+	expect.Equal(t, p.Order("o", created, "unheard-of").Due.Sub(created), 30*time.Minute, "the delay of a category that is not configured")
 	if o := p.Order("o", created, "physical", "virtual"); o.Due.Sub(created) != 5*time.Minute || o.Category != "virtual" {
 		t.Errorf("%s, due after %v; want the shortest", o.Category, o.Due.Sub(created))
 	}
