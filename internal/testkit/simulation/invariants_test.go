@@ -179,9 +179,7 @@ func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 			r.start(role)
 		}
 		time.Sleep(5 * time.Minute)
-		if v := r.check(time.Now()); v.Repeated != 0 {
-			t.Errorf("%d records were repeated after a shutdown", v.Repeated)
-		}
+		expect.Equal(t, r.check(time.Now()).Repeated, 0, "records that were repeated after a shutdown")
 	})
 }
 

@@ -82,9 +82,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		expect.Equal(t, must.Get(r.db.Backlog(ctx, wire.EventOutbox))(t).Rows, 7, "events in the outbox")
 		r.start(pipeline.Outbox)
 		time.Sleep(5 * time.Second)
-		if v := r.check(time.Now()); v.Events != 7 {
-			t.Errorf("%d events, want 7", v.Events)
-		}
+		expect.Equal(t, r.check(time.Now()).Events, 7, "events")
 		expect.That(t, r.inTopic(r.cfg.Topics.Events) >= 14,
 			"%d records of events: nothing was repeated, so the test proves nothing", r.inTopic(r.cfg.Topics.Events))
 	})

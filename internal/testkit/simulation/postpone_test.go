@@ -56,9 +56,7 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 		r.stop(pipeline.Closer)
 		time.Sleep(90 * time.Second)
 		expect.That(t, r.inTopic(r.cfg.Topics.Close) != 0, "no record is in the close topic")
-		if p := r.postpone(ctx, begin.Add(3*time.Minute), "20m", nothing); p.Postponed != 1 {
-			t.Errorf("%+v; want the order that arrived", p)
-		}
+		expect.Equal(t, r.postpone(ctx, begin.Add(3*time.Minute), "20m", nothing).Postponed, 1, "postponed, the order that arrived")
 		r.start(pipeline.Closer)
 		time.Sleep(time.Minute)
 		p := r.postpone(ctx, begin.Add(5*time.Minute+4*time.Second), "20m", func() {
@@ -67,9 +65,7 @@ func TestSimulation_APostponedOrderClosesWhenItIsDueThen(t *testing.T) {
 		expect.That(t, p.Postponed == 3 && p.NotOpen == 1, "%+v; want three postponed and one paid", p)
 		r.start(pipeline.Outbox)
 		time.Sleep(time.Until(begin.Add(5*time.Minute + 3*time.Second)))
-		if p := r.postpone(ctx, begin.Add(5*time.Minute+10*time.Second), "20m", nothing); p.Postponed != 1 {
-			t.Errorf("%+v; want the order in the memory of the closer", p)
-		}
+		expect.Equal(t, r.postpone(ctx, begin.Add(5*time.Minute+10*time.Second), "20m", nothing).Postponed, 1, "postponed, the order in the memory of the closer")
 
 		time.Sleep(time.Until(begin.Add(21 * time.Minute)))
 		if late := r.late(); len(late) != 0 {

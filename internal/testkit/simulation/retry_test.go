@@ -192,9 +192,7 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 	move(t, "later by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
 		due(r, o, o.Due.Add(7*time.Minute))
 		time.Sleep(time.Until(o.Due.Add(7*time.Minute - time.Second)))
-		if v := r.check(time.Now()); v.Closed() != 0 {
-			r.t.Errorf("closed %v before it was due", v.ByPath)
-		}
+		expect.Equal(r.t, r.check(time.Now()).Closed(), 0, "closed before it was due")
 		time.Sleep(2 * time.Second)
 		closedOnTime(r)
 	})
@@ -220,14 +218,10 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		r.stop(pipeline.Relay) // its record would be faster than the sweep
 		due(r, o, time.Now().Add(time.Minute))
 		time.Sleep(time.Minute + r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute)
-		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
-			r.t.Errorf("closed %v, want it by the next sweep", v.ByPath)
-		}
+		expect.Equal(r.t, r.check(time.Now()).ByPath["sweep"], 1, "closed by the next sweep")
 		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
-		if v := r.check(time.Now()); v.Closed() != 1 {
-			r.t.Errorf("closed %v", v.ByPath)
-		}
+		expect.Equal(r.t, r.check(time.Now()).Closed(), 1, "closed")
 	})
 	move(t, "cancelled by an UPDATE", func(ctx context.Context, r *rig, o orderclose.Order) {
 		answer, err := r.shop.Orders.Cancel(ctx, o.ID)
