@@ -171,9 +171,7 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	must.Do(t, c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}))
 	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 7, Metadata: acked}}}
 	must.Get(c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}))(t)
-	if got := consumeOnce(t, c, 5, ""); !got[4] {
-		t.Errorf("the topic was recreated: %v, want partition 4 fresh", got)
-	}
+	expect.That(t, consumeOnce(t, c, 5, "")[4], "the topic was recreated, and partition 4 is not fresh")
 }
 
 func TestConsume_AMemberHasTheNameOfItsProcess(t *testing.T) {

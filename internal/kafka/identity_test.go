@@ -96,12 +96,8 @@ func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
 		t.Errorf("all records are of the last hour: %+v, lost %+v", f, f.Lost)
 	}
-	if f := mustRead(t, c.Read, 9, unknown, time.Nanosecond); f.Next != 6 {
-		t.Errorf("no record is of the last nanosecond: %+v", f)
-	}
-	if f := mustRead(t, c.Read, 9, unknown, 0); f.Next != 0 {
-		t.Errorf("without LookBack: %+v", f)
-	}
+	expect.Equal(t, mustRead(t, c.Read, 9, unknown, time.Nanosecond).Next, 6, "the next offset if no record is of the last nanosecond")
+	expect.Equal(t, mustRead(t, c.Read, 9, unknown, 0).Next, 0, "the next offset without LookBack")
 	// The broker's data was restored from a backup, which does not have this epoch.
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
@@ -118,9 +114,7 @@ func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 	if f := mustRead(t, c.Read, 4, log, time.Hour); !f.Replaced || f.Next != 0 || f.Log.Epoch >= 0 {
 		t.Errorf("with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
 	}
-	if f := mustRead(t, c.Read, 4, log, time.Nanosecond); f.Next != 4 {
-		t.Errorf("an unread record is skipped: %+v, lost %+v", f, f.Lost)
-	}
+	expect.Equal(t, mustRead(t, c.Read, 4, log, time.Nanosecond).Next, 4, "the next offset, so that no unread record is skipped")
 }
 
 // TestRead_OldBrokersAreReadByName: only an offset past the end shows a replaced log.
