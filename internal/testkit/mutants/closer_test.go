@@ -28,7 +28,7 @@ var closerMutants = []mutant{
 	{"locked-rows-first", "orders with locked rows delay due orders", changes{{"max(limit-len(ready), (limit+1)/2)", "limit-len(ready)"}},
 		"closer", "TestBuffer_NextMatchesASearchedList", "were taken, want"},
 	{"closer-reads-on", "a closer with too many pending dead letters reads on", changes{{"|| l.dead.full() ", ""}},
-		"closer", "TestCloser_StopsReadingWhileDeadLettersCannotBeAppended", "records of garbage that were read"},
+		"closer", "TestCloser_StopsReadingWhileDeadLettersCannotBeAppended", "records of garbage were read"},
 	{"retry-keeps-bucket", "a retry of the closer keeps the bucket of its first append", changes{{"h.retry(record)", "h.retries.add(sent.Topic, record)"}},
 		"closer", "TestCloser_ARetryPicksItsBucketAgain", "left, want it in"},
 	{"panic-is-outage", "a panic of the store counts as an outage",

@@ -22,7 +22,7 @@ var kafkaMutants = []mutant{
 	{"only-shorter-noticed", "a recreated log is noticed only if it is shorter", changes{{".Topic == noTopicID", " = (wire.LogID{Epoch: -1}); at.Offset < 0"}},
 		"internal/kafka", "TestRead_NoticesRecreatedTopic", "Replaced:false"},
 	{"truncated-from-start", "a log that has lost its end is read from its start", changes{{"max(first, offset), at.Offset, end", "first, offset"}},
-		"internal/kafka", "TestRead_TruncatedLogIsNotReadFromStart", "no record is of the last nanosecond"},
+		"internal/kafka", "TestRead_TruncatedLogIsNotReadFromStart", "the next offset if no record is of the last nanosecond"},
 	{"tail-counts-corrupt", "batches beyond the end of a response count as corrupt", changes{{"{", "&& buffer == nil {"}},
 		"internal/kafka", "TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt", "corrupt"},
 	{"checksum-ignored", "the checksum of a batch is not compared", changes{{"{", "&& false {"}},

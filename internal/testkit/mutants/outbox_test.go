@@ -3,7 +3,7 @@ package mutants
 // outboxMutants are mistakes in the outbox dispatcher.
 var outboxMutants = []mutant{
 	{"missing-topic-stops", "rows of a missing topic stop all others", changes{{"(b.skipped > 0 || from > 0)", "from < 0"}},
-		"outbox", "TestDispatcher_AMissingTopicDelaysNoOtherTopic", "others were published"},
+		"outbox", "TestDispatcher_AMissingTopicDelaysNoOtherTopic", "published of 20 others"},
 	{"outbox-append-unlimited", "appends of the outbox have no time limit", changes{{"WithTimeout(ctx, publishTimeout)", "WithCancel(ctx)"}},
 		"outbox", "TestDispatcher_APartitionWithoutALeaderDelaysNoOther", "left (-want +got)"},
 	{"leaderless-tried-always", "a partition without a leader is tried in each batch", nil,

@@ -20,7 +20,7 @@ var partitionMutants = []mutant{
 	{"old-log-answer", "an answer about a record of a recreated log marks an offset of the new one", changes{{"generation == c.gen", "true"}},
 		"internal/partition", "TestCommitter_ARecordOfTheOldLogMarksNoOffset", "by records of the old log"},
 	{"dead-letter-logless", "a dead letter does not know the log of its record", changes{{", dead.Generation = m.Offset, m.Generation", " = m.Offset"}},
-		"internal/partition", "TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord", "is of generation"},
+		"internal/partition", "TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord", "the generation of offset"},
 	{"taken-ahead-repeated", "a record that was taken ahead is processed again in its turn", changes{{" && (len(w.taken) == 0 || offset < w.taken[0])", ""}},
 		"internal/partition", "TestWatermark_WhatIsTakenAheadIsProcessedOnce", "is fresh true, want false"},
 	{"done-of-other-log", "a list of done records is applied to another log", changes{{">", "<"}},
